@@ -1,0 +1,39 @@
+# make test: set everything up and pass the tests.    make demo: set everything up and run the main job.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
+INSTALLED := .venv/installed
+
+.PHONY: setup test lint native-test python-test demo clean
+
+setup: $(INSTALLED)
+
+# A broken environment (another Python, a half-finished install) is made anew; a good one is kept.
+$(INSTALLED): $(SOURCES)
+	@$(BIN)/python -c 'import pip' 2>/dev/null || { rm -rf .venv && $(PYTHON) -m venv .venv; }
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+test: lint native-test python-test
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+native-test: setup
+	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja > build/native.log
+	$(BIN)/cmake --build build/native
+	$(BIN)/ctest --test-dir build/native --output-on-failure
+
+python-test: setup
+	$(BIN)/python -m pytest tests src/fm2
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+clean:
+	rm -rf .venv build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

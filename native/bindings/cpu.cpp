@@ -1,0 +1,27 @@
+// The instruction set and the threads in use.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "fm2/cpu.h"
+#include "fm2/pool.h"
+#include "kernels/kernels.h"
+#include "topics.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+void init_cpu(nb::module_& module) {
+    module.def("cpu_levels", &fm2::cpu_levels, "The instruction-set levels this machine can run, plainest first.");
+    module.def("cpu_level", &fm2::cpu_level, "The level in use; the environment variable FM2_SIMD forces one.");
+    module.def("default_threads", &fm2::default_threads, "How many threads are used where a call does not say.");
+    module.def(
+        "find_bytes",
+        [](nb::bytes text, char a, char b, const std::string& level) {
+            std::vector<std::uint32_t> positions(text.size() + 64);
+            positions.resize(fm2::kernels(level).find_bytes(text.c_str(), text.size(), a, b, positions.data()));
+            return positions;
+        },
+        "text"_a, "a"_a, "b"_a, "level"_a, "The kernel of that name at one level; for tests.");
+}

@@ -1,0 +1,7 @@
+#include "topics.h"
+
+NB_MODULE(_native, module) {
+    module.doc() = "fm2's native part.";
+    init_cpu(module);
+    init_data(module);
+}

@@ -1,0 +1,7 @@
+// One function per topic; module.cpp calls them all.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+void init_cpu(nanobind::module_& module);
+void init_data(nanobind::module_& module);

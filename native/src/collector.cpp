@@ -1,0 +1,209 @@
+#include "fm2/collector.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "fm2/pool.h"
+
+namespace fm2 {
+namespace {
+
+std::optional<std::uint8_t> parse_label(std::string_view text) {
+    if (text.size() == 1 && (text[0] == '0' || text[0] == '1')) return text[0] == '1';
+    if (text == "true" || text == "True") return 1;
+    if (text == "false" || text == "False") return 0;
+    const auto value = parse_number(text);
+    if (!value || (*value != 0 && *value != 1)) return std::nullopt;
+    return *value == 1;
+}
+
+// Where to cut text into pieces of whole lines, one for each thread. Text with quotes stays whole: they may hold lines.
+std::vector<std::string_view> cut(std::string_view text, const TextFormat& format, std::size_t pieces) {
+    if (format.quotes && text.find('"') != text.npos) return {text};
+    std::vector<std::string_view> parts;
+    for (std::size_t begin = 0, i = 1; begin < text.size() || i == 1; ++i) {
+        std::size_t end = text.size();
+        if (i < pieces && text.size() * i / pieces > begin) {
+            const std::size_t line_end = text.find('\n', text.size() * i / pieces);
+            if (line_end != text.npos) end = line_end + 1;
+        }
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end;
+    }
+    return parts;
+}
+
+}  // namespace
+
+void CellReader::read(const Column& column, std::size_t first, std::size_t count, Batch& batch) const {
+    column.read(first, count, batch);
+    for (const std::string& word : missing_)
+        for (std::size_t i = 0; i < count; ++i)
+            if (batch.cells[i] == word) batch.cells[i] = {};
+}
+
+Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time,
+                     std::vector<std::string> missing, std::size_t threads)
+    : fields_(std::move(fields)),
+      label_column_(label_column),
+      time_(std::move(time)),
+      reader_(std::move(missing)),
+      threads_(threads ? threads : default_threads()),
+      tables_(fields_.size()),
+      garbled_(fields_.size()),
+      bad_(fields_.size() + 2) {}
+
+const Block& Collector::read(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last) {
+    const std::vector<std::string_view> texts = cut(text, format, threads_);
+    parts_.resize(texts.size());
+    parallel_for(texts.size(), threads_, [&](std::size_t i) {
+        parts_[i].block.read(texts[i], format, last || i + 1 < texts.size());
+    });
+    std::vector<Piece> pieces;
+    std::vector<BadRow> bad;
+    block_.consumed = block_.lines = 0;
+    std::size_t rows = 0;
+    for (TextPart& part : parts_) {
+        part.first_row = rows;
+        part.first_line = block_.lines;
+        Columns columns;
+        for (const std::size_t position : positions) columns.push_back(part.block.column(position));
+        pieces.push_back({std::move(columns), 0, part.block.rows(), rows});
+        for (BadRow row : part.block.bad()) row.row += rows, bad.push_back(std::move(row));
+        rows += part.block.rows();
+        block_.consumed += part.block.consumed();
+        block_.lines += part.block.lines();
+    }
+    collect(pieces);
+    // A row whose shape is wrong is bad for that reason alone: what its empty cells gave is not worth telling.
+    std::erase_if(block_.bad, [&](const BadRow& row) {
+        return std::binary_search(bad.begin(), bad.end(), row, [](auto& a, auto& b) { return a.row < b.row; });
+    });
+    block_.bad.insert(block_.bad.end(), bad.begin(), bad.end());
+    std::stable_sort(block_.bad.begin(), block_.bad.end(), [](auto& a, auto& b) { return a.row < b.row; });
+    return block_;
+}
+
+const Block& Collector::read(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions) {
+    Columns columns;
+    for (const std::size_t position : positions) columns.push_back(table.column(position));
+    std::vector<Piece> pieces;
+    pieces.push_back({std::move(columns), first, count, 0});
+    parts_.clear();
+    block_.consumed = block_.lines = 0;
+    return collect(pieces);
+}
+
+const Block& Collector::collect(const std::vector<Piece>& pieces) {
+    block_.rows = pieces.back().place + pieces.back().rows;
+    block_.numbers.resize(fields_.size() * block_.rows);
+    block_.labels.resize(block_.rows);
+    block_.times.resize(time_ ? block_.rows : 0);
+    for (auto& list : bad_) list.clear();
+    // A field is one thread's from the first row to the last, so that its numbers do not depend on who was faster.
+    parallel_for(fields_.size() + 2, threads_, [&](std::size_t task) {
+        for (const Piece& piece : pieces) {
+            if (task < fields_.size())
+                collect_field(task, piece);
+            else if (task == fields_.size())
+                collect_labels(piece);
+            else if (time_)
+                collect_times(piece);
+        }
+    });
+    block_.bad.clear();
+    for (auto& list : bad_) block_.bad.insert(block_.bad.end(), list.begin(), list.end());
+    std::stable_sort(block_.bad.begin(), block_.bad.end(), [](auto& a, auto& b) { return a.row < b.row; });
+    return block_;
+}
+
+void Collector::collect_field(std::size_t index, const Piece& piece) {
+    const Field& field = fields_[index];
+    Table& table = tables_[index];
+    std::vector<BadRow>& bad = bad_[index];
+    std::unordered_set<std::int32_t>& garbled = garbled_[index];
+    Batch batch;
+    std::vector<std::size_t> unreadable;
+    by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
+        reader_.read(*piece.columns[field.column], piece.first + first, count, batch);
+        std::int32_t* out = &block_.numbers[index * block_.rows + piece.place + first];
+        const auto fail = [&](std::size_t i, Fault fault) {
+            bad.push_back({piece.place + first + i, static_cast<std::int32_t>(index), fault, excerpt(batch.cells[i])});
+            batch.cells[i] = {};
+        };
+        if (field.transform.kind == Transform::Kind::quantiles) {
+            for (std::size_t i = 0; i < count; ++i) {
+                float value = std::numeric_limits<float>::quiet_NaN();
+                if (!batch.cells[i].empty()) {
+                    if (const auto number = parse_number(batch.cells[i]))
+                        value = static_cast<float>(*number);
+                    else
+                        fail(i, Fault::number);
+                }
+                out[i] = std::bit_cast<std::int32_t>(value);
+            }
+            return;
+        }
+        unreadable.clear();
+        field.transform.apply(batch, unreadable);
+        for (const std::size_t i : unreadable) fail(i, field.transform.fault());
+        const auto known = static_cast<std::int32_t>(table.size());
+        const std::span<const std::string_view> tokens(batch.cells.data(), count);
+        if (!field.hash_bits) table.add(tokens, out);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto number = out[i];
+            if (field.hash_bits) {
+                if (!is_utf8(tokens[i])) fail(i, Fault::encoding);
+                out[i] = field.hashed(batch.cells[i]);
+            } else if (number >= known ? !is_utf8(tokens[i]) : !garbled.empty() && garbled.contains(number)) {
+                garbled.insert(number);  // a value is looked at when it is new; this one is remembered
+                fail(i, Fault::encoding);
+            }
+        }
+    });
+}
+
+void Collector::collect_labels(const Piece& piece) {
+    Batch batch;
+    by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
+        reader_.read(*piece.columns[label_column_], piece.first + first, count, batch);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto label = parse_label(batch.cells[i]);
+            block_.labels[piece.place + first + i] = label.value_or(0);
+            if (!label) bad_[fields_.size()].push_back({piece.place + first + i, -1, Fault::label, excerpt(batch.cells[i])});
+        }
+    });
+}
+
+void Collector::collect_times(const Piece& piece) {
+    Batch batch;
+    by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
+        reader_.read(*piece.columns[time_->column], piece.first + first, count, batch);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto seconds = time_->format.parse(batch.cells[i]);
+            block_.times[piece.place + first + i] = seconds.value_or(0);
+            if (!seconds) bad_.back().push_back({piece.place + first + i, -1, Fault::time, excerpt(batch.cells[i])});
+        }
+    });
+}
+
+const Collector::TextPart& Collector::part_of(std::size_t row) const {
+    return *std::prev(std::upper_bound(parts_.begin(), parts_.end(), row,
+                                       [](std::size_t value, const TextPart& part) { return value < part.first_row; }));
+}
+
+std::size_t Collector::line(std::size_t row) const {
+    if (parts_.empty()) return 0;
+    const TextPart& part = part_of(row);
+    return part.first_line + part.block.line(row - part.first_row);
+}
+
+std::string_view Collector::row_text(std::size_t row) const {
+    if (parts_.empty()) return {};
+    const TextPart& part = part_of(row);
+    return part.block.row(row - part.first_row);
+}
+
+}  // namespace fm2

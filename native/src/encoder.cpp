@@ -1,0 +1,53 @@
+#include "fm2/encoder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "fm2/pool.h"
+
+namespace fm2 {
+
+void Encoder::set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends) {
+    Table table;
+    std::uint64_t begin = 0;
+    for (const std::uint64_t end : ends) {
+        if (end < begin || end > bytes.size()) throw std::invalid_argument("the vocabulary's ends do not fit its bytes");
+        const std::size_t size = table.size();
+        if (table.add(bytes.substr(begin, end - begin)) != static_cast<std::int32_t>(size))
+            throw std::invalid_argument("the vocabulary has a value twice");
+        begin = end;
+    }
+    tables_[field] = std::move(table);
+}
+
+void Encoder::encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,
+                     std::size_t threads, std::int32_t* ids) const {
+    Columns columns;
+    for (const std::size_t position : positions) columns.push_back(table.column(position));
+    // So many rows at a time that their ids stay in the cache while the fields fill them one by one.
+    constexpr std::size_t block = 2048;
+    for (std::size_t at = 0; at < count; at += block)
+        parallel_for(fields_.size(), threads, [&](std::size_t field) {
+            encode_field(field, *columns[fields_[field].column], first + at, std::min(block, count - at), ids + at * fields_.size());
+        });
+}
+
+void Encoder::encode_field(std::size_t index, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids) const {
+    const Field& field = fields_[index];
+    Batch batch;
+    std::vector<std::size_t> unreadable;
+    std::array<std::int32_t, Batch::capacity> found;
+    by_batch(count, [&](std::size_t begin, std::size_t size) {
+        reader_.read(column, first + begin, size, batch);
+        unreadable.clear();
+        field.transform.apply(batch, unreadable);
+        if (field.hash_bits)
+            for (std::size_t i = 0; i < size; ++i) found[i] = field.hashed(batch.cells[i]);
+        else
+            tables_[index].find({batch.cells.data(), size}, found.data());
+        for (const std::size_t i : unreadable) found[i] = Table::absent;
+        for (std::size_t i = 0; i < size; ++i) ids[(begin + i) * fields_.size() + index] = found[i] + 1;
+    });
+}
+
+}  // namespace fm2

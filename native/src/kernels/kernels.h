@@ -1,0 +1,26 @@
+// The functions that exist once per instruction set. Each level fills one such table; cpu.cpp picks the table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fm2 {
+
+struct Kernels {
+    // Writes the positions in data[0, size) of all bytes equal to a or b, in order; returns how many.
+    // `positions` has room for size + 64 entries.
+    std::size_t (*find_bytes)(const char* data, std::size_t size, char a, char b, std::uint32_t* positions);
+};
+
+const Kernels& kernels();                         // of the level in use
+const Kernels& kernels(const std::string& name);  // of a level by name, for tests
+
+namespace generic {
+extern const Kernels kernels;
+}
+namespace x86_64_v3 {
+extern const Kernels kernels;
+}
+
+}  // namespace fm2

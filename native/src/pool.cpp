@@ -1,0 +1,129 @@
+#include "fm2/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace fm2 {
+namespace {
+
+std::size_t available_processors() {
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+    return std::max(1u, std::thread::hardware_concurrency());
+}
+
+class Pool {
+public:
+    void run(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body) {
+        std::unique_lock lock(mutex_);
+        while (started_ + 1 < threads) {
+            std::thread([this, worker = started_] { work(worker); }).detach();
+            ++started_;
+        }
+        body_ = &body;
+        count_ = count;
+        next_ = 0;
+        failure_ = nullptr;
+        helpers_ = threads - 1;
+        busy_ = helpers_;
+        ++round_;
+        lock.unlock();
+        wake_.notify_all();
+        drain();
+        lock.lock();
+        done_.wait(lock, [this] { return busy_ == 0; });
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+private:
+    void work(std::size_t worker) {
+        std::size_t seen = 0;
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [&] { return round_ != seen; });
+            seen = round_;
+            if (worker >= helpers_) continue;
+            lock.unlock();
+            drain();
+            lock.lock();
+            if (--busy_ == 0) done_.notify_one();
+        }
+    }
+
+    void drain() {
+        for (std::size_t i; (i = next_.fetch_add(1)) < count_;) {
+            try {
+                (*body_)(i);
+            } catch (...) {
+                std::lock_guard lock(mutex_);
+                if (!failure_) failure_ = std::current_exception();
+                next_ = count_;
+            }
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable wake_, done_;
+    std::size_t started_ = 0, helpers_ = 0, busy_ = 0, round_ = 0;
+    const std::function<void(std::size_t)>* body_ = nullptr;
+    std::size_t count_ = 0;
+    std::atomic<std::size_t> next_{0};
+    std::exception_ptr failure_;
+};
+
+// Never destroyed: its threads sleep until the process ends. A child of fork() has none of them, so it gets a new pool.
+std::atomic<Pool*> pool{nullptr};
+std::atomic_flag in_use = ATOMIC_FLAG_INIT;
+
+Pool& the_pool() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        pool = new Pool;
+        pthread_atfork(nullptr, nullptr, [] {
+            pool = new Pool;
+            in_use.clear();
+        });
+    });
+    return *pool;
+}
+
+}  // namespace
+
+std::size_t default_threads() {
+    static const std::size_t threads = [] {
+        const char* text = std::getenv("FM2_THREADS");
+        if (!text || !*text) return available_processors();
+        char* end = nullptr;
+        const long value = std::strtol(text, &end, 10);
+        if (*end || value < 1 || value > 1024)
+            throw std::runtime_error("FM2_THREADS is '" + std::string(text) + "', not a number from 1 to 1024");
+        return static_cast<std::size_t>(value);
+    }();
+    return threads;
+}
+
+void parallel_for(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body) {
+    threads = std::min(threads ? threads : default_threads(), count);
+    if (threads < 2 || in_use.test_and_set()) {
+        for (std::size_t i = 0; i < count; ++i) body(i);
+        return;
+    }
+    struct Release {
+        ~Release() { in_use.clear(); }
+    } release;
+    the_pool().run(count, threads, body);
+}
+
+}  // namespace fm2

@@ -1,0 +1,148 @@
+#include "fm2/transform.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+
+namespace fm2 {
+namespace {
+
+std::optional<std::int64_t> parse_integer(std::string_view text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+    return value;
+}
+
+std::optional<int> take_digits(std::string_view& text, std::size_t count) {
+    int value = 0;
+    if (text.size() < count) return std::nullopt;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (text[i] < '0' || text[i] > '9') return std::nullopt;
+        value = 10 * value + (text[i] - '0');
+    }
+    text.remove_prefix(count);
+    return value;
+}
+
+constexpr std::int64_t day_seconds = 86400;
+
+std::int64_t floor_mod(std::int64_t value, std::int64_t by) { return ((value % by) + by) % by; }
+
+}  // namespace
+
+std::optional<double> parse_number(std::string_view text) {
+    if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+    return value;
+}
+
+std::int64_t log_square(double x) {
+    x = std::floor(std::max(x, -9e18));
+    if (x <= 2) return static_cast<std::int64_t>(x);
+    const double ln = std::log(x);
+    return static_cast<std::int64_t>(std::floor(ln * ln));
+}
+
+std::size_t bucket(float value, const std::vector<float>& boundaries) {
+    return static_cast<std::size_t>(std::upper_bound(boundaries.begin(), boundaries.end(), value) - boundaries.begin());
+}
+
+TimeFormat::TimeFormat(std::string format) : format_(std::move(format)) {
+    if (format_ == "unix" || format_ == "unix_ms") return;
+    for (std::size_t i = 0; i < format_.size(); ++i)
+        if (format_[i] == '%' && (++i == format_.size() || std::string_view("YymdHMS%").find(format_[i]) == std::string_view::npos))
+            throw std::invalid_argument("the time format '" + format_ + "' has a % that is not one of %Y %y %m %d %H %M %S %%");
+}
+
+std::optional<std::int64_t> TimeFormat::parse(std::string_view text) const {
+    if (!text.empty() && text[0] == '@') return parse_integer(text.substr(1));
+    if (format_ == "unix" || format_ == "unix_ms") {
+        const auto value = parse_number(text);
+        if (!value || std::abs(*value) > 9e15) return std::nullopt;
+        return static_cast<std::int64_t>(std::floor(format_ == "unix" ? *value : *value / 1000));
+    }
+    int year = 1970, month = 1, day = 1, hour = 0, minute = 0, second = 0;
+    for (std::size_t i = 0; i < format_.size(); ++i) {
+        if (format_[i] != '%' || format_[++i] == '%') {
+            if (text.empty() || text[0] != format_[i]) return std::nullopt;
+            text.remove_prefix(1);
+            continue;
+        }
+        const char what = format_[i];
+        const auto value = take_digits(text, what == 'Y' ? 4 : 2);
+        if (!value) return std::nullopt;
+        switch (what) {
+            case 'Y': year = *value; break;
+            case 'y': year = *value + (*value < 69 ? 2000 : 1900); break;
+            case 'm': month = *value; break;
+            case 'd': day = *value; break;
+            case 'H': hour = *value; break;
+            case 'M': minute = *value; break;
+            default: second = *value;
+        }
+    }
+    const std::chrono::year_month_day date{std::chrono::year{year}, std::chrono::month(static_cast<unsigned>(month)),
+                                           std::chrono::day(static_cast<unsigned>(day))};
+    if (!text.empty() || !date.ok() || hour > 23 || minute > 59 || second > 60) return std::nullopt;
+    const std::int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
+    return days * day_seconds + hour * 3600 + minute * 60 + second;
+}
+
+int weekday(std::int64_t seconds) {  // 1970 began on a Thursday
+    return static_cast<int>((floor_mod(seconds, 7 * day_seconds) / day_seconds + 3) % 7);
+}
+
+int hour(std::int64_t seconds) { return static_cast<int>(floor_mod(seconds, day_seconds) / 3600); }
+
+void Transform::apply(Batch& batch, std::vector<std::size_t>& bad) const {
+    if (kind == Kind::none) return;
+    for (std::size_t i = 0; i < batch.size; ++i) {
+        std::string_view& cell = batch.cells[i];
+        if (cell.empty()) continue;
+        std::optional<std::int64_t> token;
+        if (kind == Kind::log_square) {
+            if (const auto value = parse_number(cell)) token = log_square(*value);
+        } else if (kind == Kind::quantiles) {
+            if (const auto value = parse_number(cell))
+                token = static_cast<std::int64_t>(bucket(static_cast<float>(*value), boundaries));
+        } else if (const auto seconds = time->parse(cell)) {
+            token = kind == Kind::weekday ? weekday(*seconds) : hour(*seconds);
+        }
+        if (!token) {
+            bad.push_back(i);
+            continue;
+        }
+        char* text = batch.scratch[i].data();
+        cell = {text, static_cast<std::size_t>(std::to_chars(text, text + Batch::scratch_size, *token).ptr - text)};
+    }
+}
+
+Fault Transform::fault() const { return time ? Fault::time : Fault::number; }
+
+bool is_utf8(std::string_view text) {
+    const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+    const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) { return at(i) >= low && at(i) <= high; };
+    for (std::size_t i = 0; i < text.size();) {
+        const unsigned c = at(i);
+        if (c < 0x80) {
+            i += 1;
+        } else if (c >= 0xC2 && c <= 0xDF && follows(i + 1)) {
+            i += 2;
+        } else if ((c & 0xF0) == 0xE0 && follows(i + 1, c == 0xE0 ? 0xA0 : 0x80, c == 0xED ? 0x9F : 0xBF) && follows(i + 2)) {
+            i += 3;
+        } else if (c >= 0xF0 && c <= 0xF4 && follows(i + 1, c == 0xF0 ? 0x90 : 0x80, c == 0xF4 ? 0x8F : 0xBF) &&
+                   follows(i + 2) && follows(i + 3)) {
+            i += 4;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace fm2

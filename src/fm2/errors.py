@@ -1,0 +1,22 @@
+"""The errors a user can meet. Each says what was being done, where, what was found and the way out."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class Fm2Error(Exception):
+    """Something the user can put right; the command line prints it in one line."""
+
+
+def needs(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import a module that only some tasks need, or say which extra brings it.
+
+    >>> needs("json", "train", "this example").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as missing:
+        raise Fm2Error(f"{purpose} needs the package '{missing.name}': pip install 'fm2[{extra}]'") from missing
