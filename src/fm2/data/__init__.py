@@ -1,0 +1,1 @@
+"""Raw logs in, encoded memory-mapped rows out."""

@@ -1,0 +1,116 @@
+"""The first pass: every row of every source, once, into blocks of provisional numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fm2 import _native
+from fm2.data.encoder import native_fields
+from fm2.data.faults import BadRows, explain
+from fm2.data.scratch import Block, Scratch
+from fm2.data.sources import BATCH_ROWS, Source, Table, TextFile
+from fm2.data.streams import open_stream, read_into
+from fm2.errors import Fm2Error
+from fm2.progress import Progress
+from fm2.schema import Field, Schema
+
+CHUNK_BYTES = 4 << 20
+LONGEST_LINE = 64 << 20
+
+
+@dataclass
+class Position:
+    """How far the reading is: rows of the log so far, good or bad, and bytes of its files."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+class LogReader:
+    """Reads sources one after the other into a scratch file."""
+
+    def __init__(self, schema: Schema, time: Field | None, bad_rows: BadRows, scratch: Scratch, threads: int) -> None:
+        self._schema, self._bad_rows, self._scratch = schema, bad_rows, scratch
+        self._at = Position()
+        self.collector = _native.Collector(
+            native_fields(schema),
+            label=0,
+            time=schema.source_columns.index(time.column) if time else None,
+            format=(time and time.format) or "",
+            missing=list(schema.missing),
+            threads=threads,
+        )
+
+    def read(self, sources: list[tuple[Source, int | None]], shown: bool | None) -> None:
+        """Read all sources; each comes with its split where it has one of its own."""
+        sizes = [os.path.getsize(source.path) for source, _ in sources if isinstance(source, TextFile)]  # noqa: PTH202
+        with Progress("reading", max(1, sum(sizes)), shown) as progress:
+            for source, split in sources:
+                before = self._scratch.rows + self._bad_rows.count
+                done = self._at.bytes
+                for packed in self._read_table(source, split) if isinstance(source, Table) else self._read_text(source, split):
+                    self._at.bytes = done + packed
+                    progress.update(self._at.bytes, self._at.rows)
+                if self._scratch.rows + self._bad_rows.count == before:
+                    raise Fm2Error(f"prepare: {source} has no rows")
+
+    def _read_text(self, source: TextFile, split: int | None) -> Iterator[int]:
+        """Read a file chunk by chunk; what a chunk holds of its last, cut row is moved before the next."""
+        positions = source.positions(self._schema.source_columns)
+        buffer = bytearray(2 * CHUNK_BYTES)
+        filled, last = 0, False
+        with open_stream(source.path) as (stream, packed):
+            stream.read(source.header_bytes)
+            line = 1 + bool(source.header_bytes > 3)
+            while not last:
+                count = read_into(stream, memoryview(buffer)[filled : filled + CHUNK_BYTES])
+                filled, last = filled + count, count < CHUNK_BYTES
+                text = np.frombuffer(buffer, dtype=np.uint8, count=filled)
+                found = self.collector.read_text(text, source.format, positions, last)
+                self._keep(found, source, split, line)
+                line += found.lines
+                rest = filled - found.consumed
+                buffer[:rest] = memoryview(buffer)[found.consumed : filled]
+                filled = rest
+                if rest + CHUNK_BYTES > len(buffer):
+                    buffer = self._longer(buffer, source, line)
+                yield packed.tell()
+
+    def _longer(self, buffer: bytearray, source: TextFile, line: int) -> bytearray:
+        if len(buffer) > LONGEST_LINE:
+            raise Fm2Error(f"prepare: {source} line {line} is longer than {LONGEST_LINE >> 20} MB; is the file text?")
+        return buffer + bytearray(len(buffer))
+
+    def _read_table(self, source: Table, split: int | None) -> Iterator[int]:
+        first = 0
+        for batch, positions in source.batches(self._schema.source_columns):
+            for start in range(0, batch.rows, BATCH_ROWS):
+                count = min(BATCH_ROWS, batch.rows - start)
+                found = self.collector.read_table(batch, start, count, positions)
+                self._keep(found, source, split, first + 1)
+                first += count
+                yield 0
+
+    def _keep(self, found: _native.Block, source: Source, split: int | None, start: int) -> None:
+        """Write a block to the scratch file, without its bad rows."""
+        dropped: list[int] = []
+        for row, field, fault, value in found.bad:
+            if dropped and dropped[-1] == row:  # one reason is enough
+                continue
+            dropped.append(row)
+            text = isinstance(source, TextFile)
+            place = f"line {start + self.collector.line(row)}" if text else f"row {start + row}"
+            columns = len(source.names) if isinstance(source, TextFile) else 0
+            reason = explain(self._schema, columns, field, fault, value)
+            self._bad_rows.add(str(source), place, fault, reason, self.collector.row_text(row))
+        numbers, labels, times = found.numbers, found.labels, found.times
+        if dropped:
+            numbers, labels = np.delete(numbers, dropped, axis=1), np.delete(labels, dropped)
+            times = np.delete(times, dropped) if len(times) else times
+        block = Block(numbers, labels, times, np.empty(0, np.int64), split)
+        self._scratch.append(block, self._at.rows, np.array(dropped, dtype=np.int64))
+        self._at.rows += found.rows

@@ -1,0 +1,169 @@
+"""Where rows come from: text files, Parquet files, and tables in memory."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fm2 import _native
+from fm2.data.streams import head, packing
+from fm2.errors import Fm2Error, needs
+from fm2.schema import Schema
+
+SEPARATORS = "\t,;|\x01"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BATCH_ROWS = 65_536
+LIBFFM_LINE = re.compile(rb"[+-]?[0-9.]+([ \t]+\d+:[^\s:]+:[^\s:]+)+\s*")
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of separated values, or of libffm's format."""
+
+    path: Path
+    names: tuple[str, ...]
+    separator: str
+    header_bytes: int
+    format: _native.TextFormat
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def positions(self, columns: Sequence[str]) -> list[int]:
+        """Tell where these columns stand in a row."""
+        return find_columns(self.names, columns, str(self))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that are, or can be read as, tables with named columns."""
+
+    name: str
+    table: Any
+
+    def __str__(self) -> str:
+        return self.name
+
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[_native.ArrowReader, list[int]]]:
+        """Give the rows batch after batch, each with the places where these columns stand."""
+        for part in _parts(self.table, columns, self.name):
+            reader = _native.ArrowReader(part)
+            positions = find_columns(reader.names, columns, self.name)
+            while reader.next():
+                yield reader, positions
+
+
+Source = TextFile | Table
+
+
+def find_columns(names: Sequence[str], wanted: Sequence[str], where: str) -> list[int]:
+    """Tell where each wanted column stands among the names."""
+    for name in wanted:
+        if list(names).count(name) != 1:
+            fault = "has two columns" if name in names else "has no column"
+            raise Fm2Error(f"{where} {fault} '{name}'; it has {_listing(names)}")
+    return [list(names).index(name) for name in wanted]
+
+
+def open_sources(sources: Any, schema: Schema) -> list[Source]:
+    """Find out what is meant by a path, a glob, a table, or a list of these."""
+    found: list[Source] = []
+    for source in sources if isinstance(sources, list | tuple) else [sources]:
+        if isinstance(source, str | Path):
+            found += [_open_file(path, schema) for path in find_files(source)]
+        elif is_table(source):
+            found.append(Table(f"{type(source).__module__.split('.')[0]} table", source))
+        else:
+            raise Fm2Error(f"a source is a path or a table (polars, pandas, pyarrow), not {type(source).__name__}")
+    return found
+
+
+def is_table(source: Any) -> bool:
+    """Tell whether something can hand out its rows as Arrow batches."""
+    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "collect_batches")
+
+
+def find_files(pattern: str | Path) -> list[Path]:
+    """Give the file of that name, or the files that a pattern like ``logs/*.tsv.gz`` matches, sorted."""
+    path = Path(pattern)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        raise Fm2Error(f"{pattern} is a directory; name its files, for example {path / '*.csv'}")
+    matches = sorted(Path(match) for match in glob.glob(str(pattern)) if Path(match).is_file())  # noqa: PTH207
+    if not matches:
+        raise Fm2Error(f"there is no file {pattern}")
+    return matches
+
+
+def split_line(line: str, separator: str) -> list[str]:
+    """Cut a line into cells; only comma-separated files use quotes."""
+    return next(csv.reader([line])) if separator == "," else line.split(separator)
+
+
+def first_line(path: Path) -> tuple[str, int]:
+    """Give the first line of a text file, and how many bytes of the file it takes with its end."""
+    start = head(path)
+    if not start.strip():
+        raise Fm2Error(f"{path} is empty")
+    if b"\x00" in start[:4096] or start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Fm2Error(f"{path} is not text in UTF-8: it has zero bytes or the mark of UTF-16 at its beginning")
+    line = start.split(b"\n", 1)[0]
+    size = min(len(line) + 1, len(start))
+    try:
+        return line.removeprefix(BYTE_ORDER_MARK).removesuffix(b"\r").decode(), size
+    except UnicodeDecodeError as wrong:
+        raise Fm2Error(f"{path} line 1 is not text in UTF-8: {wrong.reason}") from wrong
+
+
+def is_libffm(line: str) -> bool:
+    """Tell whether a line is in libffm's format, ``label field:feature:value ...``.
+
+    >>> is_libffm("1 0:17:1 1:4:1"), is_libffm("1,17,4")
+    (True, False)
+    """
+    return LIBFFM_LINE.fullmatch(line.encode()) is not None
+
+
+def _open_file(path: Path, schema: Schema) -> Source:
+    if packing(path) == "parquet":
+        return Table(str(path), needs("polars", "train", "reading Parquet").scan_parquet(path, glob=False))
+    line, size = first_line(path)
+    wanted = schema.source_columns
+    if is_libffm(line):
+        return TextFile(path, wanted, " ", 0, _native.TextFormat.libffm(list(wanted[1:])))
+    cells = {separator: split_line(line, separator) for separator in SEPARATORS}
+    for separator, names in cells.items():
+        if set(wanted) <= set(names):
+            return _separated(path, names, separator, size)
+    if not schema.columns:
+        names = max(cells.values(), key=len)
+        find_columns(names, wanted, f"{path} line 1")
+    fits = [separator for separator in SEPARATORS if len(cells[separator]) == len(schema.columns)]
+    separator = (fits or ["\t"])[0]
+    mark = len(BYTE_ORDER_MARK) if head(path, 3) == BYTE_ORDER_MARK else 0
+    return _separated(path, schema.columns, separator, mark)
+
+
+def _separated(path: Path, names: Sequence[str], separator: str, header_bytes: int) -> TextFile:
+    format = _native.TextFormat(separator, separator == ",", len(names))
+    return TextFile(path, tuple(names), separator, header_bytes, format)
+
+
+def _parts(table: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
+    if not hasattr(table, "collect_batches"):
+        yield table
+        return
+    names = table.collect_schema().names()
+    find_columns(names, columns, name)
+    yield from table.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+
+
+def _listing(names: Sequence[str], limit: int = 12) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:limit])
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,0 +1,87 @@
+"""The features of a field: which value has which id."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2.errors import Fm2Error
+
+UNKNOWN = "<unknown>"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The values of one field, most frequent first: value i has the id i + 1, for id 0 is unknown.
+
+    The values are kept as one text, ``data``, with the place where each ``ends``. The missing value is the empty text.
+    ``boundaries`` are those between the buckets of a field of quantiles. A hashed field has no values, but ``hashed``
+    tells how many ids its hash can give.
+    """
+
+    data: NDArray[np.uint8]
+    ends: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    boundaries: NDArray[np.float32]
+    hashed: int = 0
+
+    def __len__(self) -> int:
+        """Count the ids, the unknown one included."""
+        return 1 + (self.hashed or len(self.ends))
+
+    def value(self, id: int) -> str | None:
+        """Give the value of an id: None is the missing one; a hashed field shows the hash with a # before it.
+
+        >>> vocabulary = Vocabulary.of(["b", ""])
+        >>> [vocabulary.value(id) for id in range(3)]
+        ['<unknown>', 'b', None]
+        """
+        if id == 0:
+            return UNKNOWN
+        if self.hashed:
+            return f"#{id - 1}"
+        begin = int(self.ends[id - 2]) if id > 1 else 0
+        return self.data[begin : int(self.ends[id - 1])].tobytes().decode() or None
+
+    @classmethod
+    def of(cls, values: Sequence[str], counts: Sequence[int] = ()) -> Vocabulary:
+        """Make a vocabulary from texts.
+
+        >>> len(Vocabulary.of(["b", "a", ""]))
+        4
+        """
+        pieces = [value.encode() for value in values]
+        return cls(
+            data=np.frombuffer(b"".join(pieces), dtype=np.uint8),
+            ends=np.cumsum([len(piece) for piece in pieces], dtype=np.uint64),
+            counts=np.array(counts, dtype=np.int64),
+            boundaries=np.empty(0, dtype=np.float32),
+        )
+
+
+_ARRAYS = {"data": np.uint8, "ends": np.uint64, "counts": np.int64, "boundaries": np.float32, "hashed": np.int64}
+
+
+def save_vocabularies(path: Path, vocabularies: Sequence[Vocabulary]) -> None:
+    """Write the vocabularies of all fields to one .npz file; unlike numpy.savez, the same bytes each time."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for index, vocabulary in enumerate(vocabularies):
+            for name, kind in _ARRAYS.items():
+                entry = zipfile.ZipInfo(f"{index}.{name}.npy")
+                with archive.open(entry, "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.asarray(getattr(vocabulary, name), dtype=kind))
+
+
+def load_vocabularies(path: Path, fields: int) -> list[Vocabulary]:
+    """Read what :func:`save_vocabularies` wrote."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = [{name: file[f"{index}.{name}"] for name in _ARRAYS} for index in range(fields)]
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as wrong:
+        raise Fm2Error(f"{path}: not a file of {fields} vocabularies: {wrong}") from wrong
+    return [Vocabulary(**(arrays | {"hashed": int(arrays["hashed"])})) for arrays in found]

@@ -1,0 +1,112 @@
+"""Files and directories that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fm2.errors import Fm2Error
+
+
+@contextlib.contextmanager
+def new_directory(path: Path, operation: str, marker: str, overwrite: bool = False) -> Iterator[Path]:
+    """Fill a directory under another name and give it its own at the end; on an error nothing is left.
+
+    What a killed process left behind is removed by the next one that makes the same directory. ``marker`` is a file
+    that every such directory has: with ``overwrite`` only one that has it is replaced.
+    """
+    path = path.absolute()
+    _check_target(path, operation, marker, overwrite)
+    _remove_abandoned(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent))
+    except OSError as refused:
+        raise Fm2Error(f"{operation}: cannot write to {path.parent}: {refused.strerror}") from refused
+    held = os.open(partial, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        partial.chmod(0o755)
+        yield partial
+        _sync(partial)
+        _check_target(path, operation, marker, overwrite)
+        if path.exists():
+            replaced = partial / ".replaced"
+            path.rename(replaced)
+            partial.rename(path)
+            shutil.rmtree(path / ".replaced")
+        else:
+            partial.rename(path)
+    except OSError as failed:
+        raise Fm2Error(f"{operation}: {path}: {failed.strerror or failed}; nothing was kept") from failed
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(held)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Fill a file under another name and give it its own at the end; on an error nothing is left."""
+    path = path.absolute()
+    descriptor, name = tempfile.mkstemp(prefix=_prefix(path), dir=path.parent)
+    os.close(descriptor)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o644)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def checksum(path: Path) -> str:
+    """Give a file's SHA-256.
+
+    >>> checksum(Path("/dev/null"))[:8]
+    'e3b0c442'
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name}.partial-"
+
+
+def _check_target(path: Path, operation: str, marker: str, overwrite: bool) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise Fm2Error(f"{operation}: {path} is there already and is not a directory")
+    if overwrite and not (path / marker).is_file() and any(path.iterdir()):
+        raise Fm2Error(f"{operation}: {path} holds something else (it has no {marker}), so it is not overwritten")
+    if not overwrite and any(path.iterdir()):
+        raise Fm2Error(f"{operation}: {path} is there already; --overwrite replaces it")
+
+
+def _remove_abandoned(path: Path) -> None:
+    for leftover in path.parent.glob(f"{_prefix(path)}*"):
+        with contextlib.suppress(OSError):
+            held = os.open(leftover, os.O_RDONLY)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(leftover, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def _sync(directory: Path) -> None:
+    for file in directory.rglob("*"):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
