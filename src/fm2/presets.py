@@ -18,8 +18,8 @@ def criteo() -> Schema:
 def avazu() -> Schema:
     """Give Avazu's mobile log: 21 categories, weekday and hour; the id is left out; threshold 5."""
     time = [
-        Field(part, "timestamp", column="hour", part=part, format="%y%m%d%H", min_count=5)  # type: ignore[arg-type]
-        for part in ("weekday", "hour")
+        Field("weekday", "timestamp", column="hour", part="weekday", format="%y%m%d%H", min_count=5),
+        Field("hour", "timestamp", column="hour", part="hour", format="%y%m%d%H", min_count=5),
     ]
     categories = (
         "C1 banner_pos site_id site_domain site_category app_id app_domain app_category device_id device_ip "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,8 +30,8 @@ class Field:
     - ``timestamp``: one ``part`` of the time, ``weekday`` (Monday is 0) or ``hour``. The ``format`` is made of %Y %y %m
       %d %H %M %S, or is "unix" or "unix_ms" for seconds or milliseconds since 1970.
 
-    ``column`` is the table's column, by default the one of the field's name. A value seen fewer than ``min_count`` times
-    becomes unknown. With ``hash_bits`` no vocabulary is kept: a value's feature is a hash of so many bits.
+    ``column`` is the table's column, by default the one of the field's name. A value seen fewer than ``min_count``
+    times becomes unknown. With ``hash_bits`` no vocabulary is kept: a value's feature is a hash of so many bits.
 
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'
@@ -76,6 +77,8 @@ class Field:
             refuse("has buckets, which belong to the transform 'quantiles'")
         if self.kind == "timestamp":
             default("format", "%Y-%m-%d %H:%M:%S")
+            if "%" in re.sub("%[YymdHMS%]", "", self.format or ""):
+                refuse(f"has the format '{self.format}'; it may have %Y %y %m %d %H %M %S and %%")
             if self.part is not None:
                 one_of("part", Part)
         elif self.part or self.format:
@@ -149,6 +152,10 @@ class Schema:
     def replace(self, **changes: Any) -> Schema:
         """Give a schema with some of ``fields``, ``label``, ``columns``, ``missing`` changed."""
         return dataclasses.replace(self, **changes)
+
+    def with_min_count(self, min_count: int) -> Schema:
+        """Give a schema with this threshold in every field."""
+        return self.replace(fields=[dataclasses.replace(field, min_count=min_count) for field in self.fields])
 
     def to_dict(self) -> dict[str, Any]:
         """Give the schema as plain values, as a TOML or JSON file holds it."""

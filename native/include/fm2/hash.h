@@ -8,8 +8,10 @@
 
 namespace fm2 {
 
+__extension__ using Wide = unsigned __int128;
+
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-    const auto product = static_cast<unsigned __int128>(a) * b;
+    const auto product = static_cast<Wide>(a) * b;
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 

@@ -50,10 +50,14 @@ class Dataset:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             known = manifest["format"] == FORMAT
         except (OSError, ValueError, KeyError, TypeError) as wrong:
-            raise Fm2Error(f"{path} is not a prepared data set (no readable {MANIFEST}); fm2 prepare makes one") from wrong
+            raise Fm2Error(
+                f"{path} is not a prepared data set (no readable {MANIFEST}); fm2 prepare makes one"
+            ) from wrong
         if not known or manifest["version"] != VERSION:
             version = manifest.get("version")
-            raise Fm2Error(f"{path} has the format '{manifest['format']}' {version}; this fm2 reads '{FORMAT}' {VERSION}")
+            raise Fm2Error(
+                f"{path} has the format '{manifest['format']}' {version}; this fm2 reads '{FORMAT}' {VERSION}"
+            )
         for name, entry in manifest["files"].items():
             file = path / name
             if not file.is_file() or file.stat().st_size != entry["bytes"]:
@@ -77,10 +81,9 @@ class Dataset:
 
     def _array(self, split: str, part: str) -> NDArray[Any]:
         path = self.path / split / f"{part}.npy"
-        try:
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError:  # numpy maps no empty file
-            return np.load(path, allow_pickle=False)
+        empty = self.manifest["splits"][split]["rows"] == 0  # nothing that could be mapped
+        array: NDArray[Any] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+        return array
 
     @functools.cached_property
     def train(self) -> Split:
@@ -122,4 +125,6 @@ class Dataset:
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{name} {entry['rows']:,}" for name, entry in self.manifest["splits"].items())
-        return f"Dataset({str(self.path)!r}: {len(self.schema.fields)} fields, {sum(self.field_sizes):,} features; {rows})"
+        return (
+            f"Dataset({str(self.path)!r}: {len(self.schema.fields)} fields, {sum(self.field_sizes):,} features; {rows})"
+        )

@@ -70,7 +70,10 @@ class Encoder:
         while reader.next():
             ids = np.empty((reader.rows, len(self.schema.fields)), dtype=np.int32)
             # Column 0 of the fields is the label, which encoding does not read: any column may stand there.
-            self._native.encode(reader, [positions[0], *positions], threads, ids)
+            try:
+                self._native.encode(reader, [positions[0], *positions], threads, ids)
+            except ValueError as wrong:  # a column of lists, say
+                raise Fm2Error(f"encode: {wrong}") from wrong
             parts.append(ids)
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 

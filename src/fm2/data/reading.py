@@ -52,7 +52,9 @@ class LogReader:
             for source, split in sources:
                 before = self._scratch.rows + self._bad_rows.count
                 done = self._at.bytes
-                for packed in self._read_table(source, split) if isinstance(source, Table) else self._read_text(source, split):
+                for packed in (
+                    self._read_table(source, split) if isinstance(source, Table) else self._read_text(source, split)
+                ):
                     self._at.bytes = done + packed
                     progress.update(self._at.bytes, self._at.rows)
                 if self._scratch.rows + self._bad_rows.count == before:
@@ -90,7 +92,10 @@ class LogReader:
         for batch, positions in source.batches(self._schema.source_columns):
             for start in range(0, batch.rows, BATCH_ROWS):
                 count = min(BATCH_ROWS, batch.rows - start)
-                found = self.collector.read_table(batch, start, count, positions)
+                try:
+                    found = self.collector.read_table(batch, start, count, positions)
+                except ValueError as wrong:  # a column of lists, say
+                    raise Fm2Error(f"prepare: {source}: {wrong}") from wrong
                 self._keep(found, source, split, first + 1)
                 first += count
                 yield 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,25 +53,17 @@ class Scratch:
 
     def blocks(self, numbers: bool = True) -> Iterator[Block]:
         """Give all blocks again, with or without their numbers."""
-        for file in self._files:
-            file.flush()
-        paths = self._paths if numbers else self._paths[1:]
-        files = [path.open("rb") for path in paths]
-        try:
+        for written in self._files:
+            written.flush()
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(path.open("rb")) for path in self._paths]
             for entry in self._entries:
-                shapes = [(self._fields, entry.rows), (entry.rows,), (entry.rows if self._timed else 0,)]
-                kinds = [np.dtype(np.int32), np.dtype(np.uint8), np.dtype(np.int64)]
-                arrays = [
-                    np.fromfile(file, kind, int(np.prod(shape))).reshape(shape)
-                    for file, kind, shape in zip(files, kinds[-len(files) :], shapes[-len(files) :], strict=True)
-                ]
-                if not numbers:
-                    arrays.insert(0, np.empty((self._fields, 0), np.int32))
-                rows = np.delete(np.arange(entry.first, entry.first + entry.rows + len(entry.dropped)), entry.dropped)
-                yield Block(arrays[0], arrays[1], arrays[2], rows, entry.split)
-        finally:
-            for file in files:
-                file.close()
+                size = self._fields * entry.rows if numbers else 0
+                found = np.fromfile(files[0], np.int32, size).reshape(self._fields, -1)
+                labels = np.fromfile(files[1], np.uint8, entry.rows)
+                times = np.fromfile(files[2], np.int64, entry.rows if self._timed else 0)
+                rows = np.delete(entry.first + np.arange(entry.rows + len(entry.dropped)), entry.dropped)
+                yield Block(found, labels, times, rows, entry.split)
 
     def __enter__(self) -> Scratch:
         return self

@@ -159,9 +159,12 @@ def _parts(table: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
     if not hasattr(table, "collect_batches"):
         yield table
         return
-    names = table.collect_schema().names()
-    find_columns(names, columns, name)
-    yield from table.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+    polars = needs("polars", "train", "reading Parquet")
+    try:
+        find_columns(table.collect_schema().names(), columns, name)
+        yield from table.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+    except (polars.exceptions.PolarsError, OSError) as wrong:
+        raise Fm2Error(f"{name} cannot be read: {str(wrong).splitlines()[0]}") from wrong
 
 
 def _listing(names: Sequence[str], limit: int = 12) -> str:

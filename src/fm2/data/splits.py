@@ -33,7 +33,7 @@ def random_split(rows: Rows, fractions: Sequence[float], seed: int) -> Assignmen
     """Assign rows by a hash of seed and row number, so that a row's split depends on nothing else.
 
     >>> random_split(np.arange(6), (0.5, 0.25, 0.25), seed=1)
-    array([2, 0, 0, 0, 0, 1], dtype=uint8)
+    array([0, 1, 1, 1, 2, 0], dtype=uint8)
     """
     mixed = _mix(_mix(np.array([seed], dtype=np.int64).astype(np.uint64)) + rows.astype(np.uint64))
     share = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53

@@ -1,0 +1,52 @@
+"""The main job, from nothing: generate a click log, prepare it, show what was found.
+
+make demo                              a generated log
+make demo FM2_LOG=path/to/criteo.txt   your own, in Criteo's format
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+import fm2
+from fm2.data.description import describe, print_description
+from fm2.progress import Progress
+
+ROWS, FEATURES = 500_000, 100_000
+DIRECTORY = Path("demo")
+
+
+def main() -> None:
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    DIRECTORY.mkdir()
+    given = os.environ.get("FM2_LOG")
+    log = Path(given) if given else generated_log()
+    print(f"Preparing {log} ...")
+    dataset = fm2.prepare(log, "criteo", DIRECTORY / "data", bad_rows="skip")
+    print_description(describe(dataset))
+    show_rows(dataset)
+
+
+def generated_log() -> Path:
+    log = DIRECTORY / "log.tsv"
+    print(f"Generating {ROWS:,} rows with {FEATURES:,} features into {log} ...")
+    with Progress("writing", ROWS) as progress:
+        fm2.generate(log, ROWS, features=FEATURES, progress=lambda rows: progress.update(rows, rows))
+    return log
+
+
+def show_rows(dataset: fm2.Dataset) -> None:
+    """Print the first training row as ids, and what the ids stand for."""
+    ids = np.asarray(dataset.train.ids[:1])
+    values = {name: column[0] for name, column in dataset.decode(ids).items()}
+    print(f"\nThe first training row: label {dataset.train.labels[0]}, ids {ids[0].tolist()}")
+    print("stand for " + ", ".join(f"{name}={value}" for name, value in list(values.items())[:20]) + ", ...")
+    print(f"\nEncoded rows are memory-mapped from {dataset.path}: fm2.Dataset.open({str(dataset.path)!r})")
+
+
+if __name__ == "__main__":
+    main()

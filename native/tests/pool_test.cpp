@@ -1,0 +1,63 @@
+#include "fm2/pool.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+TEST(every_iteration_runs_once) {
+    for (const std::size_t threads : {1, 2, 3, 8}) {
+        std::vector<std::atomic<int>> runs(1000);
+        for (int repeat = 0; repeat < 50; ++repeat) fm2::parallel_for(runs.size(), threads, [&](std::size_t i) { ++runs[i]; });
+        for (const auto& count : runs) CHECK(count == 50);
+    }
+}
+
+TEST(nothing_runs_for_nothing) {
+    fm2::parallel_for(0, 4, [](std::size_t) { CHECK(false); });
+}
+
+TEST(the_first_exception_comes_back_and_the_pool_lives_on) {
+    bool thrown = false;
+    try {
+        fm2::parallel_for(100, 3, [](std::size_t i) {
+            if (i == 7) throw std::runtime_error("seven");
+        });
+    } catch (const std::runtime_error& error) {
+        thrown = std::string(error.what()) == "seven";
+    }
+    CHECK(thrown);
+    std::atomic<int> count{0};
+    fm2::parallel_for(10, 3, [&](std::size_t) { ++count; });
+    CHECK(count == 10);
+}
+
+TEST(loops_within_loops_and_from_many_threads_run) {
+    std::atomic<int> count{0};
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 4; ++caller)
+        callers.emplace_back([&] {
+            for (int repeat = 0; repeat < 100; ++repeat)
+                fm2::parallel_for(3, 2, [&](std::size_t) { fm2::parallel_for(2, 2, [&](std::size_t) { ++count; }); });
+        });
+    for (std::thread& caller : callers) caller.join();
+    CHECK(count == 4 * 100 * 3 * 2);
+}
+
+TEST(a_forked_child_can_use_the_pool) {
+    fm2::parallel_for(4, 2, [](std::size_t) {});
+    const pid_t child = fork();
+    if (child == 0) {
+        std::atomic<int> count{0};
+        fm2::parallel_for(100, 2, [&](std::size_t) { ++count; });
+        _exit(count == 100 ? 0 : 1);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}

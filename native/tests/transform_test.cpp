@@ -1,0 +1,41 @@
+#include "fm2/transform.h"
+
+#include <cmath>
+
+#include "check.h"
+
+TEST(log_square_follows_the_paper) {
+    CHECK(fm2::log_square(-3) == -3 && fm2::log_square(0) == 0 && fm2::log_square(2) == 2);
+    for (int x = 3; x < 100000; x = x * 5 / 4 + 1) CHECK(fm2::log_square(x) == std::floor(std::log(x) * std::log(x)));
+    CHECK(fm2::log_square(2.9) == 2 && fm2::log_square(-0.5) == -1);
+    CHECK(fm2::log_square(1e300) > 0 && fm2::log_square(-1e300) < 0);
+}
+
+TEST(numbers_are_whole_texts) {
+    CHECK(fm2::parse_number("+12.5e1") == 125.0);
+    for (const char* text : {"", "abc", "1 ", " 1", "1,5", "nan", "inf", "1e999", "0x10", "--1"}) CHECK(!fm2::parse_number(text));
+}
+
+TEST(times_are_read_by_their_format) {
+    const fm2::TimeFormat avazu("%y%m%d%H");
+    const auto seconds = avazu.parse("14102113");
+    CHECK(seconds && fm2::weekday(*seconds) == 1 && fm2::hour(*seconds) == 13);  // a Tuesday
+    for (const char* text : {"", "1410211", "141021135", "14132100", "14102124", "1410210x"}) CHECK(!avazu.parse(text));
+    CHECK(avazu.parse("@86400") == 86400);
+    const fm2::TimeFormat iso("%Y-%m-%dT%H:%M:%S");
+    CHECK(iso.parse("1970-01-01T00:00:01") == 1 && iso.parse("1969-12-31T23:59:59") == -1 && !iso.parse("2023-02-29T00:00:00"));
+    CHECK(fm2::weekday(-1) == 2 && fm2::hour(-1) == 23);
+    CHECK(fm2::TimeFormat("unix").parse("12.9") == 12 && fm2::TimeFormat("unix_ms").parse("-1") == -1);
+}
+
+TEST(a_boundary_belongs_to_the_bucket_above) {
+    const std::vector<float> boundaries{1, 2, 5};
+    CHECK(fm2::bucket(0, boundaries) == 0 && fm2::bucket(1, boundaries) == 1 && fm2::bucket(4.9f, boundaries) == 2);
+    CHECK(fm2::bucket(5, boundaries) == 3 && fm2::bucket(7, {}) == 0);
+}
+
+TEST(utf8_is_checked_to_the_letter) {
+    for (const char* good : {"", "abc", "\xc3\xbc", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xed\x9f\xbf"}) CHECK(fm2::is_utf8(good));
+    for (const char* bad : {"\x80", "\xc3", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xff", "a\xe2\x82"})
+        CHECK(!fm2::is_utf8(bad));
+}

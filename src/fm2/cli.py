@@ -1,0 +1,177 @@
+"""The command line: ``fm2 COMMAND ...``. Each command checks its words, calls one function and prints what came out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fm2 import __version__
+from fm2.errors import Fm2Error
+
+FINISHED, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; give the exit code: 0 done, 1 an error, 2 misused, 130 interrupted."""
+    settings = _parser().parse_args(arguments)
+    try:
+        settings.run(settings)
+        sys.stdout.flush()
+    except Fm2Error as error:
+        if settings.debug:
+            raise
+        print(f"fm2: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("fm2: interrupted; nothing was left half done", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as with `fm2 describe DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return FINISHED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fm2", description="Click-through-rate models on one CPU machine, from raw logs to microsecond scores."
+    )
+    parser.add_argument("--version", action="version", version=f"fm2 {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (_add_prepare, _add_describe, _add_generate):
+        command = add(commands)
+        command.add_argument("--debug", action="store_true", help="show the whole trace of an error")
+    return parser
+
+
+def _add_prepare(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "prepare",
+        help="turn raw logs into encoded rows",
+        description="Turn raw click logs into encoded rows in a new directory.",
+        epilog="Sources are CSV, TSV, Parquet or libffm files, plain, .gz or .zst; several, or a quoted glob.",
+    )
+    command.add_argument("source", nargs="+", metavar="SOURCE", help="files with the rows to learn from")
+    meaning = command.add_mutually_exclusive_group(required=True)
+    meaning.add_argument("--preset", choices=("criteo", "avazu"), help="the schema of a well-known data set")
+    meaning.add_argument("--schema", metavar="FILE", help="a TOML file that tells the fields and the label")
+    meaning.add_argument("--label", metavar="COLUMN", help="the column that is 1 for a click; fields are inferred")
+    command.add_argument("--out", required=True, metavar="DIR", help="the directory to make")
+    command.add_argument("--validation", nargs="+", metavar="FILE", help="files of their own for validation")
+    command.add_argument("--test", nargs="+", metavar="FILE", help="files of their own for the test")
+    command.add_argument("--split", choices=("random", "time"), default="random", help="how rows are divided")
+    command.add_argument(
+        "--fractions", default="0.8,0.1,0.1", metavar="A,B,C", help="shares of the splits (default: %(default)s)"
+    )
+    command.add_argument("--seed", type=int, default=0, help="of the random split (default: %(default)s)")
+    command.add_argument("--min-count", type=int, metavar="N", help="rarer values are unknown, in every field")
+    command.add_argument(
+        "--vocabulary", choices=("train", "all"), default="train", help="the rows whose values are counted"
+    )
+    command.add_argument(
+        "--bad-rows", choices=("stop", "skip"), default="stop", help="stop at a bad row, or set it aside"
+    )
+    command.add_argument("--overwrite", action="store_true", help="replace a data set that is there already")
+    command.add_argument("--threads", type=int, default=0, metavar="N", help="default: all processors")
+    command.add_argument("--json", action="store_true", help="print what was found as JSON")
+    command.set_defaults(run=_prepare)
+    return command
+
+
+def _prepare(settings: argparse.Namespace) -> None:
+    from fm2.data.description import describe
+    from fm2.data.preparation import prepare
+    from fm2.schema import Schema
+
+    if settings.preset:
+        schema = Schema.preset(settings.preset)
+    elif settings.schema:
+        schema = Schema.load(settings.schema)
+    else:
+        schema = Schema.infer(settings.source[0], label=settings.label)
+    if settings.min_count is not None:
+        schema = schema.with_min_count(settings.min_count)
+    try:
+        fractions = [float(share) for share in settings.fractions.split(",")]
+    except ValueError:
+        raise Fm2Error(f"prepare: --fractions is '{settings.fractions}', not numbers like 0.8,0.1,0.1") from None
+    dataset = prepare(
+        settings.source,
+        schema,
+        settings.out,
+        validation=settings.validation,
+        test=settings.test,
+        split=settings.split,
+        fractions=fractions,
+        seed=settings.seed,
+        vocabulary=settings.vocabulary,
+        bad_rows=settings.bad_rows,
+        overwrite=settings.overwrite,
+        threads=settings.threads,
+    )
+    _show(describe(dataset), settings.json)
+
+
+def _add_describe(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "describe", help="show what a prepared data set holds", description="Show the fields and splits of a data set."
+    )
+    command.add_argument("data", metavar="DIR", help="a directory that fm2 prepare made")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_describe)
+    return command
+
+
+def _describe(settings: argparse.Namespace) -> None:
+    from fm2.data.dataset import Dataset
+    from fm2.data.description import describe
+
+    _show(describe(Dataset.open(settings.data)), settings.json)
+
+
+def _show(description: dict[str, Any], as_json: bool) -> None:
+    from fm2.data.description import print_description
+
+    if as_json:
+        print(json.dumps(description, ensure_ascii=False))
+    else:
+        print_description(description)
+
+
+def _add_generate(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "generate",
+        help="make a click log with known probabilities",
+        description="Make a click log whose labels come from a planted field-matrixed model.",
+        epilog="The true probability of each row goes to OUT.truth.npy.",
+    )
+    command.add_argument("out", metavar="OUT", help="a file; .parquet makes Parquet, others Criteo's TSV")
+    command.add_argument("--rows", type=int, default=1_000_000, metavar="N", help="default: %(default)s")
+    command.add_argument("--fields", type=int, default=39, metavar="N", help="default: %(default)s")
+    command.add_argument("--features", type=int, default=1_000_000, metavar="N", help="default: %(default)s")
+    command.add_argument("--seed", type=int, default=0, metavar="S", help="default: %(default)s")
+    command.set_defaults(run=_generate)
+    return command
+
+
+def _generate(settings: argparse.Namespace) -> None:
+    from fm2.data.generation import generate
+    from fm2.progress import Progress
+
+    with Progress("writing", settings.rows) as progress:
+        generate(
+            Path(settings.out),
+            settings.rows,
+            fields=settings.fields,
+            features=settings.features,
+            seed=settings.seed,
+            progress=lambda rows: progress.update(rows, rows),
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

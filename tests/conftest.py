@@ -1,0 +1,29 @@
+"""What several test files share: real data if it is there, and small logs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Give the directory of criteo.tsv.gz and avazu.csv.gz, or skip the test in sight of everyone."""
+    directory = os.environ.get("FM2_DATA")
+    if not directory:
+        pytest.skip("real data: set FM2_DATA to the directory of criteo.tsv.gz and avazu.csv.gz")
+    return Path(directory)
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Give a function that writes a file of that name and content, and gives its path."""
+
+    def write_file(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write_file
