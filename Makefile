@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
 INSTALLED := .venv/installed
 
-.PHONY: setup test lint native-test python-test demo clean
+.PHONY: setup test lint native-test sanitize python-test demo clean
 
 setup: $(INSTALLED)
 
@@ -25,9 +25,16 @@ lint: setup
 	$(BIN)/mypy
 
 native-test: setup
-	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja > build/native.log
+	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 	$(BIN)/cmake --build build/native
 	$(BIN)/ctest --test-dir build/native --output-on-failure
+
+# The C++ tests again, under the address and undefined-behaviour sanitizers; not part of `make test`.
+sanitize: setup
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+	$(BIN)/cmake --build build/sanitize
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
 python-test: setup
 	$(BIN)/python -m pytest tests src/fm2

@@ -25,11 +25,12 @@ void Encoder::encode(const ArrowReader& table, std::size_t first, std::size_t co
     Columns columns;
     for (const std::size_t position : positions) columns.push_back(table.column(position));
     // So many rows at a time that their ids stay in the cache while the fields fill them one by one.
-    constexpr std::size_t block = 2048;
-    for (std::size_t at = 0; at < count; at += block)
-        parallel_for(fields_.size(), threads, [&](std::size_t field) {
+    constexpr std::size_t block = 1024;
+    parallel_for((count + block - 1) / block, threads, [&](std::size_t part) {
+        const std::size_t at = part * block;
+        for (std::size_t field = 0; field < fields_.size(); ++field)
             encode_field(field, *columns[fields_[field].column], first + at, std::min(block, count - at), ids + at * fields_.size());
-        });
+    });
 }
 
 void Encoder::encode_field(std::size_t index, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids) const {
