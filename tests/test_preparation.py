@@ -189,6 +189,24 @@ p.prepare(sys.argv[1], p.Schema([__import__("fm2").Field("site")], "y"), sys.arg
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["data", "log.csv"]
 
 
+def test_a_full_disk_leaves_nothing(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("y,site\n" + "1,a\n0,b\n" * 100_000)
+    script = """
+import resource, sys, fm2
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    fm2.prepare(sys.argv[1], fm2.Schema([fm2.Field("site")], "y"), sys.argv[2])
+except fm2.Fm2Error as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(log), str(tmp_path / "data")], capture_output=True, text=True, check=True
+    )
+    assert "data: File too large; nothing was kept" in done.stdout
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log.csv"]
+
+
 def test_damage_is_noticed(tmp_path):
     out = tmp_path / "data"
     prepare(sites(["a"] * 100), SITE, out).verify()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from fm2 import _native
 from fm2.data.encoder import native_fields
 from fm2.data.faults import BadRows, explain
 from fm2.data.scratch import Block, Scratch
-from fm2.data.sources import BATCH_ROWS, Source, Table, TextFile
+from fm2.data.sources import BATCH_ROWS, ROW_BYTES, Source, Table, TextFile
 from fm2.data.streams import open_stream, read_into
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
@@ -47,17 +46,14 @@ class LogReader:
 
     def read(self, sources: list[tuple[Source, int | None]], shown: bool | None) -> None:
         """Read all sources; each comes with its split where it has one of its own."""
-        sizes = [os.path.getsize(source.path) for source, _ in sources if isinstance(source, TextFile)]  # noqa: PTH202
-        with Progress("reading", max(1, sum(sizes)), shown) as progress:
+        with Progress("reading", sum(source.size for source, _ in sources), shown) as progress:
             for source, split in sources:
-                before = self._scratch.rows + self._bad_rows.count
-                done = self._at.bytes
-                for packed in (
-                    self._read_table(source, split) if isinstance(source, Table) else self._read_text(source, split)
-                ):
-                    self._at.bytes = done + packed
+                rows_before, bytes_before = self._at.rows, self._at.bytes
+                read = self._read_table(source, split) if isinstance(source, Table) else self._read_text(source, split)
+                for done in read:
+                    self._at.bytes = bytes_before + done
                     progress.update(self._at.bytes, self._at.rows)
-                if self._scratch.rows + self._bad_rows.count == before:
+                if self._at.rows == rows_before:
                     raise Fm2Error(f"prepare: {source} has no rows")
 
     def _read_text(self, source: TextFile, split: int | None) -> Iterator[int]:
@@ -98,7 +94,7 @@ class LogReader:
                     raise Fm2Error(f"prepare: {source}: {wrong}") from wrong
                 self._keep(found, source, split, first + 1)
                 first += count
-                yield 0
+                yield first * ROW_BYTES
 
     def _keep(self, found: _native.Block, source: Source, split: int | None, start: int) -> None:
         """Write a block to the scratch file, without its bad rows."""

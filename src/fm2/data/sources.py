@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import re
@@ -18,6 +19,7 @@ from fm2.schema import Schema
 SEPARATORS = "\t,;|\x01"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BATCH_ROWS = 65_536
+ROW_BYTES = 200
 LIBFFM_LINE = re.compile(rb"[+-]?[0-9.]+([ \t]+\d+:[^\s:]+:[^\s:]+)+\s*")
 
 
@@ -34,6 +36,11 @@ class TextFile:
     def __str__(self) -> str:
         return str(self.path)
 
+    @property
+    def size(self) -> int:
+        """The bytes to read, packed as they are."""
+        return self.path.stat().st_size
+
     def positions(self, columns: Sequence[str]) -> list[int]:
         """Tell where these columns stand in a row."""
         return find_columns(self.names, columns, str(self))
@@ -48,6 +55,15 @@ class Table:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def size(self) -> int:
+        """The number of rows, taken for so many bytes each that files and tables can be added up."""
+        if hasattr(self.table, "collect_batches"):
+            polars = needs("polars", "train", "reading Parquet")
+            with _readable(self.name):
+                return int(self.table.select(polars.len()).collect().item()) * ROW_BYTES
+        return (self.table.num_rows if hasattr(self.table, "num_rows") else len(self.table)) * ROW_BYTES
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[_native.ArrowReader, list[int]]]:
         """Give the rows batch after batch, each with the places where these columns stand."""
@@ -159,10 +175,16 @@ def _parts(table: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
     if not hasattr(table, "collect_batches"):
         yield table
         return
-    polars = needs("polars", "train", "reading Parquet")
-    try:
+    with _readable(name):
         find_columns(table.collect_schema().names(), columns, name)
         yield from table.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    polars = needs("polars", "train", "reading Parquet")
+    try:
+        yield
     except (polars.exceptions.PolarsError, OSError) as wrong:
         raise Fm2Error(f"{name} cannot be read: {str(wrong).splitlines()[0]}") from wrong
 
