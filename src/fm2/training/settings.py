@@ -1,0 +1,143 @@
+"""How a model is trained: one set of values, from defaults that suit the model, a TOML file, or options."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fm2.errors import Fm2Error
+from fm2.training.defaults import DEFAULTS
+
+Optimiser = Literal["adagrad", "adam", "ftrl"]
+Schedule = Literal["constant", "linear", "cosine"]
+Metric = Literal["log_loss", "auc", "rig"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides what comes out of a training, but for the data.
+
+    >>> Settings.of("fmfm", dim=16).dim
+    16
+    """
+
+    model: str
+    dim: int | tuple[int, ...] = 8
+    linear: str | None = None
+    hash_bits: int = 22
+    embedding_scale: float = 0.01
+    matrix_scale: float = 0.1
+
+    optimiser: Optimiser = "adam"
+    learning_rate: float = 0.001
+    dense_rate: float = 0.001
+    schedule: Schedule = "constant"
+    batch_size: int = 1024
+    epochs: int = 10
+    l2: float = 0.0
+    l2_power: float = 0.0
+    l1: float = 0.0
+    dropout: float = 0.0
+    field_dropout: float = 0.0
+    average: float = 0.0
+    positive_weight: float = 1.0
+
+    metric: Metric = "log_loss"
+    evaluations: int = 4
+    patience: int = 4
+
+    seed: int = 0
+    threads: int = 0
+    device: str = "cpu"
+
+    @classmethod
+    def of(cls, model: str, **changes: Any) -> Settings:
+        """Give a model's defaults with some changes."""
+        if model not in DEFAULTS:
+            raise Fm2Error(f"train: there is no model '{model}'; there are {', '.join(DEFAULTS)}")
+        return cls.from_dict({"model": model, **DEFAULTS[model], **changes})
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Settings:
+        """Make settings from plain values, refusing names and types that are not understood."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name in values.keys() - fields.keys():
+            raise Fm2Error(f"train: '{name}' is not a setting; there are {', '.join(fields)}")
+        dim = values.get("dim", cls.dim)
+        settings = cls(**{**values, "dim": tuple(dim) if isinstance(dim, list | tuple) else dim})
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        for name, choices in {"optimiser": Optimiser, "schedule": Schedule, "metric": Metric}.items():
+            if getattr(self, name) not in get_args(choices):
+                wrong = getattr(self, name)
+                raise Fm2Error(f"train: {name} is '{wrong}'; it is one of {', '.join(get_args(choices))}")
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise Fm2Error(f"train: {name} is {value!r}; it is a number from {low} to {high}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values, as JSON holds them."""
+        values = dataclasses.asdict(self)
+        return {**values, "dim": list(self.dim) if isinstance(self.dim, tuple) else self.dim}
+
+
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("embedding_scale", 0, 100),
+    ("matrix_scale", 0, 100),
+    ("hash_bits", 1, 30),
+    ("learning_rate", 1e-12, 1e6),
+    ("dense_rate", 0, 1e6),
+    ("batch_size", 1, 10_000_000),
+    ("epochs", 0, 1_000_000),
+    ("l2", 0, 1e9),
+    ("l2_power", 0, 1),
+    ("l1", 0, 1e9),
+    ("dropout", 0, 0.99),
+    ("field_dropout", 0, 0.99),
+    ("average", 0, 0.999999),
+    ("positive_weight", 1e-9, 1e9),
+    ("evaluations", 1, 10_000),
+    ("patience", 1, 1_000_000),
+    ("threads", 0, 1024),
+)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read settings from a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as missing:
+        raise Fm2Error(f"train: {path}: {missing.strerror}") from missing
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
+        raise Fm2Error(f"train: {path} is not TOML: {wrong}") from wrong
+
+
+def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
+    """Understand ``16``, ``4,8,2,...`` (one per field), or a JSON file that gives each field's dimension by name.
+
+    >>> read_dim("16", ("a", "b")), read_dim("4,8", ("a", "b"))
+    (16, [4, 8])
+    """
+    try:
+        return int(text) if "," not in text else [int(part) for part in text.split(",")]
+    except ValueError:
+        pass
+    try:
+        found = json.loads(Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise Fm2Error(f"train: --dim is '{text}', which is no number, no list and no readable JSON file") from wrong
+    if isinstance(found, dict):
+        missing = [name for name in fields if name not in found]
+        if missing:
+            raise Fm2Error(f"train: {text} has no dimension for the field '{missing[0]}'")
+        found = [found[name] for name in fields]
+    if not isinstance(found, int | list):
+        raise Fm2Error(f"train: {text} holds neither a list of dimensions nor a table of them by field")
+    return found
