@@ -1,0 +1,57 @@
+"""The models the paper compares, as torch modules from ids to logits. ``base`` says what a trainer may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fm2.errors import Fm2Error
+from fm2.models.base import GatheredModel, Model, Seed
+from fm2.models.embedding import FlatEmbedding
+from fm2.models.family import FM, FactorizationMachine, FmFM, FvFM, FwFM
+from fm2.models.ffm import FFM
+from fm2.models.lr import LR
+from fm2.models.poly2 import Poly2
+
+__all__ = [
+    "FFM",
+    "FM",
+    "LR",
+    "MODELS",
+    "FactorizationMachine",
+    "FlatEmbedding",
+    "FmFM",
+    "FvFM",
+    "FwFM",
+    "GatheredModel",
+    "Model",
+    "Poly2",
+    "build",
+]
+
+MODELS: dict[str, Callable[..., Model]] = {
+    "lr": LR,
+    "poly2": Poly2,
+    "fm": FM,
+    "ffm": FFM,
+    "fwfm": FwFM,
+    "fvfm": FvFM,
+    "fmfm": FmFM,
+}
+
+
+def build(config: Mapping[str, Any], seed: Seed = 0) -> Model:
+    """Make a model from its ``config``; with a ``seed`` of None its weights are zero, to be loaded.
+
+    >>> model = build({"model": "fmfm", "field_sizes": [5, 6], "dims": [2, 3]})
+    >>> build(model.config).config == model.config
+    True
+    """
+    name = config.get("model")
+    if name not in MODELS:
+        raise Fm2Error(f"model: there is no model '{name}'; there are {', '.join(MODELS)}")
+    settings = {key: value for key, value in config.items() if key != "model"}
+    try:
+        return MODELS[name](**settings, seed=seed)
+    except TypeError as wrong:
+        raise Fm2Error(f"model: a setting of {name} is not understood: {wrong}") from wrong

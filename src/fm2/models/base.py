@@ -1,0 +1,101 @@
+"""What a trainer may rely on: a model is sparse tables, dense parameters, and a way from them to logits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fm2.errors import Fm2Error
+from fm2.models.embedding import FlatEmbedding
+
+Seed = int | torch.Generator | None
+
+
+class Model(nn.Module, ABC):
+    """A model from ids [rows, fields], local to their field, to logits [rows].
+
+    The parameters are of two kinds. ``tables`` are sparse: a batch touches few of their rows, and they want an
+    optimiser of their own. ``dense_parameters()`` are all the others. ``forward(ids)`` works on any device with plain
+    autograd; a ``GatheredModel`` can also be driven by a trainer that gathers and updates the rows itself.
+
+    ``config`` holds plain values from which ``fm2.models.build`` makes the model anew, apart from what it has learned.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = config
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    @property
+    def name(self) -> str:
+        """The model's name in ``fm2.models.MODELS``."""
+        return str(self.config["model"])
+
+    @property
+    def field_sizes(self) -> list[int]:
+        """The number of features of every field, the unknown one included."""
+        return list(self.config["field_sizes"])
+
+    @property
+    def tables(self) -> dict[str, FlatEmbedding]:
+        """The sparse tables by name."""
+        return {name: child for name, child in self.named_children() if isinstance(child, FlatEmbedding)}
+
+    def dense_parameters(self) -> list[nn.Parameter]:
+        """List the parameters that are in no table, the bias among them."""
+        sparse = {id(table.weight) for table in self.tables.values()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in sparse]
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of parameters, as the paper's section 3.3 counts them: without the bias.
+
+        The formulas there give every model a weight per feature, though the paper's own FwFM, FvFM and FmFM have a
+        vector per field instead (section 4.5); ``linear="features"`` gives what they give. The estimates there for
+        Criteo were made with other dimensions than the paper says: 10 for FM (14.63 M) and 17 for FFM (859 M); with 16
+        they are 22.56 M and 808 M.
+        """
+        return sum(parameter.numel() for parameter in self.parameters()) - self.bias.numel()
+
+    @abstractmethod
+    def forward(self, ids: Tensor) -> Tensor:
+        """Give the logits [rows] of ids [rows, fields]."""
+
+    @abstractmethod
+    def flops(self) -> int:
+        """Count the floating point operations of one prediction as the paper does (section 4.2)."""
+
+    def field_matrix(self, i: int, j: int) -> Tensor:
+        """Give the matrix through which fields ``i`` and ``j`` interact, D_i × D_j, in the united framework."""
+        raise Fm2Error(f"{self.name}: there are no field matrices; fm, fwfm, fvfm and fmfm have them")
+
+
+class GatheredModel(Model):
+    """A model that needs no more of a row than the weights its ids name, gathered from each table.
+
+    A trainer that gathers natively calls ``score(**rows)`` with one tensor [rows, width] per table, by the table's
+    name, calls ``backward()`` on the loss, and finds in the tensors' ``grad`` what to update the tables' rows with.
+    """
+
+    @abstractmethod
+    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
+        """Give the logits [rows] from the gathered rows of the tables ``embedding`` and ``linear``."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Give the logits [rows] of ids [rows, fields]."""
+        return self.score(**{name: table(ids) for name, table in self.tables.items()})
+
+
+def generator(seed: Seed) -> torch.Generator | None:
+    """Give the source of a model's first weights; None, for zeros, where they will be loaded anyway."""
+    return torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
+
+
+@torch.no_grad()
+def randomise(weight: Tensor, scale: float, source: torch.Generator | None) -> None:
+    """Fill with normal numbers of this standard deviation; without a source, leave as it is."""
+    if source is not None:
+        weight.normal_(0, scale, generator=source)

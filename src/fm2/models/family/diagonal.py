@@ -1,0 +1,70 @@
+"""FwFM and FvFM: every field matrix is diagonal, a multiple of the identity or with entries of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fm2.models.family.interaction import EqualDims
+
+
+class Diagonal(EqualDims):
+    """Coordinates do not mix, so S falls apart into one n × n matrix per coordinate, or one for all of them.
+
+    Laid out coordinate by coordinate, a batch is multiplied by these: n² K operations per row instead of the (n K)² of
+    the dense S, by large products of matrices. (A product R·v per row would need no other layout, but n × n by n × K is
+    too small a product to be quick.) ``weight`` is [pairs i < j, matrices].
+    """
+
+    _upper: Tensor
+
+    def __init__(self, dims: Sequence[int], matrices: int) -> None:
+        super().__init__(dims)
+        n = len(self.dims)
+        self.register_buffer("_upper", torch.triu_indices(n, n, 1), persistent=False)
+        self.weight: nn.Parameter = nn.Parameter(torch.zeros(self._upper.shape[1], matrices))
+
+    def matrices(self) -> Tensor:
+        """Give the symmetric matrices [matrices, n, n], zero on their diagonals."""
+        n = len(self.dims)
+        upper = self.weight.new_zeros(self.weight.shape[1], n, n)
+        upper[:, self._upper[0], self._upper[1]] = self.weight.T
+        return upper + upper.mT
+
+    def product(self, V: Tensor) -> tuple[Tensor, ...]:
+        (rows, n, k), matrices = (len(V), len(self.dims), self.dims[0]), self.weight.shape[1]
+        by_coordinate = V.view(rows, n, k).permute(2, 0, 1).reshape(matrices, k // matrices * rows, n)
+        product = torch.bmm(by_coordinate, self.matrices())
+        return product.view(k, rows, n).permute(1, 2, 0).reshape(rows, n * k), by_coordinate
+
+    def weight_gradient(self, g: Tensor, V: Tensor, kept: Sequence[Tensor]) -> Tensor:
+        by_coordinate = kept[1]
+        weighted = (by_coordinate.view(self.dims[0], len(g), len(self.dims)) * g[:, None]).view_as(by_coordinate)
+        outer = torch.bmm(by_coordinate.mT, weighted)
+        return outer[:, self._upper[0], self._upper[1]].T
+
+    def field_matrix(self, i: int, j: int) -> Tensor:
+        return torch.diag(self.matrices()[:, i, j].expand(self.dims[0]))
+
+    def set_identity(self, factor: float) -> None:
+        self.weight.data += factor
+
+
+class Scalar(Diagonal):
+    """FwFM: the field matrix is r times the identity."""
+
+    default_scale = 1.0
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__(dims, matrices=1)
+
+
+class Vector(Diagonal):
+    """FvFM: the field matrix is diag(d)."""
+
+    default_scale = 1.0
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__(dims, matrices=dims[0])

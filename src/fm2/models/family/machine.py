@@ -1,0 +1,168 @@
+"""FM, FwFM, FvFM and FmFM: one class, which differs in its interaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fm2.errors import Fm2Error
+from fm2.models import complexity
+from fm2.models.base import GatheredModel, Seed, generator, randomise
+from fm2.models.embedding import FlatEmbedding, per_field
+from fm2.models.family.constant import Constant
+from fm2.models.family.diagonal import Scalar, Vector
+from fm2.models.family.interaction import Interaction
+from fm2.models.family.matrix import Matrix
+
+InteractionName = Literal["constant", "scalar", "vector", "matrix"]
+Linear = Literal["features", "fields", "both"]
+
+INTERACTIONS: dict[InteractionName, type[Interaction]] = {
+    "constant": Constant,
+    "scalar": Scalar,
+    "vector": Vector,
+    "matrix": Matrix,
+}
+NAMES: dict[InteractionName, str] = {"constant": "fm", "scalar": "fwfm", "vector": "fvfm", "matrix": "fmfm"}
+
+
+class FactorizationMachine(GatheredModel):
+    """A factorization machine: bias + linear part + the interaction of all pairs of features (equations 4, 6 and 7).
+
+    ``dims`` is the embeddings' dimension, for the interaction ``matrix`` also one per field. The ``linear`` part is a
+    weight per feature (``features``), the paper's vector per field <v, w_F> (``fields``, section 4.5) or ``both``.
+
+    The first weights are normal numbers with a standard deviation of ``embedding_scale`` for the embeddings,
+    ``interaction_scale`` for the field matrices' entries and ``linear_scale`` for the vectors w_F; defaults as in the
+    paper's code. ``identity`` times the identity is added to every field matrix. Weights per feature begin at zero. A
+    ``seed`` of None leaves everything zero, for weights that are loaded.
+
+    >>> model = FactorizationMachine([100, 50, 7], dims=[4, 4, 2], interaction="matrix", linear="fields")
+    >>> model(torch.tensor([[3, 0, 6], [99, 1, 0]])).shape
+    torch.Size([2])
+    >>> model.field_matrix(2, 0).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(
+        self,
+        field_sizes: Sequence[int],
+        dims: int | Sequence[int],
+        interaction: InteractionName,
+        linear: Linear = "fields",
+        *,
+        embedding_scale: float = 0.01,
+        interaction_scale: float | None = None,
+        identity: float = 0.0,
+        linear_scale: float = 1.0,
+        seed: Seed = 0,
+    ) -> None:
+        if interaction not in INTERACTIONS:
+            raise Fm2Error(f"model: the interaction is '{interaction}'; it is one of {', '.join(INTERACTIONS)}")
+        if linear not in get_args(Linear):
+            raise Fm2Error(f"model: the linear part is '{linear}'; it is one of {', '.join(get_args(Linear))}")
+        kind = INTERACTIONS[interaction]
+        dims = per_field(dims, len(field_sizes))
+        if interaction_scale is None:
+            interaction_scale = kind.default_scale
+        super().__init__(
+            {
+                "model": NAMES[interaction],
+                "field_sizes": list(field_sizes),
+                "dims": list(dims),
+                "linear": linear,
+                "embedding_scale": embedding_scale,
+                "interaction_scale": interaction_scale,
+                "identity": identity,
+                "linear_scale": linear_scale,
+            }
+        )
+        self.embedding = FlatEmbedding(field_sizes, dims)
+        self.interaction = kind(dims)
+        self.linear = FlatEmbedding(field_sizes, 1) if linear != "fields" else None
+        self.field_linear = nn.Parameter(torch.zeros(self.embedding.width)) if linear != "features" else None
+        self._initialise(generator(seed))
+
+    def _initialise(self, source: torch.Generator | None) -> None:
+        randomise(self.embedding.weight, self.config["embedding_scale"], source)
+        if self.interaction.weight is not None:
+            randomise(self.interaction.weight, self.config["interaction_scale"], source)
+        if self.field_linear is not None:
+            randomise(self.field_linear, self.config["linear_scale"], source)
+        if source is not None:
+            self.interaction.set_identity(self.config["identity"])
+
+    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
+        """Give the logits [rows] from the gathered embeddings [rows, D] and, if there are any, linear weights."""
+        assert embedding is not None
+        logits: Tensor = self.interaction(embedding, self.field_linear) + self.bias
+        return logits if linear is None else logits + linear.sum(1)
+
+    def flops(self, cached: bool = False) -> int:
+        """Count the floating point operations of one prediction as the paper does (section 4.2).
+
+        ``cached`` counts an FmFM that looks up the vectors v M instead of calculating them.
+        """
+        n, dim = len(self.field_sizes), self.embedding.dims[0]
+        if self.name == "fmfm":
+            return complexity.fmfm(self.embedding.dims, cached)
+        if cached:
+            raise Fm2Error(f"{self.name}: only an FmFM has vectors to cache")
+        return {"fm": complexity.fm, "fwfm": complexity.fwfm, "fvfm": complexity.fvfm}[self.name](n, dim)
+
+    def field_matrix(self, i: int, j: int) -> Tensor:
+        """Give the matrix through which fields ``i`` and ``j`` interact, D_i × D_j: M of <v_i M, v_j>."""
+        n = len(self.field_sizes)
+        if not (0 <= i < n and 0 <= j < n and i != j):
+            raise Fm2Error(
+                f"{self.name}: fields {i} and {j} have no matrix; it needs two different ones of 0 to {n - 1}"
+            )
+        matrix = self.interaction.field_matrix(min(i, j), max(i, j)).detach().to(self.embedding.weight)
+        return matrix if i < j else matrix.T
+
+
+def FM(
+    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "features", **options: Any
+) -> FactorizationMachine:
+    """Make a factorization machine (equation 4); ``options`` are those of ``FactorizationMachine``.
+
+    >>> FM([10, 10], 4).n_parameters
+    100
+    """
+    return FactorizationMachine(field_sizes, dims, "constant", linear, **options)
+
+
+def FwFM(
+    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
+) -> FactorizationMachine:
+    """Make a field-weighted factorization machine (equation 6): a weight r per pair of fields.
+
+    >>> FwFM([10, 10], 4, linear="features").n_parameters
+    101
+    """
+    return FactorizationMachine(field_sizes, dims, "scalar", linear, **options)
+
+
+def FvFM(
+    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
+) -> FactorizationMachine:
+    """Make a field-vectorised factorization machine (section 3.1.3): a vector d per pair of fields.
+
+    >>> FvFM([10, 10], 4, linear="features").n_parameters
+    104
+    """
+    return FactorizationMachine(field_sizes, dims, "vector", linear, **options)
+
+
+def FmFM(
+    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
+) -> FactorizationMachine:
+    """Make a field-matrixed factorization machine (equation 7): a matrix per pair of fields, D_i × D_j.
+
+    >>> FmFM([10, 10], [4, 2], linear="features").n_parameters
+    88
+    """
+    return FactorizationMachine(field_sizes, dims, "matrix", linear, **options)

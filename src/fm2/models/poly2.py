@@ -1,0 +1,68 @@
+"""Poly2: a weight for every pair of features, found by hashing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fm2.models import complexity
+from fm2.models.base import Model, Seed
+from fm2.models.embedding import FlatEmbedding
+from fm2.models.hashing import check_hash_bits, feature_keys, pair_slots
+
+
+class Poly2(Model):
+    """A degree-2 polynomial (the paper's equation 3): a weight per feature and one per pair of features, zero at first.
+
+    The table ``pairs`` has 2^hash_bits weights and no fields: a pair's weight is where ``fm2.models.hashing`` says.
+
+    >>> model = Poly2([10, 20, 30], hash_bits=8)
+    >>> model.n_parameters == 60 + 256, model.flops()
+    (True, 12)
+    """
+
+    def __init__(self, field_sizes: Sequence[int], hash_bits: int = 22, seed: Seed = 0) -> None:
+        check_hash_bits(hash_bits)
+        super().__init__({"model": "poly2", "field_sizes": list(field_sizes), "hash_bits": hash_bits})
+        self.hash_bits = hash_bits
+        self.linear = FlatEmbedding(field_sizes, 1)
+        self.pairs = FlatEmbedding([1 << hash_bits], 1)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Give the logits [rows] of ids [rows, fields]."""
+        linear: Tensor = self.linear(ids).sum(1) + self.bias
+        pairs: Tensor = _Pairs.apply(  # type: ignore[no-untyped-call]
+            self.pairs.weight, feature_keys(ids), self.pairs, self.hash_bits
+        )
+        return linear + pairs
+
+    def flops(self) -> int:
+        """Count the floating point operations of one prediction as the paper does (section 4.2)."""
+        return complexity.poly2(len(self.field_sizes))
+
+
+class _Pairs(torch.autograd.Function):
+    """The pair terms, field by field; what is kept for the gradient is no more than the features' keys."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, keys: Tensor, table: FlatEmbedding, hash_bits: int) -> Tensor:
+        ctx.save_for_backward(keys)
+        ctx.table, ctx.hash_bits = table, hash_bits
+        terms = weight.new_zeros(len(keys))
+        for field in range(keys.shape[1] - 1):
+            terms += weight[pair_slots(keys[:, field, None], keys[:, field + 1 :], hash_bits)].sum(1)
+        return terms
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
+        (keys,) = ctx.saved_tensors
+        first, second = torch.triu_indices(keys.shape[1], keys.shape[1], 1, device=keys.device)
+        slots = pair_slots(keys[:, first], keys[:, second], ctx.hash_bits)
+        gradient = ctx.table.gradient(slots)
+        gradient.add(gradient.begins, g[:, None].expand_as(slots).reshape(-1, 1))
+        return gradient.tensor(), None, None, None

@@ -1,0 +1,1 @@
+"""The one loop that fits any model, its optimisers, metrics and checkpoints."""

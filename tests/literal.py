@@ -1,0 +1,104 @@
+"""The paper's equations as they are written: sums over all m features and all their pairs, one number at a time.
+
+Slow and plain, to test against. ``x`` is 1 for the features of a row and 0 for all others, ``F[i]`` the field of
+feature i; the rest are the equations' own letters. Numbers may be numpy's or torch's: with float64 tensors that require
+a gradient, autograd gives the equations' own.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+MASK = (1 << 64) - 1
+
+
+def linear(x, w0, w):
+    """Equation 2."""
+    total = w0
+    for i in range(len(x)):
+        total = total + x[i] * w[i]
+    return total
+
+
+def field_linear(x, F, w0, v, w):
+    """Section 4.5: <v_i, w_F(i)> instead of w_i."""
+    total = w0
+    for i in range(len(x)):
+        total = total + x[i] * dot(v[i], w[F[i]])
+    return total
+
+
+def poly2_pairs(x, w, h):
+    """The pair terms of equation 3."""
+    return sum(x[i] * x[j] * w[h(i, j)] for i, j in active_pairs(x))
+
+
+def fm_pairs(x, v):
+    """The pair terms of equation 4."""
+    return sum(x[i] * x[j] * dot(v[i], v[j]) for i, j in active_pairs(x))
+
+
+def ffm_pairs(x, F, v):
+    """The pair terms of equation 5; v[i][f] is the vector of feature i for field f."""
+    return sum(x[i] * x[j] * dot(v[i][F[j]], v[j][F[i]]) for i, j in active_pairs(x))
+
+
+def fwfm_pairs(x, F, v, r):
+    """The pair terms of equation 6."""
+    return sum(x[i] * x[j] * dot(v[i], v[j]) * r[F[i], F[j]] for i, j in active_pairs(x))
+
+
+def fvfm_pairs(x, F, v, d):
+    """The pair terms of section 3.1.3."""
+    total = 0.0
+    for i, j in active_pairs(x):
+        intermediate = [v[i][k] * d[F[i], F[j]][k] for k in range(len(v[i]))]
+        total = total + x[i] * x[j] * dot(intermediate, v[j])
+    return total
+
+
+def fmfm_pairs(x, F, v, M):
+    """The pair terms of equation 7; M[f, g] is D_f × D_g."""
+    total = 0.0
+    for i, j in active_pairs(x):
+        matrix = M[F[i], F[j]]
+        intermediate = [sum(v[i][k] * matrix[k][c] for k in range(len(v[i]))) for c in range(len(v[j]))]
+        total = total + x[i] * x[j] * dot(intermediate, v[j])
+    return total
+
+
+def dot(a, b):
+    total = 0.0
+    for k in range(len(a)):
+        total = total + a[k] * b[k]
+    return total
+
+
+def active_pairs(x):
+    """All pairs i < j; those with x[i] x[j] = 0 are left out, for two features of a field have no field matrix."""
+    return [(i, j) for i in range(len(x)) for j in range(i + 1, len(x)) if x[i] * x[j]]
+
+
+def features(field_sizes):
+    """The field of every feature, and the first feature of every field: features are counted field after field."""
+    fields = [field for field, size in enumerate(field_sizes) for _ in range(size)]
+    return fields, list(accumulate(field_sizes, initial=0))
+
+
+def one_hot(row, field_sizes):
+    """The x of a row of ids local to their fields."""
+    x = [0] * sum(field_sizes)
+    for field, first in zip(range(len(field_sizes)), features(field_sizes)[1], strict=False):
+        x[first + int(row[field])] = 1
+    return x
+
+
+def pair_hash(first, second, hash_bits):
+    """Poly2's h, in Python's own integers; a feature is (field, id)."""
+    keys = []
+    for field, number in (first, second):
+        z = ((field << 32 | number) + 0x9E3779B97F4A7C15) & MASK
+        z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
+        keys.append((z ^ z >> 31) | 1)
+    return (keys[0] * keys[1] & MASK) >> (64 - hash_bits)
