@@ -64,14 +64,14 @@ class Vocabulary:
         )
 
 
-_ARRAYS = {"data": np.uint8, "ends": np.uint64, "counts": np.int64, "boundaries": np.float32, "hashed": np.int64}
+ARRAYS = {"data": np.uint8, "ends": np.uint64, "counts": np.int64, "boundaries": np.float32, "hashed": np.int64}
 
 
 def save_vocabularies(path: Path, vocabularies: Sequence[Vocabulary]) -> None:
     """Write the vocabularies of all fields to one .npz file; unlike numpy.savez, the same bytes each time."""
     with zipfile.ZipFile(path, "w") as archive:
         for index, vocabulary in enumerate(vocabularies):
-            for name, kind in _ARRAYS.items():
+            for name, kind in ARRAYS.items():
                 entry = zipfile.ZipInfo(f"{index}.{name}.npy")
                 with archive.open(entry, "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, np.asarray(getattr(vocabulary, name), dtype=kind))
@@ -81,7 +81,7 @@ def load_vocabularies(path: Path, fields: int) -> list[Vocabulary]:
     """Read what :func:`save_vocabularies` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = [{name: file[f"{index}.{name}"] for name in _ARRAYS} for index in range(fields)]
+            found = [{name: file[f"{index}.{name}"] for name in ARRAYS} for index in range(fields)]
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as wrong:
         raise Fm2Error(f"{path}: not a file of {fields} vocabularies: {wrong}") from wrong
     return [Vocabulary(**(arrays | {"hashed": int(arrays["hashed"])})) for arrays in found]

@@ -1,0 +1,136 @@
+"""``fm2.train``: a data set and settings in, a directory with a trained model out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fm2.data.dataset import Dataset
+from fm2.data.vocabulary import Vocabulary
+from fm2.errors import Fm2Error, needs
+from fm2.models import Model, build
+from fm2.training import growth
+from fm2.training.checkpoints import load_arrays
+from fm2.training.loop import Loop, Report
+from fm2.training.plain import PlainStepper
+from fm2.training.run import CHECKPOINT, HISTORY, MODEL, SETTINGS, Run
+from fm2.training.settings import Settings
+from fm2.training.stepper import Floats, Stepper
+
+
+def train(
+    model: str,
+    data: Dataset | str | Path,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    start: Run | str | Path | None = None,
+    overwrite: bool = False,
+    watch: Callable[[Report], None] = lambda report: None,
+    **settings: Any,
+) -> Run:
+    """Train a model and open the directory of the run, with the best state that validation saw.
+
+    ``settings`` are those of :class:`fm2.training.settings.Settings`; what is not given is the model's default. With
+    ``resume`` a run that was interrupted goes on, and ends where it would have ended. ``start`` is a run whose model is
+    trained further: vocabularies grow, old features keep what they learned.
+    """
+    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    chosen, path = Settings.of(model, **settings), Path(out)
+    _make_directory(path, chosen, resume, overwrite)
+    run = Run.open(start) if isinstance(start, str | Path) else start
+    vocabularies = growth.grow(run, dataset.schema.names, dataset.vocabularies) if run else dataset.vocabularies
+    network = make_model(chosen, [len(vocabulary) for vocabulary in vocabularies])
+    if run:
+        growth.transplant(run, network, vocabularies)
+    with _threads(chosen.threads):
+        stepper = make_stepper(network, chosen, feature_counts(dataset, vocabularies))
+        loop = Loop(stepper, dataset, vocabularies, path, watch)
+        if resume and (path / CHECKPOINT).is_file():
+            loop.resume()
+        loop.run()
+    return Run.open(path)
+
+
+def make_model(settings: Settings, field_sizes: Sequence[int]) -> Model:
+    """Make the model that the settings describe, with its first weights."""
+    config: dict[str, Any] = {"model": settings.model, "field_sizes": list(field_sizes)}
+    if settings.model == "poly2":
+        config["hash_bits"] = settings.hash_bits
+    elif settings.model != "lr":
+        config |= {"dims": settings.dim, "embedding_scale": settings.embedding_scale}
+    if settings.model in ("fm", "fwfm", "fvfm", "fmfm"):
+        config |= {"linear": settings.linear} if settings.linear else {}
+        config |= {"interaction_scale": settings.matrix_scale, "linear_scale": settings.matrix_scale}
+    return build(config, seed=settings.seed)
+
+
+def make_stepper(model: Model, settings: Settings, counts: NDArray[np.int64]) -> Stepper:
+    """Choose what moves the weights: native code on the CPU, torch elsewhere."""
+    scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
+    return PlainStepper(model, settings, {name: _spread(model, name, scale) for name in model.tables})
+
+
+def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.int64]:
+    """Tell how often each feature of each field occurs in training, the unknown one of each field first."""
+    unknown = [entry["unknown"]["train"] for entry in dataset.manifest["fields"]]
+    return np.concatenate([np.r_[count, v.counts] for count, v in zip(unknown, vocabularies, strict=True)])
+
+
+def _spread(model: Model, name: str, scale: Floats) -> Floats:
+    """Give each weight of a table the value of its feature."""
+    table = model.tables[name]
+    if len(scale) != sum(table.field_sizes):
+        return np.ones(table.weight.numel(), np.float32)
+    return np.repeat(scale, np.repeat(table.dims, table.field_sizes))
+
+
+def _make_directory(path: Path, settings: Settings, resume: bool, overwrite: bool) -> None:
+    if resume:
+        if not (path / SETTINGS).is_file():
+            raise Fm2Error(f"train: there is no run to resume in {path}")
+        _check_resumed(path, settings)
+        return
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if not overwrite:
+            raise Fm2Error(f"train: {path} is there already; --resume goes on with it, --overwrite replaces it")
+        if not (path / SETTINGS).is_file():
+            raise Fm2Error(f"train: {path} holds something else (it has no {SETTINGS}), so it is not overwritten")
+        for name in (MODEL, CHECKPOINT, HISTORY):
+            (path / name).unlink(missing_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
+    tomli_w = needs("tomli_w", "train", "writing settings")
+    values = {key: value for key, value in settings.to_dict().items() if value is not None}
+    (path / SETTINGS).write_text(tomli_w.dumps(values), encoding="utf-8")
+
+
+def _check_resumed(path: Path, settings: Settings) -> None:
+    if not (path / CHECKPOINT).is_file():
+        return
+    _, values = load_arrays(path / CHECKPOINT)
+    before, now = values["settings"], settings.to_dict()
+    changed = [name for name in now if name not in ("threads", "epochs", "patience") and before.get(name) != now[name]]
+    if changed:
+        name = changed[0]
+        raise Fm2Error(f"train: the run in {path} has {name} {before.get(name)}, not {now[name]}; resume with the same")
+
+
+class _threads:
+    """Sets torch's number of threads for a while."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        self._before = torch.get_num_threads()
+        if self._threads:
+            torch.set_num_threads(self._threads)
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self._before)
+

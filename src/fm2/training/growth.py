@@ -1,0 +1,84 @@
+"""Going on with a trained model on new logs: vocabularies grow, old features keep what they learned."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fm2.data.vocabulary import Vocabulary
+from fm2.errors import Fm2Error
+from fm2.models import Model
+from fm2.training.run import Run
+
+
+def grow(run: Run, names: Sequence[str], vocabularies: Sequence[Vocabulary]) -> list[Vocabulary]:
+    """Append to each new vocabulary the old values that it lacks; the ids of the new data stay as they are."""
+    if tuple(names) != run.encoder.schema.names:
+        raise Fm2Error(f"train: the data set has other fields than the model of {run.path}")
+    return [
+        _joined(name, new, old) for name, new, old in zip(names, vocabularies, run.encoder.vocabularies, strict=True)
+    ]
+
+
+def _joined(name: str, new: Vocabulary, old: Vocabulary) -> Vocabulary:
+    if new.hashed != old.hashed or not np.array_equal(new.boundaries, old.boundaries):
+        raise Fm2Error(
+            f"train: the field '{name}' is hashed or cut into buckets differently from the model's; "
+            "prepare the new log with --like and the old data set"
+        )
+    if new.hashed:
+        return new
+    known = set(values(new))
+    kept = [(value, count) for value, count in zip(values(old), old.counts.tolist(), strict=True) if value not in known]
+    added = Vocabulary.of([value.decode() for value, _ in kept], [count for _, count in kept])
+    ends = np.concatenate([new.ends, added.ends + np.uint64(len(new.data))])
+    counts = np.concatenate([new.counts, added.counts])
+    return dataclasses.replace(new, data=np.concatenate([new.data, added.data]), ends=ends, counts=counts)
+
+
+def values(vocabulary: Vocabulary) -> list[bytes]:
+    """Give a vocabulary's values, from id 1 on."""
+    text, ends = vocabulary.data.tobytes(), vocabulary.ends.tolist()
+    return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> None:
+    """Give a new model the weights of the old one: by value in the tables, as they are elsewhere."""
+    old = run.model
+    same = ("field_sizes",)
+    if {k: v for k, v in old.config.items() if k not in same} != {k: v for k, v in model.config.items() if k not in same}:
+        raise Fm2Error(f"train: the model of {run.path} has other settings; its own are {_shape(old)}")
+    sources = [_sources(new, before) for new, before in zip(vocabularies, run.encoder.vocabularies, strict=True)]
+    with torch.no_grad():
+        for name, table in model.tables.items():
+            before = old.tables[name]
+            for field, source in enumerate(sources):
+                here = _rows(table.weight, table.offsets[field], table.dims[field], len(vocabularies[field]))
+                there = _rows(before.weight, before.offsets[field], before.dims[field], before.field_sizes[field])
+                found = torch.from_numpy(source >= 0)
+                here[found] = there[torch.from_numpy(source[source >= 0])]
+        tables = {f"{name}.weight" for name in model.tables}
+        learned = dict(old.named_parameters())
+        for name, parameter in model.named_parameters():
+            if name not in tables:
+                parameter.copy_(learned[name])
+
+
+def _sources(new: Vocabulary, old: Vocabulary) -> NDArray[np.int64]:
+    """Tell for each id of the new vocabulary which id of the old one it had, or -1."""
+    if new.hashed:
+        return np.arange(len(new))
+    ids = {value: id for id, value in enumerate(values(old), start=1)}
+    return np.array([0, *(ids.get(value, -1) for value in values(new))])
+
+
+def _rows(weight: torch.Tensor, offset: int, dim: int, rows: int) -> torch.Tensor:
+    return weight.detach()[offset : offset + rows * dim].view(rows, dim)
+
+
+def _shape(model: Model) -> str:
+    return ", ".join(f"{key} {value}" for key, value in model.config.items() if key != "field_sizes")

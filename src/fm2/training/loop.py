@@ -1,0 +1,165 @@
+"""The loop that fits any model: epochs of shuffled batches, evaluations, the best model, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2.data.dataset import Dataset, Split
+from fm2.data.vocabulary import Vocabulary
+from fm2.errors import Fm2Error
+from fm2.training import metrics
+from fm2.training.checkpoints import load_arrays, save_arrays
+from fm2.training.run import CHECKPOINT, HISTORY, MODEL, read_history, save_model
+from fm2.training.settings import Settings
+from fm2.training.stepper import Stepper
+
+CHECKPOINT_SECONDS = 60.0
+EVALUATION_ROWS = 16_384
+HIGHER_IS_BETTER = {"log_loss": False, "auc": True, "rig": True}
+
+
+@dataclass
+class Position:
+    """Where a training is: this, the stepper's state and the settings decide all that follows."""
+
+    epoch: int = 0
+    row: int = 0
+    steps: int = 0
+    evaluations: int = 0
+    best: float | None = None
+    waited: int = 0
+    loss: float = 0.0
+    loss_rows: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a watcher is told: how far the training is, and the last evaluation."""
+
+    rows: int
+    total: int
+    loss: float
+    evaluation: dict[str, Any] | None
+
+
+class Loop:
+    """Trains until the epochs are over, or until no evaluation has been better for as long as patience lasts."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        dataset: Dataset,
+        vocabularies: Sequence[Vocabulary],
+        path: Path,
+        watch: Callable[[Report], None],
+    ) -> None:
+        self._stepper, self._dataset, self._path, self._watch = stepper, dataset, path, watch
+        self._encoder = (dataset.schema, vocabularies)
+        self.settings: Settings = stepper.settings
+        self._train = dataset.train
+        self._labels = np.asarray(self._train.labels, dtype=np.float32)
+        self._weights = np.where(self._labels > 0, np.float32(self.settings.positive_weight), np.float32(1))
+        self._at = Position()
+        self._evaluation: dict[str, Any] | None = None
+        self._saved = time.monotonic()
+        if len(self._train) == 0 or len(dataset.validation) == 0:
+            empty = "training" if len(self._train) == 0 else "validation"
+            raise Fm2Error(f"train: {dataset.path} has no rows for {empty}; prepare it with other --fractions")
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint."""
+        arrays, values = load_arrays(self._path / CHECKPOINT)
+        self._stepper.load(arrays)
+        self._at = Position(**values["position"])
+        self._stepper.steps = self._at.steps
+        history = read_history(self._path / HISTORY)[: self._at.evaluations]
+        self._evaluation = history[-1] if history else None
+        lines = "".join(json.dumps(entry) + "\n" for entry in history)
+        (self._path / HISTORY).write_text(lines, encoding="utf-8")
+
+    def run(self) -> None:
+        """Train to the end. Interrupted, it writes a checkpoint first."""
+        try:
+            while self._at.epoch < self.settings.epochs and self._at.waited < self.settings.patience:
+                self._run_epoch()
+        except KeyboardInterrupt:
+            self._save_checkpoint()
+            raise
+        self._save_checkpoint()
+
+    def _run_epoch(self) -> None:
+        rows, batch = len(self._train), self.settings.batch_size
+        order = np.random.default_rng([self.settings.seed, self._at.epoch]).permutation(rows)
+        pauses = {rows * (i + 1) // self.settings.evaluations // batch * batch for i in range(self.settings.evaluations - 1)}
+        while self._at.row < rows and self._at.waited < self.settings.patience:
+            self._step(order[self._at.row : self._at.row + batch])
+            if self._at.row in pauses or self._at.row == rows:
+                self._evaluate()
+            elif time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+                self._save_checkpoint()
+        if self._at.row == rows:
+            self._at.epoch, self._at.row = self._at.epoch + 1, 0
+
+    def _step(self, order: NDArray[np.int64]) -> None:
+        loss = self._stepper.step(self._train.ids, order, self._labels[order], self._weights[order], self._rate())
+        self._at.row += len(order)
+        self._at.steps = self._stepper.steps
+        self._at.loss += loss * len(order)
+        self._at.loss_rows += len(order)
+        if not math.isfinite(loss):
+            kept = "the best model so far is kept" if self._at.best is not None else "nothing was learned"
+            raise Fm2Error(f"train: the loss is {loss} at step {self._at.steps}; lower --learning-rate ({kept})")
+        done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
+        self._watch(Report(done, total, self._at.loss / self._at.loss_rows, self._evaluation))
+
+    def _rate(self) -> float:
+        """Give the schedule's factor: constant, or falling to zero over all epochs."""
+        done = self._at.epoch * len(self._train) + self._at.row
+        share = done / (self.settings.epochs * len(self._train))
+        falling = {"constant": 1.0, "linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}
+        return falling[self.settings.schedule]
+
+    def _evaluate(self) -> None:
+        found = metrics.evaluate(self._dataset.validation.labels, probabilities(self._stepper, self._dataset.validation))
+        value = found[self.settings.metric]
+        better = self._at.best is None or (value > self._at.best) == HIGHER_IS_BETTER[self.settings.metric]
+        better = better and value != self._at.best
+        if better:
+            self._at.best, self._at.waited = value, 0
+            save_model(self._path / MODEL, self._stepper.model, self._stepper.weights(), *self._encoder, found)
+        else:
+            self._at.waited += 1
+        self._evaluation = {
+            "epoch": self._at.epoch + self._at.row / len(self._train),
+            "step": self._at.steps,
+            "training_loss": self._at.loss / self._at.loss_rows,
+            "best": better,
+            **found,
+        }
+        self._at.loss, self._at.loss_rows = 0.0, 0
+        self._at.evaluations += 1
+        with (self._path / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(self._evaluation) + "\n")
+        if time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+            self._save_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        values = {"position": asdict(self._at), "settings": self.settings.to_dict()}
+        save_arrays(self._path / CHECKPOINT, self._stepper.state(), values)
+        self._saved = time.monotonic()
+
+
+def probabilities(stepper: Stepper, split: Split) -> NDArray[np.float64]:
+    """Score a whole split, some rows at a time."""
+    parts = [stepper.logits(split.ids[start : start + EVALUATION_ROWS]) for start in range(0, len(split), EVALUATION_ROWS)]
+    logits = np.concatenate(parts).astype(np.float64)
+    return 1 / (1 + np.exp(-logits))

@@ -1,0 +1,123 @@
+"""Training with torch alone, on any device: slower than the native path on a CPU, and what it is checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fm2.errors import Fm2Error
+from fm2.models import GatheredModel, Model
+from fm2.training.checkpoints import Arrays
+from fm2.training.settings import Settings
+from fm2.training.stepper import DenseOptimiser, Floats, Ids, Stepper, to_numpy
+
+
+class PlainStepper(Stepper):
+    """Autograd for everything; torch's sparse Adagrad or Adam moves the tables' touched rows.
+
+    ``l2_scale`` gives for each table, element by element, what its l2 is multiplied with.
+    """
+
+    def __init__(self, model: Model, settings: Settings, l2_scale: dict[str, Floats]) -> None:
+        super().__init__(model, settings)
+        self._device = torch.device(settings.device)
+        model.to(self._device)
+        for table in model.tables.values():
+            table.sparse = True
+        tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
+        self._tables = tables
+        self._l2 = {f"{name}.weight": self._tensor(scale * settings.l2) for name, scale in l2_scale.items()}
+        dense = {name: p for name, p in model.named_parameters() if name not in tables}
+        self._dense = DenseOptimiser(dense, settings)
+        self._sparse = self._make_optimiser(list(tables.values()))
+        self._average = {n: w.detach().clone() for n, w in tables.items()} if settings.average else {}
+        self._random = torch.Generator(self._device)
+
+    def _make_optimiser(self, tables: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        if self.settings.optimiser == "adagrad":
+            return torch.optim.Adagrad(tables, lr=self.settings.learning_rate)
+        if self.settings.optimiser == "adam":
+            return torch.optim.SparseAdam(tables, lr=self.settings.learning_rate)
+        raise Fm2Error(f"train: the optimiser {self.settings.optimiser} works on the CPU alone")
+
+    def _tensor(self, values: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+
+    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats, rate: float) -> float:
+        self.steps += 1
+        logits = self._forward(self._tensor(ids[order]))
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, self._tensor(labels), self._tensor(weights), reduction="sum"
+        )
+        loss = losses / float(weights.sum())
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._add_l2()
+        for group in self._sparse.param_groups:
+            group["lr"] = self.settings.learning_rate * rate
+        self._sparse.step()
+        self._sparse.zero_grad(set_to_none=True)
+        self._dense.step(rate)
+        for name, average in self._average.items():
+            average.lerp_(self._tables[name].detach(), 1 - self.settings.average)
+        return float(loss)
+
+    def _forward(self, ids: Tensor) -> Tensor:
+        if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):
+            return self.model(ids)
+        rows = {name: table(ids) for name, table in self.model.tables.items()}
+        self._random.manual_seed(self.settings.seed * 1_000_003 + self.steps)
+        return self.model.score(**{name: self._drop(name, values) for name, values in rows.items()})
+
+    def _drop(self, name: str, rows: Tensor) -> Tensor:
+        """Drop elements and whole fields of gathered embeddings; linear weights stay."""
+        if name != "embedding":
+            return rows
+        dims = torch.tensor(self.model.tables[name].dims, device=self._device)
+        fields = torch.rand(len(rows), len(dims), generator=self._random, device=self._device)
+        kept = (fields >= self.settings.field_dropout).repeat_interleave(dims, 1)
+        kept &= torch.rand(rows.shape, generator=self._random, device=self._device) >= self.settings.dropout
+        return rows * kept / ((1 - self.settings.dropout) * (1 - self.settings.field_dropout))
+
+    def _add_l2(self) -> None:
+        if not self.settings.l2:
+            return
+        for name, weight in self._tables.items():
+            gradient = weight.grad
+            if gradient is not None and gradient.is_sparse:
+                touched = gradient._indices()[0]
+                gradient._values().add_(weight.detach()[touched] * self._l2[name][touched])
+
+    @torch.no_grad()
+    def logits(self, ids: Ids) -> Floats:
+        parameters = {**self._dense.averages(), **(self._average or self._tables)}
+        found: Tensor = torch.func.functional_call(self.model, parameters, (self._tensor(ids),))
+        return to_numpy(found)
+
+    def weights(self) -> Arrays:
+        tables = self._average or self._tables
+        return {name: to_numpy(value) for name, value in {**self._dense.averages(), **tables}.items()}
+
+    def state(self) -> Arrays:
+        arrays = self._dense.state()
+        arrays |= {f"table.{name}": to_numpy(weight) for name, weight in self._tables.items()}
+        arrays |= {f"table.{name}.average": to_numpy(average) for name, average in self._average.items()}
+        for index, entry in self._sparse.state_dict()["state"].items():
+            arrays |= {f"sparse.{index}.{key}": to_numpy(torch.as_tensor(value)) for key, value in entry.items()}
+        return arrays
+
+    def load(self, state: Arrays) -> None:
+        self._dense.load(state)
+        with torch.no_grad():
+            for name, weight in self._tables.items():
+                weight.copy_(self._tensor(state[f"table.{name}"]))
+            for name, average in self._average.items():
+                average.copy_(self._tensor(state[f"table.{name}.average"]))
+        saved = self._sparse.state_dict()
+        for key, value in state.items():
+            if key.startswith("sparse."):
+                _, index, name = key.split(".")
+                entry = saved["state"].setdefault(int(index), {})
+                entry[name] = int(value) if name == "step" and self.settings.optimiser == "adam" else self._tensor(value)
+        self._sparse.load_state_dict(saved)
