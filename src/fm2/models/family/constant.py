@@ -24,11 +24,9 @@ class Constant(EqualDims):
         return terms if w is None else terms.addmv_(V, w), (total,)
 
     def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Sequence[Tensor]) -> Tensor:
-        embeddings = self._by_field(V)
-        others = kept[0][:, None] - embeddings
-        if w is not None:
-            others += w.view(embeddings.shape[1:])
-        return others.mul_(g[:, None, None]).view_as(V)
+        of_all = (kept[0] * g[:, None])[:, None]
+        gradient = torch.addcmul(of_all, self._by_field(V), g[:, None, None], value=-1).view_as(V)
+        return gradient if w is None else gradient.addcmul_(g[:, None], w)
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         return torch.eye(self.dims[i])
