@@ -101,6 +101,8 @@ def test_a_trainer_may_gather_itself(config, ids):
     rows = {name: table(ids).detach().requires_grad_() for name, table in model.tables.items()}
     logits = model.score(**rows)
     torch.testing.assert_close(logits, model(ids))
+    scattered = {name: gathered.detach().T.contiguous().T for name, gathered in rows.items()}
+    torch.testing.assert_close(model.score(**scattered), logits)
     logits.sum().backward()
     assert all(gathered.grad.shape == (len(ids), model.tables[name].width) for name, gathered in rows.items())
     assert all(parameter.grad is not None for parameter in model.dense_parameters())

@@ -189,6 +189,6 @@ def _calibration_error(counts: _Counts, bins: int) -> float:
         raise Fm2Error(f"metrics: the calibration error needs at least one bin, not {bins}")
     total = counts.rows.sum()
     middle = np.cumsum(counts.rows) - counts.rows / 2
-    which = np.minimum((middle / total * bins).astype(np.int64), bins - 1)
+    which = np.minimum((middle * bins / total).astype(np.int64), bins - 1)
     surplus = np.bincount(which, counts.rows * counts.probability - counts.clicks)
     return float(np.abs(surplus).sum() / total)

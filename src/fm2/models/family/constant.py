@@ -7,28 +7,30 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fm2.models.family.interaction import EqualDims
+from fm2.models.family.interaction import Interaction
 
 
-class Constant(EqualDims):
+class Constant(Interaction):
     """The sum of all embeddings takes the place of S: (S v)_i is that sum minus v_i itself, so nothing costs n²."""
 
     default_scale = 0.0
 
-    def _by_field(self, V: Tensor) -> Tensor:
-        return V.view(len(V), len(self.dims), self.dims[0])
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__(dims)
+        self.require_equal_dims()
 
-    def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _by_field(self, V: Tensor) -> Tensor:
+        return V.reshape(len(V), len(self.dims), self.dims[0])
+
+    def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
         total = self._by_field(V).sum(1)
         terms = (torch.linalg.vecdot(total, total) - torch.linalg.vector_norm(V, dim=1).square()) / 2
-        return terms if w is None else terms.addmv_(V, w), (total,)
+        return terms if w is None else terms.addmv_(V, w), total
 
-    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Sequence[Tensor]) -> Tensor:
-        embeddings = self._by_field(V)
-        others = kept[0][:, None] - embeddings
-        if w is not None:
-            others += w.view(embeddings.shape[1:])
-        return others.mul_(g[:, None, None]).view_as(V)
+    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Tensor) -> Tensor:
+        of_all = (kept * g[:, None])[:, None]
+        gradient = torch.addcmul(of_all, self._by_field(V), g[:, None, None], value=-1).view_as(V)
+        return gradient if w is None else gradient.addcmul_(g[:, None], w)
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         return torch.eye(self.dims[i])

@@ -7,10 +7,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fm2.models.family.interaction import EqualDims
+from fm2.models.family.interaction import Trainable
+
+# On a CPU, a batch is laid out anew in blocks of about so many floats, which its cache holds.
+BLOCK = 160_000
 
 
-class Diagonal(EqualDims):
+def _blocks(V: Tensor) -> list[slice]:
+    """Cut the rows of a batch into blocks; on other devices one block is best."""
+    step = max(BLOCK // V.shape[1] if V.device.type == "cpu" else len(V), 1)
+    return [slice(begin, begin + step) for begin in range(0, len(V), step)]
+
+
+class Diagonal(Trainable):
     """Coordinates do not mix, so S falls apart into one n × n matrix per coordinate, or one for all of them.
 
     Laid out coordinate by coordinate, a batch is multiplied by these: n² K operations per row instead of the (n K)² of
@@ -22,9 +31,10 @@ class Diagonal(EqualDims):
 
     def __init__(self, dims: Sequence[int], matrices: int) -> None:
         super().__init__(dims)
+        self.require_equal_dims()
         n = len(self.dims)
         self.register_buffer("_upper", torch.triu_indices(n, n, 1), persistent=False)
-        self.weight: nn.Parameter = nn.Parameter(torch.zeros(self._upper.shape[1], matrices))
+        self.weight = nn.Parameter(torch.zeros(self._upper.shape[1], matrices))
 
     def matrices(self) -> Tensor:
         """Give the symmetric matrices [matrices, n, n], zero on their diagonals."""
@@ -33,22 +43,32 @@ class Diagonal(EqualDims):
         upper[:, self._upper[0], self._upper[1]] = self.weight.T
         return upper + upper.mT
 
-    def product(self, V: Tensor) -> tuple[Tensor, ...]:
-        (rows, n, k), matrices = (len(V), len(self.dims), self.dims[0]), self.weight.shape[1]
-        by_coordinate = V.view(rows, n, k).permute(2, 0, 1).reshape(matrices, k // matrices * rows, n)
-        product = torch.bmm(by_coordinate, self.matrices())
-        return product.view(k, rows, n).permute(1, 2, 0).reshape(rows, n * k), by_coordinate
+    def product(self, V: Tensor) -> Tensor:
+        matrices, n, k = self.matrices(), len(self.dims), self.dims[0]
+        product = V.new_empty(len(V), n, k)
+        for rows in _blocks(V):
+            by_coordinate = self._by_coordinate(V[rows])
+            product[rows] = torch.bmm(by_coordinate, matrices).view(k, -1, n).permute(1, 2, 0)
+        return product.view(len(V), n * k)
 
-    def weight_gradient(self, g: Tensor, V: Tensor, kept: Sequence[Tensor]) -> Tensor:
-        by_coordinate = kept[1]
-        weighted = (by_coordinate.view(self.dims[0], len(g), len(self.dims)) * g[:, None]).view_as(by_coordinate)
-        outer = torch.bmm(by_coordinate.mT, weighted)
+    def weight_gradient(self, g: Tensor, V: Tensor) -> Tensor:
+        n, k = len(self.dims), self.dims[0]
+        outer = V.new_zeros(self.weight.shape[1], n, n)
+        for rows in _blocks(V):
+            by_coordinate = self._by_coordinate(V[rows])
+            weighted = (by_coordinate.view(k, -1, n) * g[rows, None]).view_as(by_coordinate)
+            outer.baddbmm_(by_coordinate.mT, weighted)
         return outer[:, self._upper[0], self._upper[1]].T
+
+    def _by_coordinate(self, V: Tensor) -> Tensor:
+        """Lay a block out as [matrices, coordinates × rows, n], with those coordinates together that share a matrix."""
+        n, k, matrices = len(self.dims), self.dims[0], self.weight.shape[1]
+        return V.reshape(len(V), n, k).permute(2, 0, 1).reshape(matrices, k // matrices * len(V), n)
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         return torch.diag(self.matrices()[:, i, j].expand(self.dims[0]))
 
-    def set_identity(self, factor: float) -> None:
+    def add_identity(self, factor: float) -> None:
         self.weight.data += factor
 
 

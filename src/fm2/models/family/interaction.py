@@ -41,45 +41,53 @@ class Interaction(nn.Module, ABC):
         terms: Tensor = _QuadraticForm.apply(V, self.weight, w, self)  # type: ignore[no-untyped-call]
         return terms
 
-    def product(self, V: Tensor) -> tuple[Tensor, ...]:
-        """Give V S and, after it, what else ``weight_gradient`` wants to find in ``kept``."""
-        raise NotImplementedError
+    @abstractmethod
+    def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Give 1/2 vᵀ S v + wᵀ v for every row v, and what ``row_gradient`` wants to find in ``kept``."""
 
-    def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Give 1/2 vᵀ S v + wᵀ v for every row v, and what the gradients want to find in ``kept``."""
-        product, *more = self.product(V)
-        terms = torch.linalg.vecdot(V, product) / 2
-        if w is not None:
-            terms.addmv_(V, w)
-            product += w
-        return terms, (product, *more)
-
-    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Sequence[Tensor]) -> Tensor:
+    @abstractmethod
+    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Tensor) -> Tensor:
         """Give g (S v + w) for every row v."""
-        return kept[0] * g[:, None]
 
-    def weight_gradient(self, g: Tensor, V: Tensor, kept: Sequence[Tensor]) -> Tensor:
+    def weight_gradient(self, g: Tensor, V: Tensor) -> Tensor | None:
         """Give the gradient of ``weight``."""
-        raise NotImplementedError
+        return None
 
     @abstractmethod
     def field_matrix(self, i: int, j: int) -> Tensor:
         """Give the field matrix of the pair i < j."""
 
-    def set_identity(self, factor: float) -> None:
-        """Add a multiple of the identity to every field matrix."""
+    def add_identity(self, factor: float) -> None:
+        """Add a multiple of the identity to every field matrix that may change."""
 
-
-class EqualDims(Interaction):
-    """An interaction whose field matrices are diagonal, so that all fields need the same dimension."""
-
-    def __init__(self, dims: Sequence[int]) -> None:
-        super().__init__(dims)
-        if len(set(dims)) > 1:
+    def require_equal_dims(self) -> None:
+        """Refuse dimensions that differ: the field matrices are diagonal."""
+        if len(set(self.dims)) > 1:
             raise Fm2Error(
                 f"model: the fields' dimensions are {', '.join(map(str, self.dims))}; the interaction "
                 f"'{type(self).__name__.lower()}' needs equal ones, only 'matrix' (FmFM) does not"
             )
+
+
+class Trainable(Interaction):
+    """An interaction that has parameters, so that V S is a product of matrices."""
+
+    weight: nn.Parameter
+
+    @abstractmethod
+    def product(self, V: Tensor) -> Tensor:
+        """Give V S."""
+
+    def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
+        product = self.product(V)
+        terms = torch.linalg.vecdot(V, product) / 2
+        if w is not None:
+            terms.addmv_(V, w)
+            product += w
+        return terms, product
+
+    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Tensor) -> Tensor:
+        return kept * g[:, None]
 
 
 class _QuadraticForm(torch.autograd.Function):
@@ -87,17 +95,17 @@ class _QuadraticForm(torch.autograd.Function):
     def forward(ctx: Any, V: Tensor, weight: Tensor | None, w: Tensor | None, interaction: Interaction) -> Tensor:
         terms, kept = interaction.terms(V, w)
         ctx.interaction = interaction
-        ctx.save_for_backward(V, w, *kept)
+        ctx.save_for_backward(V, w, kept)
         return terms
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        V, w, *kept = ctx.saved_tensors
+        V, w, kept = ctx.saved_tensors
         wants_V, wants_weight, wants_w, _ = ctx.needs_input_grad
         return (
             ctx.interaction.row_gradient(g, V, w, kept) if wants_V else None,
-            ctx.interaction.weight_gradient(g, V, kept) if wants_weight else None,
+            ctx.interaction.weight_gradient(g, V) if wants_weight else None,
             g @ V if wants_w else None,
             None,
         )

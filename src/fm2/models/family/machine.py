@@ -93,7 +93,7 @@ class FactorizationMachine(GatheredModel):
         if self.field_linear is not None:
             randomise(self.field_linear, self.config["linear_scale"], source)
         if source is not None:
-            self.interaction.set_identity(self.config["identity"])
+            self.interaction.add_identity(self.config["identity"])
 
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
         """Give the logits [rows] from the gathered embeddings [rows, D] and, if there are any, linear weights."""

@@ -8,14 +8,14 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 
-from fm2.models.family.interaction import Interaction
+from fm2.models.family.interaction import Trainable
 
 # The outer products are wanted above the diagonal alone. So many strips of columns, each from its diagonal on, save a
 # third of the operations and are still wide enough for the product to run at full speed.
 STRIPS = 3
 
 
-class Matrix(Interaction):
+class Matrix(Trainable):
     """One dense product with S per batch, and one for the gradient of its blocks.
 
     ``weight`` is packed: field by field, the matrices of field i with all later fields side by side, as one matrix of
@@ -31,7 +31,7 @@ class Matrix(Interaction):
         field = torch.arange(len(self.dims)).repeat_interleave(torch.tensor(self.dims))
         above = field[:, None] < field
         self.register_buffer("_positions", above.view(-1).nonzero()[:, 0], persistent=False)
-        self.weight: nn.Parameter = nn.Parameter(torch.zeros(len(self._positions)))
+        self.weight = nn.Parameter(torch.zeros(len(self._positions)))
 
     def symmetric(self) -> Tensor:
         """Give S, D × D."""
@@ -40,10 +40,10 @@ class Matrix(Interaction):
         upper = upper.scatter_(0, self._positions, self.weight).view(width, width)
         return upper + upper.T
 
-    def product(self, V: Tensor) -> tuple[Tensor, ...]:
-        return (V @ self.symmetric(),)
+    def product(self, V: Tensor) -> Tensor:
+        return V @ self.symmetric()
 
-    def weight_gradient(self, g: Tensor, V: Tensor, kept: Sequence[Tensor]) -> Tensor:
+    def weight_gradient(self, g: Tensor, V: Tensor) -> Tensor:
         width = V.shape[1]
         weighted = V * g[:, None]
         outer = V.new_empty(width, width)
@@ -59,7 +59,7 @@ class Matrix(Interaction):
         column = self.starts[j] - self.starts[i + 1]
         return side_by_side[:, column : column + self.dims[j]]
 
-    def set_identity(self, factor: float) -> None:
+    def add_identity(self, factor: float) -> None:
         for j in range(len(self.dims)):
             for i in range(j):
                 self.field_matrix(i, j).diagonal().add_(factor)
