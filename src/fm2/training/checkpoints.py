@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray[Any]]
 def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], values: dict[str, Any]) -> None:
     """Write arrays, and beside them, in the file's header, values that JSON can hold."""
     numpy_format = needs("safetensors.numpy", "train", "writing a model")
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with new_file(path) as partial:
         numpy_format.save_file(contiguous, partial, metadata={"fm2": json.dumps(values)})
 

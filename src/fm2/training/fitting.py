@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fm2 import _native
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, needs
-from fm2.models import Model, build
+from fm2.models import GatheredModel, Model, build
 from fm2.training import growth
 from fm2.training.checkpoints import load_arrays
 from fm2.training.loop import Loop, Report
+from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
 from fm2.training.run import CHECKPOINT, HISTORY, MODEL, SETTINGS, Run
 from fm2.training.settings import Settings
 from fm2.training.stepper import Floats, Stepper
+
+WORTH_THREADS = 100e6
 
 
 def train(
@@ -48,7 +53,7 @@ def train(
     network = make_model(chosen, [len(vocabulary) for vocabulary in vocabularies])
     if run:
         growth.transplant(run, network, vocabularies)
-    with _threads(chosen.threads):
+    with _torch_threads(network, chosen):
         stepper = make_stepper(network, chosen, feature_counts(dataset, vocabularies))
         loop = Loop(stepper, dataset, vocabularies, path, watch)
         if resume and (path / CHECKPOINT).is_file():
@@ -73,6 +78,8 @@ def make_model(settings: Settings, field_sizes: Sequence[int]) -> Model:
 def make_stepper(model: Model, settings: Settings, counts: NDArray[np.int64]) -> Stepper:
     """Choose what moves the weights: native code on the CPU, torch elsewhere."""
     scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
+    if settings.device == "cpu" and isinstance(model, GatheredModel):
+        return NativeStepper(model, settings, scale)
     return PlainStepper(model, settings, {name: _spread(model, name, scale) for name in model.tables})
 
 
@@ -120,17 +127,13 @@ def _check_resumed(path: Path, settings: Settings) -> None:
         raise Fm2Error(f"train: the run in {path} has {name} {before.get(name)}, not {now[name]}; resume with the same")
 
 
-class _threads:
-    """Sets torch's number of threads for a while."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-
-    def __enter__(self) -> None:
-        self._before = torch.get_num_threads()
-        if self._threads:
-            torch.set_num_threads(self._threads)
-
-    def __exit__(self, *error: object) -> None:
-        torch.set_num_threads(self._before)
-
+@contextlib.contextmanager
+def _torch_threads(model: Model, settings: Settings) -> Iterator[None]:
+    """Set torch's threads for a while: one where the products of a batch are small, for threads wait for each other."""
+    before = torch.get_num_threads()
+    large = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2 > WORTH_THREADS
+    torch.set_num_threads((settings.threads or _native.default_threads()) if large else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -50,7 +50,9 @@ def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> No
     """Give a new model the weights of the old one: by value in the tables, as they are elsewhere."""
     old = run.model
     same = ("field_sizes",)
-    if {k: v for k, v in old.config.items() if k not in same} != {k: v for k, v in model.config.items() if k not in same}:
+    if {k: v for k, v in old.config.items() if k not in same} != {
+        k: v for k, v in model.config.items() if k not in same
+    }:
         raise Fm2Error(f"train: the model of {run.path} has other settings; its own are {_shape(old)}")
     sources = [_sources(new, before) for new, before in zip(vocabularies, run.encoder.vocabularies, strict=True)]
     with torch.no_grad():

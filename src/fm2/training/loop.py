@@ -78,9 +78,8 @@ class Loop:
     def resume(self) -> None:
         """Go on from the last checkpoint."""
         arrays, values = load_arrays(self._path / CHECKPOINT)
-        self._stepper.load(arrays)
         self._at = Position(**values["position"])
-        self._stepper.steps = self._at.steps
+        self._stepper.load(arrays, self._at.steps)
         history = read_history(self._path / HISTORY)[: self._at.evaluations]
         self._evaluation = history[-1] if history else None
         lines = "".join(json.dumps(entry) + "\n" for entry in history)
@@ -99,7 +98,9 @@ class Loop:
     def _run_epoch(self) -> None:
         rows, batch = len(self._train), self.settings.batch_size
         order = np.random.default_rng([self.settings.seed, self._at.epoch]).permutation(rows)
-        pauses = {rows * (i + 1) // self.settings.evaluations // batch * batch for i in range(self.settings.evaluations - 1)}
+        pauses = {
+            rows * (i + 1) // self.settings.evaluations // batch * batch for i in range(self.settings.evaluations - 1)
+        }
         while self._at.row < rows and self._at.waited < self.settings.patience:
             self._step(order[self._at.row : self._at.row + batch])
             if self._at.row in pauses or self._at.row == rows:
@@ -129,7 +130,9 @@ class Loop:
         return falling[self.settings.schedule]
 
     def _evaluate(self) -> None:
-        found = metrics.evaluate(self._dataset.validation.labels, probabilities(self._stepper, self._dataset.validation))
+        found = metrics.evaluate(
+            self._dataset.validation.labels, probabilities(self._stepper, self._dataset.validation)
+        )
         value = found[self.settings.metric]
         better = self._at.best is None or (value > self._at.best) == HIGHER_IS_BETTER[self.settings.metric]
         better = better and value != self._at.best
@@ -160,6 +163,8 @@ class Loop:
 
 def probabilities(stepper: Stepper, split: Split) -> NDArray[np.float64]:
     """Score a whole split, some rows at a time."""
-    parts = [stepper.logits(split.ids[start : start + EVALUATION_ROWS]) for start in range(0, len(split), EVALUATION_ROWS)]
+    parts = [
+        stepper.logits(split.ids[start : start + EVALUATION_ROWS]) for start in range(0, len(split), EVALUATION_ROWS)
+    ]
     logits = np.concatenate(parts).astype(np.float64)
     return 1 / (1 + np.exp(-logits))

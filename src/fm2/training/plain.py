@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,7 +34,7 @@ class PlainStepper(Stepper):
         dense = {name: p for name, p in model.named_parameters() if name not in tables}
         self._dense = DenseOptimiser(dense, settings)
         self._sparse = self._make_optimiser(list(tables.values()))
-        self._average = {n: w.detach().clone() for n, w in tables.items()} if settings.average else {}
+        self._average = {n: torch.zeros_like(w) for n, w in tables.items()} if settings.average else {}
         self._random = torch.Generator(self._device)
 
     def _make_optimiser(self, tables: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -65,7 +67,7 @@ class PlainStepper(Stepper):
 
     def _forward(self, ids: Tensor) -> Tensor:
         if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):
-            return self.model(ids)
+            return cast("Tensor", self.model(ids))
         rows = {name: table(ids) for name, table in self.model.tables.items()}
         self._random.manual_seed(self.settings.seed * 1_000_003 + self.steps)
         return self.model.score(**{name: self._drop(name, values) for name, values in rows.items()})
@@ -91,13 +93,16 @@ class PlainStepper(Stepper):
 
     @torch.no_grad()
     def logits(self, ids: Ids) -> Floats:
-        parameters = {**self._dense.averages(), **(self._average or self._tables)}
-        found: Tensor = torch.func.functional_call(self.model, parameters, (self._tensor(ids),))
+        found: Tensor = torch.func.functional_call(self.model, self._averaged(), (self._tensor(ids),))
         return to_numpy(found)
 
+    def _averaged(self) -> dict[str, Tensor]:
+        total = 1 - self.settings.average**self.steps
+        tables = {name: average / total for name, average in self._average.items()} if total else {}
+        return {**self._dense.averages(), **(tables or self._tables)}
+
     def weights(self) -> Arrays:
-        tables = self._average or self._tables
-        return {name: to_numpy(value) for name, value in {**self._dense.averages(), **tables}.items()}
+        return {name: to_numpy(value) for name, value in self._averaged().items()}
 
     def state(self) -> Arrays:
         arrays = self._dense.state()
@@ -107,8 +112,9 @@ class PlainStepper(Stepper):
             arrays |= {f"sparse.{index}.{key}": to_numpy(torch.as_tensor(value)) for key, value in entry.items()}
         return arrays
 
-    def load(self, state: Arrays) -> None:
-        self._dense.load(state)
+    def load(self, state: Arrays, steps: int) -> None:
+        self.steps = steps
+        self._dense.load(state, steps)
         with torch.no_grad():
             for name, weight in self._tables.items():
                 weight.copy_(self._tensor(state[f"table.{name}"]))
@@ -119,5 +125,7 @@ class PlainStepper(Stepper):
             if key.startswith("sparse."):
                 _, index, name = key.split(".")
                 entry = saved["state"].setdefault(int(index), {})
-                entry[name] = int(value) if name == "step" and self.settings.optimiser == "adam" else self._tensor(value)
+                entry[name] = (
+                    int(value) if name == "step" and self.settings.optimiser == "adam" else self._tensor(value)
+                )
         self._sparse.load_state_dict(saved)

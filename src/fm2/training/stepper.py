@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,11 +43,11 @@ class Stepper(ABC):
 
     @abstractmethod
     def state(self) -> Arrays:
-        """Give everything that the next step depends on, but for ``steps``."""
+        """Give everything that the next step depends on, beside the number of steps."""
 
     @abstractmethod
-    def load(self, state: Arrays) -> None:
-        """Go back to what :meth:`state` gave."""
+    def load(self, state: Arrays, steps: int) -> None:
+        """Go back to what :meth:`state` gave after so many steps."""
 
 
 class DenseOptimiser:
@@ -54,7 +56,8 @@ class DenseOptimiser:
     def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: Settings) -> None:
         self.parameters, self._decay, self._rate = parameters, settings.average, settings.dense_rate
         self._optimiser = torch.optim.Adam(parameters.values(), lr=settings.dense_rate, foreach=True)
-        self._average = [parameter.detach().clone() for parameter in parameters.values()] if self._decay else []
+        self._average = [torch.zeros_like(parameter) for parameter in parameters.values()] if self._decay else []
+        self._steps = 0
 
     def step(self, rate: float) -> None:
         """Move the parameters by their gradients, and clear these."""
@@ -62,25 +65,43 @@ class DenseOptimiser:
             group["lr"] = self._rate * rate
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
+        self._steps += 1
         if self._average:
             torch._foreach_lerp_(self._average, [p.detach() for p in self.parameters.values()], 1 - self._decay)
 
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put the averages in the parameters' place for a while."""
+        own = [parameter.data for parameter in self.parameters.values()]
+        for parameter, average in zip(self.parameters.values(), self.averages().values(), strict=True):
+            parameter.data = average
+        try:
+            yield
+        finally:
+            for parameter, data in zip(self.parameters.values(), own, strict=True):
+                parameter.data = data
+
     def averages(self) -> dict[str, torch.Tensor]:
         """Give the parameters by name, averaged where averaging is on."""
-        values = self._average or [parameter.detach() for parameter in self.parameters.values()]
+        values = [parameter.detach() for parameter in self.parameters.values()]
+        if self._average and self._steps:
+            values = [average / (1 - self._decay**self._steps) for average in self._average]
         return dict(zip(self.parameters, values, strict=True))
 
     def state(self) -> Arrays:
         """Give parameters, averages and moments by name."""
         arrays = {f"dense.{name}": to_numpy(p) for name, p in self.parameters.items()}
-        arrays |= {f"dense.{name}.average": to_numpy(a) for name, a in zip(self.parameters, self._average, strict=False)}
+        arrays |= {
+            f"dense.{name}.average": to_numpy(a) for name, a in zip(self.parameters, self._average, strict=False)
+        }
         for index, name in enumerate(self.parameters):
             moments: dict[str, Any] = self._optimiser.state_dict()["state"].get(index, {})
             arrays |= {f"dense.{name}.{moment}": to_numpy(torch.as_tensor(value)) for moment, value in moments.items()}
         return arrays
 
-    def load(self, arrays: Arrays) -> None:
-        """Go back to what :meth:`state` gave."""
+    def load(self, arrays: Arrays, steps: int) -> None:
+        """Go back to what :meth:`state` gave after so many steps."""
+        self._steps = steps
         saved = self._optimiser.state_dict()
         with torch.no_grad():
             for index, (name, parameter) in enumerate(self.parameters.items()):
@@ -91,6 +112,20 @@ class DenseOptimiser:
                 if f"dense.{name}.step" in arrays:
                     saved["state"][index] = {m: torch.from_numpy(arrays[f"dense.{name}.{m}"]) for m in moments}
         self._optimiser.load_state_dict(saved)
+
+
+def logistic(logits: Floats, labels: Floats, weights: Floats) -> tuple[float, Floats]:
+    """Give the weighted mean of the log loss, and its gradient in the logits.
+
+    >>> loss, slope = logistic(np.float32([0, 0]), np.float32([1, 0]), np.float32([1, 1]))
+    >>> round(loss, 4), slope.tolist()
+    (0.6931, [-0.25, 0.25])
+    """
+    share = weights / weights.sum()
+    small = np.exp(-np.abs(logits))
+    losses = np.maximum(logits, 0) - logits * labels + np.log1p(small)
+    probabilities = np.where(logits >= 0, 1, small) / (1 + small)
+    return float(losses @ share), (probabilities - labels) * share
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:

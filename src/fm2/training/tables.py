@@ -24,6 +24,7 @@ fused paths, `by_logits` and `by_sums`, have none.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -103,8 +104,8 @@ class Table:
         self.starts = np.cumsum(self.dims) - self.dims
         floats = self.sizes.astype(np.int64) * self.dims
         self.offsets = np.cumsum(floats) - floats
-        self.optimiser = optimiser
-        layout = _native.Layout(self.offsets, self.dims, self.sizes)
+        self.optimiser, self.decay = optimiser, decay
+        self._layout = layout = _native.Layout(self.offsets, self.dims, self.sizes)
         self.weights = aligned_zeros(layout.floats)
         self.state = tuple(aligned_zeros(layout.floats) for _ in range(optimiser.states))
         self.average = aligned_zeros(layout.floats) if decay else None
@@ -116,10 +117,22 @@ class Table:
             self.fill(weights)
 
     def fill(self, weights: ArrayLike) -> None:
-        """Set the weights, and with them the average, as they are before the first step."""
+        """Set the weights as they are before the first step."""
         self.weights[:] = weights
-        if self.average is not None:
-            self.average[:] = self.weights
+
+    def averaged(self, step: int, threads: int = 0) -> Table:
+        """Give a table whose weights are the mean of those after each step so far, later ones counting more.
+
+        It is there to be looked up, not to be moved. Without a decay it is this table itself.
+        """
+        if self.average is None:
+            return self
+        total = 1 - self.decay**step  # of the weights that the average gives to the steps; what it began with is zero
+        twin = copy.copy(self)
+        twin.weights, twin.state, twin.average, twin.touched = aligned_zeros(len(self.average)), (), None, None
+        np.divide(self.finish_average(step, threads), np.float32(total), out=twin.weights)
+        twin.native = _native.Table(self._layout, twin.weights, ())
+        return twin
 
     def field(self, field: int, array: Floats | None = None) -> Floats:
         """Show one field's rows of the weights (or of another of the table's arrays): [size, dim], without a copy.
@@ -159,8 +172,8 @@ class Table:
         """Bring the average of every row up to the given step, and return it.
 
         >>> table = Table([1], 1, adagrad(), decay=0.5)
-        >>> table.weights[:] = 8
-        >>> table.finish_average(step=2)  # 0, then twice half the way to 8
+        >>> table.fill([8])
+        >>> table.finish_average(step=2)  # it begins at 0, then goes twice half the way to 8
         array([6.], dtype=float32)
         """
         _native.finish_average(self.native, step, threads)
