@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fm2.data.reading
+import fm2.data.chunks
 from fm2 import Field, Fm2Error, Schema, prepare
 from fm2.data.dataset import Dataset
 
@@ -137,7 +137,7 @@ def test_when_every_row_is_bad_the_first_is_shown(write):
 def test_chunks_may_end_anywhere(write, monkeypatch, size):
     rows = [(i % 2, f"v{i % 7}", f'w\n"{i % 3}' if i % 5 == 0 else f"w{i % 3}") for i in range(300)]
     plain = [(y, a, b.replace("\n", " ").replace('"', "")) for y, a, b in rows]
-    monkeypatch.setattr(fm2.data.reading, "CHUNK_BYTES", size)
+    monkeypatch.setattr(fm2.data.chunks, "CHUNK_BYTES", size)
     for name, table in (("plain.csv", plain), ("quoted.csv", rows)):
         text = io.StringIO()
         csv.writer(text).writerows([("y", "a", "b"), *table])
@@ -145,8 +145,8 @@ def test_chunks_may_end_anywhere(write, monkeypatch, size):
 
 
 def test_a_line_without_end_is_given_up(write, monkeypatch):
-    monkeypatch.setattr(fm2.data.reading, "CHUNK_BYTES", 1000)
-    monkeypatch.setattr(fm2.data.reading, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(fm2.data.chunks, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(fm2.data.chunks, "LONGEST_LINE", 10_000)
     with pytest.raises(Fm2Error, match="line 2 is longer than"):
         prepared(write("log.csv", "y,a,b\n" + "x" * 100_000))
 

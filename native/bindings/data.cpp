@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "fm2/arrow.h"
@@ -65,6 +66,13 @@ const char* fault_name(fm2::Fault fault) {
         case fm2::Fault::repeated: return "repeated";
     }
     return "";
+}
+
+std::vector<std::tuple<std::size_t, std::int32_t, std::string, nb::bytes>> list_bad(const std::vector<fm2::BadRow>& bad) {
+    std::vector<std::tuple<std::size_t, std::int32_t, std::string, nb::bytes>> rows;
+    for (const fm2::BadRow& row : bad)
+        rows.emplace_back(row.row, row.field, fault_name(row.fault), nb::bytes(row.value.data(), row.value.size()));
+    return rows;
 }
 
 void check_positions(const std::vector<std::size_t>& positions, std::size_t columns) {
@@ -168,12 +176,7 @@ void init_data(nb::module_& module) {
             const auto& block = nb::cast<const fm2::Block&>(self);
             return view<const std::int64_t>(self, block.times, block.times.size());
         })
-        .def_prop_ro("bad", [](const fm2::Block& block) {
-            std::vector<std::tuple<std::size_t, std::int32_t, std::string, nb::bytes>> rows;
-            for (const fm2::BadRow& row : block.bad)
-                rows.emplace_back(row.row, row.field, fault_name(row.fault), nb::bytes(row.value.data(), row.value.size()));
-            return rows;
-        }, "(row, field or -1, kind of fault, what stood there) for every row that cannot be used.");
+        .def_prop_ro("bad", [](const fm2::Block& block) { return list_bad(block.bad); }, "(row, field or -1, kind of fault, what stood there) for every row that cannot be used.");
 
     nb::class_<fm2::ArrowReader>(module, "ArrowReader", "A table's rows, batch after batch.")
         .def("__init__", [](fm2::ArrowReader* self, nb::object table) {
@@ -187,6 +190,21 @@ void init_data(nb::module_& module) {
 
     init_collector(module);
 
+    using EncodedText = fm2::Encoder::EncodedText;
+    nb::class_<EncodedText>(module, "EncodedText", "What was encoded from one piece of text.")
+        .def_prop_ro("consumed", [](const EncodedText& self) { return self.block.consumed(); })
+        .def_prop_ro("lines", [](const EncodedText& self) { return self.block.lines(); })
+        .def_prop_ro("bad", [](const EncodedText& self) { return list_bad(self.block.bad()); })
+        .def("line", [](const EncodedText& self, std::size_t row) {
+            if (row >= self.block.rows()) throw std::out_of_range("no such row");
+            return self.block.line(row);
+        }, "row"_a)
+        .def_prop_ro("ids", [](nb::handle_t<EncodedText> self) {
+            const auto& text = nb::cast<const EncodedText&>(self);
+            const std::size_t rows = text.block.rows();
+            return view<const std::int32_t>(self, text.ids, rows, rows ? text.ids.size() / rows : 0);
+        });
+
     nb::class_<fm2::Encoder>(module, "Encoder", "From tables to ids, with fixed vocabularies.")
         .def(nb::init<std::vector<fm2::Field>, std::vector<std::string>>(), "fields"_a, "missing"_a)
         .def("set_vocabulary",
@@ -195,6 +213,17 @@ void init_data(nb::module_& module) {
                  self.set_vocabulary(field, as_text(bytes), {ends.data(), ends.size()});
              },
              "field"_a, "bytes"_a, "ends"_a)
+        .def("encode_text",
+             [](const fm2::Encoder& self, Array<const std::uint8_t, 1> text, const fm2::TextFormat& format,
+                const std::vector<std::size_t>& positions, bool last, std::size_t threads) {
+                 check_positions(positions, format.columns);
+                 if (text.size() > 0x7fffffff) throw std::length_error("more than 2 GB of text at once");
+                 auto out = std::make_unique<fm2::Encoder::EncodedText>();
+                 nb::gil_scoped_release release;
+                 self.encode(as_text(text), format, positions, last, threads, *out);
+                 return out;
+             },
+             "text"_a, "format"_a, "positions"_a, "last"_a, "threads"_a, "Encodes whole rows of text.")
         .def("encode",
              [](const fm2::Encoder& self, const fm2::ArrowReader& table, const std::vector<std::size_t>& positions,
                 std::size_t threads, Array<std::int32_t, 2> ids) {

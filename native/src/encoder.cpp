@@ -24,6 +24,20 @@ void Encoder::encode(const ArrowReader& table, std::size_t first, std::size_t co
                      std::size_t threads, std::int32_t* ids) const {
     Columns columns;
     for (const std::size_t position : positions) columns.push_back(table.column(position));
+    encode(columns, first, count, threads, ids);
+}
+
+void Encoder::encode(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last,
+                     std::size_t threads, EncodedText& out) const {
+    out.block.read(text, format, last);
+    Columns columns;
+    for (const std::size_t position : positions) columns.push_back(out.block.column(position));
+    out.ids.resize(out.block.rows() * fields_.size());
+    encode(columns, 0, out.block.rows(), threads, out.ids.data());
+    for (const BadRow& bad : out.block.bad()) std::fill_n(&out.ids[bad.row * fields_.size()], fields_.size(), 0);
+}
+
+void Encoder::encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids) const {
     // So many rows at a time that their ids stay in the cache while the fields fill them one by one.
     constexpr std::size_t block = 1024;
     parallel_for((count + block - 1) / block, threads, [&](std::size_t part) {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2 import __version__
+from fm2.commands import add_evaluate, add_predict, add_train
 from fm2.errors import Fm2Error
 
 FINISHED, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fm2: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print("fm2: interrupted; nothing was left half done", file=sys.stderr)
+        print(f"fm2: interrupted; {settings.interrupted}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as with `fm2 describe DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,9 +43,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fm2 {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_prepare, _add_describe, _add_generate):
+    for add in (_add_prepare, _add_describe, _add_generate, add_train, add_evaluate, add_predict):
         command = add(commands)
         command.add_argument("--debug", action="store_true", help="show the whole trace of an error")
+        command.set_defaults(interrupted=command.get_default("interrupted") or "nothing was left half done")
     return parser
 
 

@@ -11,6 +11,7 @@
 #include "fm2/arrow.h"
 #include "fm2/fields.h"
 #include "fm2/table.h"
+#include "fm2/text.h"
 
 namespace fm2 {
 
@@ -22,11 +23,20 @@ public:
     void set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
     std::size_t fields() const { return fields_.size(); }
 
+    // ids[row][field] of whole rows of text. A row of a wrong shape is listed as bad, and all its ids are unknown.
+    struct EncodedText {
+        TextBlock block;
+        std::vector<std::int32_t> ids;
+    };
+    void encode(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last,
+                std::size_t threads, EncodedText& out) const;
+
     // ids[row][field] of the rows [first, first + count) of the table's batch.
     void encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,
                 std::size_t threads, std::int32_t* ids) const;
 
 private:
+    void encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids) const;
     void encode_field(std::size_t field, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids) const;
 
     std::vector<Field> fields_;

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.sources import find_columns, is_table
+from fm2.data.chunks import read_chunks
+from fm2.data.faults import explain
+from fm2.data.sources import Source, Table, find_columns, is_table
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, needs
 from fm2.schema import Schema
@@ -68,14 +70,33 @@ class Encoder:
         positions = find_columns(reader.names, columns, "encode: the table")
         parts = [np.empty((0, len(self.schema.fields)), dtype=np.int32)]
         while reader.next():
-            ids = np.empty((reader.rows, len(self.schema.fields)), dtype=np.int32)
-            # Column 0 of the fields is the label, which encoding does not read: any column may stand there.
-            try:
-                self._native.encode(reader, [positions[0], *positions], threads, ids)
-            except ValueError as wrong:  # a column of lists, say
-                raise Fm2Error(f"encode: {wrong}") from wrong
-            parts.append(ids)
+            parts.append(self._encode_batch(reader, positions, threads))
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
+
+    def _encode_batch(self, reader: _native.ArrowReader, positions: list[int], threads: int) -> NDArray[np.int32]:
+        ids = np.empty((reader.rows, len(self.schema.fields)), dtype=np.int32)
+        try:  # column 0 of the fields is the label, which encoding does not read: any column may stand there
+            self._native.encode(reader, [positions[0], *positions], threads, ids)
+        except ValueError as wrong:  # a column of lists, say
+            raise Fm2Error(f"encode: {wrong}") from wrong
+        return ids
+
+    def encode_file(self, source: Source, threads: int = 0) -> Iterator[NDArray[np.int32]]:
+        """Encode the rows of a source, some at a time. A row of a wrong shape is an error: each must get its ids."""
+        columns = self.schema.source_columns[1:]
+        if isinstance(source, Table):
+            for reader, positions in source.batches(columns):
+                yield self._encode_batch(reader, positions, threads)
+            return
+        positions = source.positions(columns)
+        for chunk in read_chunks(source, "predict"):
+            found = self._native.encode_text(chunk.text, source.format, [positions[0], *positions], chunk.last, threads)
+            for row, field, fault, value in found.bad:
+                reason = explain(self.schema, len(source.names), field, fault, value)
+                raise Fm2Error(f"predict: {source} line {chunk.line + found.line(row)}: {reason}")
+            chunk.consumed, chunk.lines = found.consumed, found.lines
+            if len(found.ids):
+                yield found.ids
 
     def decode(self, ids: NDArray[np.integer[Any]]) -> dict[str, list[str | None]]:
         """Give the values that ids stand for, column by column: None is missing, <unknown> is id 0."""

@@ -8,17 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fm2 import _native
+from fm2.data.chunks import read_chunks
 from fm2.data.encoder import native_fields
 from fm2.data.faults import BadRows, explain
 from fm2.data.scratch import Block, Scratch
 from fm2.data.sources import BATCH_ROWS, ROW_BYTES, Source, Table, TextFile
-from fm2.data.streams import open_stream, read_into
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
 from fm2.schema import Field, Schema
-
-CHUNK_BYTES = 4 << 20
-LONGEST_LINE = 64 << 20
 
 
 @dataclass
@@ -57,31 +54,12 @@ class LogReader:
                     raise Fm2Error(f"prepare: {source} has no rows")
 
     def _read_text(self, source: TextFile, split: int | None) -> Iterator[int]:
-        """Read a file chunk by chunk; what a chunk holds of its last, cut row is moved before the next."""
         positions = source.positions(self._schema.source_columns)
-        buffer = bytearray(2 * CHUNK_BYTES)
-        filled, last = 0, False
-        with open_stream(source.path) as (stream, packed):
-            stream.read(source.header_bytes)
-            line = 1 + bool(source.header_bytes > 3)
-            while not last:
-                count = read_into(stream, memoryview(buffer)[filled : filled + CHUNK_BYTES])
-                filled, last = filled + count, count < CHUNK_BYTES
-                text = np.frombuffer(buffer, dtype=np.uint8, count=filled)
-                found = self.collector.read_text(text, source.format, positions, last)
-                self._keep(found, source, split, line)
-                line += found.lines
-                rest = filled - found.consumed
-                buffer[:rest] = memoryview(buffer)[found.consumed : filled]
-                filled = rest
-                if rest + CHUNK_BYTES > len(buffer):
-                    buffer = self._longer(buffer, source, line)
-                yield packed.tell()
-
-    def _longer(self, buffer: bytearray, source: TextFile, line: int) -> bytearray:
-        if len(buffer) > LONGEST_LINE:
-            raise Fm2Error(f"prepare: {source} line {line} is longer than {LONGEST_LINE >> 20} MB; is the file text?")
-        return buffer + bytearray(len(buffer))
+        for chunk in read_chunks(source, "prepare"):
+            found = self.collector.read_text(chunk.text, source.format, positions, chunk.last)
+            self._keep(found, source, split, chunk.line)
+            chunk.consumed, chunk.lines = found.consumed, found.lines
+            yield chunk.done
 
     def _read_table(self, source: Table, split: int | None) -> Iterator[int]:
         first = 0

@@ -86,12 +86,12 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], where: str) -> lis
     return [list(names).index(name) for name in wanted]
 
 
-def open_sources(sources: Any, schema: Schema) -> list[Source]:
-    """Find out what is meant by a path, a glob, a table, or a list of these."""
+def open_sources(sources: Any, schema: Schema, labelled: bool = True) -> list[Source]:
+    """Find out what is meant by a path, a glob, a table, or a list of these; not ``labelled``, they need no label."""
     found: list[Source] = []
     for source in sources if isinstance(sources, list | tuple) else [sources]:
         if isinstance(source, str | Path):
-            found += [_open_file(path, schema) for path in find_files(source)]
+            found += [_open_file(path, schema, labelled) for path in find_files(source)]
         elif is_table(source):
             found.append(Table(f"{type(source).__module__.split('.')[0]} table", source))
         else:
@@ -146,13 +146,14 @@ def is_libffm(line: str) -> bool:
     return LIBFFM_LINE.fullmatch(line.encode()) is not None
 
 
-def _open_file(path: Path, schema: Schema) -> Source:
+def _open_file(path: Path, schema: Schema, labelled: bool) -> Source:
     if packing(path) == "parquet":
         return Table(str(path), needs("polars", "train", "reading Parquet").scan_parquet(path, glob=False))
     line, size = first_line(path)
-    wanted = schema.source_columns
     if is_libffm(line):
-        return TextFile(path, wanted, " ", 0, _native.TextFormat.libffm(list(wanted[1:])))
+        columns = schema.source_columns
+        return TextFile(path, columns, " ", 0, _native.TextFormat.libffm(list(columns[1:])))
+    wanted = schema.source_columns[0 if labelled else 1 :]
     cells = {separator: split_line(line, separator) for separator in SEPARATORS}
     for separator, names in cells.items():
         if set(wanted) <= set(names):
@@ -160,10 +161,13 @@ def _open_file(path: Path, schema: Schema) -> Source:
     if not schema.columns:
         names = max(cells.values(), key=len)
         find_columns(names, wanted, f"{path} line 1")
-    fits = [separator for separator in SEPARATORS if len(cells[separator]) == len(schema.columns)]
-    separator = (fits or ["\t"])[0]
-    mark = len(BYTE_ORDER_MARK) if head(path, 3) == BYTE_ORDER_MARK else 0
-    return _separated(path, schema.columns, separator, mark)
+    layouts = [schema.columns]
+    if not labelled:
+        layouts.append(tuple(name for name in schema.columns if name != schema.label))
+    fits = [(mark, names) for names in layouts for mark in SEPARATORS if len(cells[mark]) == len(names)]
+    separator, columns = (fits or [("\t", schema.columns)])[0]
+    mark_bytes = len(BYTE_ORDER_MARK) if head(path, 3) == BYTE_ORDER_MARK else 0
+    return _separated(path, columns, separator, mark_bytes)
 
 
 def _separated(path: Path, names: Sequence[str], separator: str, header_bytes: int) -> TextFile:

@@ -7,14 +7,11 @@ import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from fm2.errors import Fm2Error
+from fm2.training.choices import Metric, Optimiser, Schedule
 from fm2.training.defaults import DEFAULTS
-
-Optimiser = Literal["adagrad", "adam", "ftrl"]
-Schedule = Literal["constant", "linear", "cosine"]
-Metric = Literal["log_loss", "auc", "rig"]
 
 
 @dataclass(frozen=True)

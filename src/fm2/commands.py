@@ -1,0 +1,160 @@
+"""The commands that train models and use them: ``fm2 train``, ``fm2 evaluate``, ``fm2 predict``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+from fm2.errors import Fm2Error
+
+MODELS = ("lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm")
+SPLITS = ("train", "validation", "test")
+
+
+def add_train(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 train``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "train",
+        help="train a model on a prepared data set",
+        description="Train a model; the best state that validation saw is kept.",
+        epilog="Options not given are the model's own defaults. Ctrl-C stops cleanly; --resume goes on.",
+    )
+    command.add_argument("model", metavar="MODEL", choices=MODELS, help=", ".join(MODELS))
+    command.add_argument("data", metavar="DATA", help="a directory that fm2 prepare made")
+    command.add_argument("--out", required=True, metavar="RUN", help="the directory of the run")
+    command.add_argument("--settings", metavar="FILE", help="a TOML file of settings; options come before it")
+    command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    command.add_argument("--from", dest="start", metavar="RUN", help="go on from this run's model, on new data")
+    command.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
+    command.add_argument(
+        "--dim", metavar="K", help="embedding dimension: 16, or one per field: 4,8,..., or a JSON file"
+    )
+    for name, kind, text in _OPTIONS:
+        choices = get_args(kind) or None
+        shown = None if choices else name.upper() if kind is str else "N"
+        command.add_argument(
+            f"--{name.replace('_', '-')}", type=str if choices else kind, choices=choices, metavar=shown, help=text
+        )
+    command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
+    command.set_defaults(run=_train, interrupted="the best model so far is kept, and --resume goes on")
+    return command
+
+
+def _options() -> tuple[tuple[str, Any, str], ...]:
+    from fm2.training.choices import Metric, Optimiser, Schedule
+
+    return (
+        ("linear", str, "features, fields or both: what the linear part is made of"),
+        ("hash_bits", int, "of Poly2's pair weights"),
+        ("optimiser", Optimiser, "what moves the tables"),
+        ("learning_rate", float, "of the tables"),
+        ("dense_rate", float, "of all other parameters"),
+        ("schedule", Schedule, "how the learning rates fall"),
+        ("batch_size", int, "rows per step"),
+        ("epochs", int, "passes over the training rows, at most"),
+        ("l2", float, "L2 on the rows of the tables that a batch touches"),
+        ("l2_power", float, "divide it by a feature's count to this power"),
+        ("l1", float, "L1, of FTRL"),
+        ("dropout", float, "share of embedding elements dropped in training"),
+        ("field_dropout", float, "share of whole fields dropped in training"),
+        ("average", float, "decay of the average of the weights; 0 for none"),
+        ("positive_weight", float, "weight of rows with a click"),
+        ("metric", Metric, "what decides which state is the best"),
+        ("evaluations", int, "per epoch"),
+        ("patience", int, "evaluations without a better one before it stops"),
+        ("seed", int, "of first weights, shuffling and dropout"),
+        ("threads", int, "default: all processors"),
+        ("device", str, "cpu (native code) or one of torch's"),
+    )
+
+
+_OPTIONS = _options()
+
+
+def _train(settings: argparse.Namespace) -> None:
+    from fm2.data.dataset import Dataset
+    from fm2.training.fitting import train
+    from fm2.training.settings import read_dim, read_settings
+    from fm2.training.watching import Watcher
+
+    dataset = Dataset.open(settings.data)
+    changes = read_settings(Path(settings.settings)) if settings.settings else {}
+    if changes.pop("model", settings.model) != settings.model:
+        raise Fm2Error(f"train: {settings.settings} is for another model than {settings.model}")
+    given = {name: getattr(settings, name) for name, _, _ in _OPTIONS}
+    changes |= {name: value for name, value in given.items() if value is not None}
+    if settings.dim is not None:
+        changes["dim"] = read_dim(settings.dim, dataset.schema.names)
+    with Watcher() as watch:
+        run = train(
+            settings.model,
+            dataset,
+            settings.out,
+            resume=settings.resume,
+            start=settings.start,
+            overwrite=settings.overwrite,
+            watch=watch,
+            **changes,
+        )
+    _show(run.metrics, f"{settings.model} in {settings.out}, on validation", settings.json)
+
+
+def add_evaluate(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 evaluate``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "evaluate", help="measure a trained model", description="Measure a trained model on a split of a data set."
+    )
+    command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
+    command.add_argument("data", metavar="DATA", help="the data set it was trained on")
+    command.add_argument("--split", choices=SPLITS, default="test", help="default: %(default)s")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_evaluate)
+    return command
+
+
+def _evaluate(settings: argparse.Namespace) -> None:
+    from fm2.data.dataset import Dataset
+    from fm2.training import metrics
+    from fm2.training.run import Run
+
+    run, dataset = Run.open(settings.run_path), Dataset.open(settings.data)
+    run.check(dataset)
+    split = dataset.split(settings.split)
+    if len(split) == 0:
+        raise Fm2Error(f"evaluate: {settings.data} has no rows in the split '{settings.split}'")
+    found = metrics.evaluate(split.labels, run.probabilities(split.ids))
+    _show(found, f"{settings.run_path}, on {settings.split} ({len(split):,} rows)", settings.json)
+
+
+def add_predict(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 predict``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "predict",
+        help="score raw rows with a trained model",
+        description="Score raw rows: one click probability per row, in their order.",
+        epilog="The rows are in any form that fm2 prepare reads; the label is not needed.",
+    )
+    command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
+    command.add_argument("input", nargs="+", metavar="INPUT", help="files with raw rows")
+    command.add_argument("--out", required=True, metavar="FILE", help="one probability per line; .npy makes an array")
+    command.set_defaults(run=_predict)
+    return command
+
+
+def _predict(settings: argparse.Namespace) -> None:
+    from fm2.training.prediction import predict_files
+    from fm2.training.run import Run
+
+    rows = predict_files(Run.open(settings.run_path), settings.input, Path(settings.out))
+    print(f"{rows:,} probabilities in {settings.out}")
+
+
+def _show(found: dict[str, Any], title: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"{title}:")
+    for name, value in found.items():
+        print(f"  {name.replace('_', ' '):<18} {value:.5f}")
