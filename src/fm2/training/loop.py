@@ -24,6 +24,7 @@ from fm2.training.stepper import Stepper
 
 CHECKPOINT_SECONDS = 60.0
 EVALUATION_ROWS = 16_384
+RUNAWAY_LOSS = 1e3
 HIGHER_IS_BETTER = {"log_loss": False, "auc": True, "rig": True}
 
 
@@ -116,9 +117,9 @@ class Loop:
         self._at.steps = self._stepper.steps
         self._at.loss += loss * len(order)
         self._at.loss_rows += len(order)
-        if not math.isfinite(loss):
+        if not loss < RUNAWAY_LOSS:
             kept = "the best model so far is kept" if self._at.best is not None else "nothing was learned"
-            raise Fm2Error(f"train: the loss is {loss} at step {self._at.steps}; lower --learning-rate ({kept})")
+            raise Fm2Error(f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate ({kept})")
         done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
         self._watch(Report(done, total, self._at.loss / self._at.loss_rows, self._evaluation))
 
@@ -167,4 +168,4 @@ def probabilities(stepper: Stepper, split: Split) -> NDArray[np.float64]:
         stepper.logits(split.ids[start : start + EVALUATION_ROWS]) for start in range(0, len(split), EVALUATION_ROWS)
     ]
     logits = np.concatenate(parts).astype(np.float64)
-    return 1 / (1 + np.exp(-logits))
+    return np.exp(-np.logaddexp(0, -logits))

@@ -45,7 +45,7 @@ class PlainStepper(Stepper):
         raise Fm2Error(f"train: the optimiser {self.settings.optimiser} works on the CPU alone")
 
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
+        return torch.from_numpy(np.array(values)).to(self._device)
 
     def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats, rate: float) -> float:
         self.steps += 1
@@ -63,7 +63,7 @@ class PlainStepper(Stepper):
         self._dense.step(rate)
         for name, average in self._average.items():
             average.lerp_(self._tables[name].detach(), 1 - self.settings.average)
-        return float(loss)
+        return float(loss.detach())
 
     def _forward(self, ids: Tensor) -> Tensor:
         if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):

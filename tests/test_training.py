@@ -1,0 +1,307 @@
+"""Training, as its user sees it: models that learn, runs that resume bit for bit, errors that help."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from fm2 import Dataset, Field, Fm2Error, Schema, prepare
+from fm2.cli import main
+from fm2.training import loop as loop_module
+from fm2.training import metrics
+from fm2.training.checkpoints import load_arrays
+from fm2.training.fitting import feature_counts, make_model, make_stepper, train
+from fm2.training.native import NativeStepper
+from fm2.training.plain import PlainStepper
+from fm2.training.run import Run
+from fm2.training.settings import Settings, read_dim
+
+GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
+QUICK = {"epochs": 2, "batch_size": 64, "evaluations": 2, "patience": 100}
+
+
+def planted(rows: int, seed: int = 0, values: int = 12) -> pl.DataFrame:
+    """Make rows whose clicks depend on pairs of values, so that interactions pay."""
+    random = np.random.default_rng(seed)
+    columns = random.integers(0, values, (rows, 4))
+    strength = np.random.default_rng(99).normal(size=(4, 4, values, values))
+    logits = sum(strength[i, j, columns[:, i], columns[:, j]] for i, j in itertools.combinations(range(4), 2))
+    clicks = random.random(rows) < 1 / (1 + np.exp(-logits))
+    names = {f"c{i}": [f"v{value}" for value in columns[:, i]] for i in range(4)}
+    return pl.DataFrame({"click": clicks, **names})
+
+
+SCHEMA = Schema([Field(f"c{i}", min_count=1) for i in range(4)], label="click")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Dataset:
+    return prepare(planted(4000), SCHEMA, tmp_path_factory.mktemp("planted") / "data")
+
+
+def stepper_for(dataset, name, kind=None, **changes):
+    settings = Settings.of(name, **{"dropout": 0, "field_dropout": 0, "l2_power": 0.5, "dim": 3, **changes})
+    model = make_model(settings, dataset.field_sizes)
+    stepper = make_stepper(model, settings, feature_counts(dataset, dataset.vocabularies))
+    if kind is PlainStepper:
+        counts = feature_counts(dataset, dataset.vocabularies)
+        scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
+        model = make_model(settings, dataset.field_sizes)
+        spread = {n: np.repeat(scale, np.repeat(t.dims, t.field_sizes)) for n, t in model.tables.items()}
+        stepper = PlainStepper(model, settings, spread)
+    return stepper
+
+
+def take_steps(stepper, dataset, steps=20, batch=50):
+    random = np.random.default_rng(5)
+    labels = np.asarray(dataset.train.labels, np.float32)
+    losses = []
+    for _ in range(steps):
+        order = random.integers(0, len(labels), batch)
+        weights = (1 + labels[order]).astype(np.float32)
+        losses.append(stepper.step(dataset.train.ids, order, labels[order], weights, 1.0))
+    return losses
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("optimiser", ["adagrad", "adam"])
+@pytest.mark.parametrize("name", GATHERED)
+def test_native_steps_are_torchs_steps(dataset, name, optimiser):
+    changes = {"optimiser": optimiser, "learning_rate": 0.02, "l2": 0.01, "average": 0.9, "seed": 3}
+    if optimiser == "adagrad":
+        changes["learning_rate"] = 0.1
+    native, plain = (stepper_for(dataset, name, kind, **changes) for kind in (NativeStepper, PlainStepper))
+    assert isinstance(native, NativeStepper)
+    np.testing.assert_allclose(take_steps(native, dataset), take_steps(plain, dataset), rtol=1e-4)
+    ids = np.asarray(dataset.validation.ids)
+    np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-3, atol=1e-4)
+    for key, values in plain.weights().items():
+        np.testing.assert_allclose(native.weights()[key], values, rtol=2e-3, atol=2e-4, err_msg=key)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("name", ["fm", "fmfm"])
+def test_threads_and_seeds(dataset, name, threads):
+    def final(**changes):
+        stepper = stepper_for(dataset, name, **{"dropout": 0.3, "average": 0.9, **changes})
+        take_steps(stepper, dataset)
+        return np.concatenate([values.ravel() for values in stepper.weights().values()])
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        np.testing.assert_array_equal(final(threads=threads), final(threads=1))
+        assert (final(seed=1) != final(seed=2)).any()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_interactions_are_learned(dataset, tmp_path):
+    found = {}
+    settings = {"learning_rate": 0.02, "epochs": 20, "l2": 0, "dropout": 0, "field_dropout": 0, "batch_size": 64}
+    for name in ("lr", "fmfm"):
+        extra = {} if name == "lr" else {"dim": 8, "dense_rate": 0.02, **settings}
+        run = train(name, dataset, tmp_path / name, **extra)
+        found[name] = metrics.evaluate(dataset.test.labels, run.probabilities(dataset.test.ids))
+    assert found["fmfm"]["auc"] > found["lr"]["auc"] + 0.05
+
+
+def test_the_best_state_is_the_one_that_is_kept(dataset, tmp_path):
+    settings = {**QUICK, "epochs": 30, "learning_rate": 0.3, "dropout": 0, "field_dropout": 0, "l2": 0, "patience": 3}
+    run = train("fmfm", dataset, tmp_path / "run", **settings)
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    losses = [entry["log_loss"] for entry in history]
+    best = int(np.argmin(losses))
+    assert best < len(losses) - 1  # it went past its best, and stopped by itself
+    assert len(losses) == best + 1 + 3
+    assert [entry["best"] for entry in history][best]
+    again = metrics.evaluate(dataset.validation.labels, run.probabilities(dataset.validation.ids))
+    assert again["log_loss"] == pytest.approx(losses[best], abs=1e-6)
+    assert run.metrics["log_loss"] == losses[best]
+
+
+def test_any_metric_can_decide(dataset, tmp_path):
+    run = train("fmfm", dataset, tmp_path / "run", **QUICK, metric="auc")
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert run.metrics["auc"] == max(entry["auc"] for entry in history)
+
+
+@pytest.mark.parametrize("name", ["lr", "fm", "fmfm"])
+def test_a_run_resumes_bit_for_bit(dataset, tmp_path, monkeypatch, name):
+    settings = {**QUICK, "seed": 4, "schedule": "linear"}
+    train(name, dataset, tmp_path / "whole", **settings)
+
+    steps = 0
+
+    def interrupt(report):
+        nonlocal steps
+        steps += 1
+        if steps in (13, 40):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(name, dataset, tmp_path / "parts", watch=interrupt, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
+    train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
+    compare_runs(tmp_path / "whole", tmp_path / "parts")
+    with pytest.raises(Fm2Error, match=r"has seed 4, not 5; resume with the same"):
+        train(name, dataset, tmp_path / "parts", resume=True, **{**settings, "seed": 5})
+
+
+def test_a_killed_run_resumes_bit_for_bit(dataset, tmp_path):
+    settings = {**QUICK, "epochs": 3}
+    train("fmfm", dataset, tmp_path / "whole", **settings)
+    script = f"""
+import sys, time, fm2.training.loop as loop
+from fm2.training.fitting import train
+loop.CHECKPOINT_SECONDS = 0
+def watch(report):
+    if report.rows > 5000:
+        print("far enough", flush=True); time.sleep(60)
+train("fmfm", sys.argv[1], sys.argv[2], watch=watch, **{settings!r})
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, str(dataset.path), str(tmp_path / "parts")], stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout.readline() == b"far enough\n"
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    Run.open(tmp_path / "parts")  # the best so far is there
+    train("fmfm", dataset, tmp_path / "parts", resume=True, **settings)
+    compare_runs(tmp_path / "whole", tmp_path / "parts")
+
+
+def compare_runs(one, other):
+    for name in ("model.safetensors", "checkpoint.safetensors"):
+        (ours, values), (theirs, others) = load_arrays(one / name), load_arrays(other / name)
+        assert values == others
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
+    assert (one / "history.jsonl").read_text() == (other / "history.jsonl").read_text()
+
+
+def test_a_model_goes_on_with_new_days(tmp_path):
+    old = prepare(planted(3000), SCHEMA, tmp_path / "old")
+    run = train("fmfm", old, tmp_path / "first", **QUICK)
+    later = planted(3000, seed=7).with_columns(
+        pl.when(pl.col("c0") == "v0").then(pl.lit("new")).otherwise(pl.col("c0")).alias("c0")
+    )
+    new = prepare(later, SCHEMA, tmp_path / "new")
+    untrained = train(
+        "fmfm", new, tmp_path / "second", start=run, **{**QUICK, "epochs": 1, "learning_rate": 1e-12, "dense_rate": 0}
+    )
+    rows = planted(50, seed=9)
+    np.testing.assert_allclose(untrained.predict(rows), run.predict(rows), atol=1e-5)
+    values = {untrained.encoder.vocabularies[0].value(id) for id in range(len(untrained.encoder.vocabularies[0]))}
+    assert {"new", "v0", "v1"} <= values
+    better = train("fmfm", new, tmp_path / "third", start=tmp_path / "first", **QUICK)
+    assert better.metrics["log_loss"] < untrained.metrics["log_loss"]
+    with pytest.raises(Fm2Error, match="has other settings; its own are model fmfm, dims"):
+        train("fmfm", new, tmp_path / "fourth", start=run, **QUICK, dim=7)
+
+
+def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
+    run = train("fmfm", dataset, tmp_path / "run", **QUICK)
+    rows = planted(300, seed=3)
+    expected = run.predict(rows.drop("click"))
+    np.testing.assert_array_equal(Run.open(tmp_path / "run").predict(rows), expected)
+    for name, table in (("with.csv", rows), ("without.csv", rows.drop("click"))):
+        table.write_csv(tmp_path / name)
+        assert main(["predict", str(tmp_path / "run"), str(tmp_path / name), "--out", str(tmp_path / "p.npy")]) == 0
+        np.testing.assert_allclose(np.load(tmp_path / "p.npy"), expected, atol=1e-6)
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "p.txt")]) == 0
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "p.txt"), expected, atol=1e-6)
+    (tmp_path / "bad.csv").write_text("c0,c1,c2,c3\na,b,c,d\na,b\n")
+    with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 4"):
+        main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])
+    assert not (tmp_path / "q").exists()
+
+
+def test_the_command_line(dataset, tmp_path, capsys):
+    (tmp_path / "settings.toml").write_text("epochs = 1\nbatch_size = 64\n")
+    out, data = str(tmp_path / "run"), str(dataset.path)
+    command = ["train", "fmfm", data, "--out", out, "--settings", str(tmp_path / "settings.toml"), "--dim", "2,3,2,1"]
+    assert main([*command, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) >= {"auc", "log_loss"}
+    assert Run.open(out).model.config["dims"] == [2, 3, 2, 1]
+    assert main(["evaluate", out, data, "--split", "validation", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["log_loss"] == pytest.approx(Run.open(out).metrics["log_loss"], abs=1e-6)
+    assert main(command) == 1
+    assert "is there already; --resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+
+
+def test_wrong_data_is_refused(dataset, tmp_path, capsys):
+    run = train("lr", dataset, tmp_path / "run", **QUICK)
+    other = prepare(planted(500, seed=1, values=5), SCHEMA, tmp_path / "other")
+    with pytest.raises(Fm2Error, match="has another vocabulary than the model"):
+        run.check(other)
+    empty = prepare(planted(100), SCHEMA, tmp_path / "empty", fractions=(1, 0, 0))
+    with pytest.raises(Fm2Error, match="has no rows for validation"):
+        train("lr", empty, tmp_path / "none")
+    with pytest.raises(Fm2Error, match="has no rows in the split 'test'"):
+        run = train(
+            "lr", prepare(planted(400), SCHEMA, tmp_path / "two", fractions=(0.5, 0.5, 0)), tmp_path / "r2", **QUICK
+        )
+        main(["evaluate", str(tmp_path / "r2"), str(tmp_path / "two"), "--debug"])
+    with pytest.raises(Fm2Error, match="has no trained model"):
+        Run.open(tmp_path)
+
+
+def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path):
+    settings = {"dropout": 0, "field_dropout": 0, "average": 0, "l2": 0, "batch_size": 64, "evaluations": 50}
+    with pytest.raises(Fm2Error, match=r"the loss is \S+ at step \d+; lower --learning-rate"):
+        train(
+            "fmfm", dataset, tmp_path / "run", learning_rate=1e5, dense_rate=1e5, epochs=50, patience=10**6, **settings
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colour": 1}, "'colour' is not a setting"),
+        ({"optimiser": "sgd"}, "optimiser is 'sgd'; it is one of adagrad, adam, ftrl"),
+        ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0 to 0.99"),
+        ({"batch_size": "many"}, "batch_size is 'many'"),
+    ],
+)
+def test_wrong_settings_are_named(changes, message):
+    with pytest.raises(Fm2Error, match=message):
+        Settings.of("fmfm", **changes)
+
+
+def test_dimensions_are_read_from_words_and_files(write):
+    path = write("dims.json", '{"a": 3, "b": 5}')
+    assert read_dim(str(path), ("b", "a")) == [5, 3]
+    with pytest.raises(Fm2Error, match="no dimension for the field 'c'"):
+        read_dim(str(path), ("a", "c"))
+    with pytest.raises(Fm2Error, match="is no number, no list and no readable JSON file"):
+        read_dim("large", ("a",))
+
+
+def test_checkpoints_appear_whole_or_not_at_all(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop_module, "CHECKPOINT_SECONDS", 0)
+    train("lr", dataset, tmp_path / "run", **QUICK)
+    assert sorted(entry.name for entry in (tmp_path / "run").iterdir()) == [
+        "checkpoint.safetensors",
+        "history.jsonl",
+        "model.safetensors",
+        "settings.toml",
+    ]
+    content = (tmp_path / "run" / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "model.safetensors").write_bytes(content[: len(content) // 2])
+    with pytest.raises(Fm2Error, match=r"model.safetensors is damaged"):
+        Run.open(tmp_path / "run")
