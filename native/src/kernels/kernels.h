@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/tables.h"
+
 namespace fm2 {
 
 struct Kernels {
     // Writes the positions in data[0, size) of all bytes equal to a or b, in order; returns how many.
     // `positions` has room for size + 64 entries.
     std::size_t (*find_bytes)(const char* data, std::size_t size, char a, char b, std::uint32_t* positions);
+    TableKernels tables;
 };
 
 const Kernels& kernels();                         // of the level in use

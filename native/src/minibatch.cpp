@@ -1,0 +1,107 @@
+#include "fm2/minibatch.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "fm2/pool.h"
+
+namespace fm2 {
+namespace {
+
+constexpr std::size_t block = 16;         // rows whose ids fill a cache line of every field
+constexpr std::size_t rows_a_task = 128;  // a multiple of the block
+constexpr std::size_t ahead = 12;         // rows between a prefetch and its use: 3 cache lines each, of 24 or so in flight
+
+[[noreturn]] void refuse_row(std::int64_t row, std::size_t rows) {
+    throw std::out_of_range("load: there is no row " + std::to_string(row) + " among " + std::to_string(rows));
+}
+
+[[noreturn]] void refuse_id(std::size_t row, std::size_t field, std::int32_t id, std::int32_t size) {
+    throw std::out_of_range("load: the batch's row " + std::to_string(row) + " has the id " + std::to_string(id) + " in field " +
+                            std::to_string(field) + ", whose ids go from 0 to " + std::to_string(size - 1));
+}
+
+// Checks a whole block at a time: a comparison that the compiler turns into a few vector instructions.
+void check_ids(const std::int32_t* ids, std::size_t row, std::size_t field, std::int32_t size) {
+    bool bad = false;
+    for (std::size_t i = 0; i < block; ++i) bad |= (ids[i] < 0) | (ids[i] >= size);
+    if (!bad) return;
+    for (std::size_t i = 0; i < block; ++i)
+        if (ids[i] < 0 || ids[i] >= size) refuse_id(row + i, field, ids[i], size);
+}
+
+}  // namespace
+
+Minibatch::Minibatch(std::vector<std::int32_t> sizes) : sizes_(std::move(sizes)), base_(sizes_.size(), 1) {
+    if (sizes_.empty()) throw std::invalid_argument("minibatch: one field at least is needed");
+    std::int64_t features = 0;
+    for (const std::int32_t size : sizes_) {
+        if (size < 1) throw std::invalid_argument("minibatch: a field needs one feature at least");
+        first_.push_back(features);
+        features += size;
+    }
+    place_.resize(static_cast<std::size_t>(features));
+    by_size_.resize(sizes_.size());
+    std::iota(by_size_.begin(), by_size_.end(), 0);
+    std::ranges::stable_sort(by_size_, std::greater(), [&](std::size_t field) { return sizes_[field]; });
+}
+
+template <class Index>
+void Minibatch::load(const std::int32_t* ids, std::size_t rows, const Index* order, std::size_t count, std::size_t threads) {
+    const std::size_t n = fields();
+    if (count > std::size_t{1} << 24) throw std::invalid_argument("load: a batch has 2^24 rows at most");
+    count_ = 0;
+    // One cache line more than whole blocks need: with a power of two between them, all fields would share a few cache sets.
+    stride_ = (count + block - 1) / block * block + padding;
+    if (ids_.size() < n * stride_) ids_.resize(n * stride_);
+    const auto row = [&](std::size_t i) { return order ? static_cast<std::int64_t>(order[i]) : static_cast<std::int64_t>(i); };
+    parallel_for((count + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
+        const std::size_t begin = task * rows_a_task, end = std::min(count, begin + rows_a_task);
+        for (std::size_t i = begin; i < end; ++i) {
+            const std::int32_t* next = ids + static_cast<std::size_t>(row(std::min(i + ahead, count - 1))) * n;
+            for (std::size_t f = 0; f < n; f += 16) __builtin_prefetch(next + f);
+            const std::int64_t from = row(i);
+            if (static_cast<std::uint64_t>(from) >= rows) refuse_row(from, rows);
+            for (std::size_t f = 0; f < n; ++f) ids_[f * stride_ + i] = ids[static_cast<std::size_t>(from) * n + f];
+        }
+        for (std::size_t f = 0; f < n; ++f) {
+            std::int32_t* column = ids_.data() + f * stride_;
+            if (end == count) std::fill(column + end, column + stride_, 0);
+            for (std::size_t i = begin; i < end; i += block) check_ids(column + i, i, f, sizes_[f]);
+        }
+    });
+    count_ = count;
+}
+
+template void Minibatch::load(const std::int32_t*, std::size_t, const std::int32_t*, std::size_t, std::size_t);
+template void Minibatch::load(const std::int32_t*, std::size_t, const std::int64_t*, std::size_t, std::size_t);
+
+std::size_t Minibatch::find_distinct(std::size_t field, std::int32_t* features, std::int32_t* slots) {
+    const std::int32_t* id = ids(field);
+    std::uint32_t* place = place_.data() + first_[field];
+    if (base_[field] > std::numeric_limits<std::uint32_t>::max() - count_) {
+        std::fill(place, place + sizes_[field], 0);
+        base_[field] = 1;
+    }
+    const std::uint32_t base = base_[field];
+    std::uint32_t found = 0, ignored;
+    for (std::size_t i = 0; i < count_; ++i) {
+        __builtin_prefetch(place + id[i + padding]);
+        const std::uint32_t known = place[id[i]] - base;
+        const bool fresh = known >= found;
+        // Without a branch, which on real data would be a coin's toss; and where the place is known already it is not stored
+        // anew, so that rows with the same feature need not wait for each other.
+        *(fresh ? place + id[i] : &ignored) = base + found;
+        features[found] = id[i];
+        slots[i] = static_cast<std::int32_t>(fresh ? found : known);
+        found += fresh;
+    }
+    base_[field] = base + found;
+    return found;
+}
+
+}  // namespace fm2

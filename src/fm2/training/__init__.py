@@ -1,0 +1,1 @@
+"""Fitting models: tables moved by native kernels, dense parameters by torch."""

@@ -1,0 +1,396 @@
+"""Embedding tables: what a batch looks up and where its gradient moves the weights, by the definitions in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fm2
+from fm2 import _native
+from fm2.training.tables import (
+    Dropout,
+    Optimiser,
+    Table,
+    adagrad,
+    adam,
+    fm_logits,
+    ftrl,
+    linear_logits,
+    minibatch,
+    update,
+)
+
+SIZES = [5, 1, 40, 700]
+DIMS = [[1] * 4, [4] * 4, [16] * 4, [3, 1, 8, 17], [2, 5, 16, 40]]
+LEVELS = fm2.cpu_info()["levels"]
+levels = pytest.mark.parametrize("level", LEVELS)
+dimensions = pytest.mark.parametrize("dims", DIMS, ids=str)
+rng = np.random.default_rng(5)
+
+
+def draw_ids(rows: int, sizes: list[int] = SIZES) -> np.ndarray:
+    """Draw ids of which a few are frequent and many rare."""
+    return np.stack([(rng.random(rows) ** 3 * size).astype(np.int32) for size in sizes], axis=1)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def make_table(dims: list[int], optimiser: Optimiser, sizes: list[int] = SIZES, **options: Any) -> Table:
+    return Table(sizes, dims, optimiser, weights=normal(np.dot(sizes, dims)), **options)
+
+
+def copy_of(table: Table, **options: Any) -> Table:
+    return Table(table.sizes, table.dims, table.optimiser, weights=table.weights, **options)
+
+
+def loaded(ids: np.ndarray, sizes: list[int] = SIZES, threads: int = 0) -> fm2._native.Minibatch:
+    batch = minibatch(sizes)
+    batch.load(ids, threads=threads)
+    return batch
+
+
+def look_up(table: Table, ids: np.ndarray) -> np.ndarray:
+    rows = [np.concatenate([table.field(f)[id] for f, id in enumerate(row)]) for row in ids]
+    return np.array(rows).reshape(len(ids), table.width)
+
+
+def summed(table: Table, ids: np.ndarray, gradient: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+    """Add up the gradients of every feature that occurs."""
+    sums: dict[tuple[int, int], np.ndarray] = {}
+    for row, slopes in zip(ids, gradient.astype(np.float64), strict=True):
+        for f, id in enumerate(row):
+            part = slopes[table.starts[f] : table.starts[f] + table.dims[f]]
+            sums[f, id] = sums.get((f, id), 0) + part
+    return sums
+
+
+@levels
+@dimensions
+@pytest.mark.parametrize("rows", [0, 1, 17, 300])
+def test_gather_puts_every_features_weights_side_by_side(level: str, dims: list[int], rows: int) -> None:
+    table, ids = make_table(dims, adagrad()), draw_ids(500)
+    batch = minibatch(SIZES)
+    for order in (rng.permutation(500)[:rows], rng.integers(0, 500, rows, dtype=np.int32), np.full(rows, 7)):
+        batch.load(ids, order)
+        out = np.empty((rows, table.width), dtype=np.float32)
+        _native.gather(table.native, batch, out, level=level)
+        assert np.array_equal(out, look_up(table, ids[order]))
+    batch.load(ids[3:70])
+    assert np.array_equal(table.gather(batch), look_up(table, ids[3:70]))
+
+
+def test_a_batch_comes_straight_from_a_file(tmp_path: Path) -> None:
+    ids = draw_ids(50)
+    np.save(tmp_path / "ids.npy", ids)
+    table, batch = make_table([3, 1, 8, 17], adagrad()), minibatch(SIZES)
+    batch.load(np.load(tmp_path / "ids.npy", mmap_mode="r"), np.array([4, 4, 49]))
+    assert len(batch) == 3
+    assert np.array_equal(table.gather(batch), look_up(table, ids[[4, 4, 49]]))
+
+
+@levels
+@dimensions
+@pytest.mark.parametrize("rule", ["adagrad", "adam"])
+def test_adagrad_and_adam_move_as_torchs_do(level: str, dims: list[int], rule: str) -> None:
+    table = make_table(dims, adagrad(0.1) if rule == "adagrad" else adam(0.01))
+    fields = [torch.nn.Parameter(torch.tensor(table.field(f), dtype=torch.float64)) for f in range(4)]
+    reference = torch.optim.Adagrad(fields, lr=0.1) if rule == "adagrad" else torch.optim.SparseAdam(fields, lr=0.01)
+    batch = minibatch(SIZES)
+    for step, rows in enumerate([1, 250, 64, 250], start=1):
+        ids, gradient = draw_ids(rows), normal(rows, table.width)
+        for f, parameter in enumerate(fields):
+            part = gradient[:, table.starts[f] : table.starts[f] + table.dims[f]].astype(np.float64)
+            index = torch.tensor(ids[:, f], dtype=torch.int64)[None]
+            parameter.grad = torch.sparse_coo_tensor(index, torch.tensor(part), parameter.shape, check_invariants=True)
+        with torch.sparse.check_sparse_tensor_invariants():
+            reference.step()
+        batch.load(ids)
+        _native.update(batch, [table.by_rows(gradient)], step, level=level)
+    for f, parameter in enumerate(fields):
+        np.testing.assert_allclose(table.field(f), parameter.detach().numpy(), rtol=1e-4, atol=2e-5)
+
+
+def ftrl_reference(weights: np.ndarray, z: np.ndarray, n: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Follow McMahan et al. 2013, algorithm 1, with alpha 0.3, beta 0.5, lambda1 0.2, lambda2 0.7."""
+    for k in range(len(g)):
+        sigma = (np.sqrt(n[k] + g[k] ** 2) - np.sqrt(n[k])) / 0.3
+        z[k] += g[k] - sigma * weights[k]
+        n[k] += g[k] ** 2
+        if abs(z[k]) <= 0.2:
+            weights[k] = 0
+        else:
+            weights[k] = -(z[k] - np.sign(z[k]) * 0.2) / ((0.5 + np.sqrt(n[k])) / 0.3 + 0.7)
+    return weights
+
+
+@levels
+@dimensions
+def test_ftrl_follows_its_algorithm(level: str, dims: list[int]) -> None:
+    table = Table(SIZES, dims, ftrl(0.3, beta=0.5, l1=0.2, l2=0.7))
+    expected = {(f, id): np.zeros((3, dims[f])) for f in range(4) for id in range(SIZES[f])}
+    batch = minibatch(SIZES)
+    for step in range(1, 5):
+        ids, gradient = draw_ids(120), normal(120, table.width) / 3
+        for feature, g in summed(table, ids, gradient).items():
+            ftrl_reference(*expected[feature], g)
+        batch.load(ids)
+        _native.update(batch, [table.by_rows(gradient)], step, level=level)
+    for (f, id), (weights, z, n) in expected.items():
+        np.testing.assert_allclose(table.field(f)[id], weights, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(table.field(f, table.state[0])[id], z, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(table.field(f, table.state[1])[id], n, rtol=1e-4, atol=1e-5)
+    assert (table.weights == 0).any()
+
+
+@levels
+@dimensions
+def test_l2_pulls_touched_rows_once_a_batch(level: str, dims: list[int]) -> None:
+    scale = rng.random(sum(SIZES)).astype(np.float32)
+    table = make_table(dims, adagrad(0.1, l2=0.3), l2_scale=scale)
+    before = copy_of(table)
+    ids, gradient = draw_ids(90), normal(90, table.width)
+    _native.update(loaded(ids), [table.by_rows(gradient)], 1, level=level)
+    sums = summed(table, ids, gradient)
+    first = np.cumsum([0, *SIZES])
+    for f in range(4):
+        for id, (new, old) in enumerate(zip(table.field(f), before.field(f), strict=True)):
+            if (f, id) not in sums:
+                assert np.array_equal(new, old)
+                continue
+            g = sums[f, id] + 0.3 * scale[first[f] + id] * old
+            np.testing.assert_allclose(new, old - 0.1 * g / np.sqrt(g**2), rtol=1e-5, atol=1e-5)
+
+
+@levels
+def test_ftrls_l2_is_scaled_per_feature(level: str) -> None:
+    scale = rng.random(sum(SIZES)).astype(np.float32)
+    table = Table(SIZES, 1, ftrl(0.3, beta=0.5, l2=0.7), l2_scale=scale)
+    slopes = normal(60)
+    ids = draw_ids(60)
+    _native.update(loaded(ids), [table.by_logits(slopes)], 1, level=level)
+    first = np.cumsum([0, *SIZES])
+    for (f, id), g in summed(table, ids, np.repeat(slopes[:, None], 4, axis=1)).items():
+        expected = -g / ((0.5 + abs(g)) / 0.3 + 0.7 * scale[first[f] + id])
+        np.testing.assert_allclose(table.field(f)[id], expected, rtol=1e-4)
+
+
+@levels
+@dimensions
+def test_the_average_is_that_of_all_steps(level: str, dims: list[int]) -> None:
+    table = make_table(dims, adagrad(0.2), decay=0.9)
+    average = table.weights.astype(np.float64)
+    batch = minibatch(SIZES)
+    for step in range(1, 40):
+        ids = draw_ids(3)
+        batch.load(ids)
+        _native.update(batch, [table.by_rows(normal(3, table.width))], step, level=level)
+        average = 0.9 * average + 0.1 * table.weights
+        if step in (20, 39):
+            _native.finish_average(table.native, step, level=level)
+            np.testing.assert_allclose(table.average, average, rtol=1e-4, atol=1e-5)
+
+
+def test_averaging_leaves_the_weights_as_they_would_be() -> None:
+    averaged = make_table([3, 1, 8, 17], adam(), decay=0.99)
+    plain = copy_of(averaged)
+    batch = loaded(draw_ids(100))
+    for step in range(1, 4):
+        gradient = normal(100, plain.width)
+        update(batch, [averaged.by_rows(gradient), plain.by_rows(gradient)], step)
+    assert np.array_equal(averaged.weights, plain.weights)
+
+
+def mask_of(table: Table, batch: fm2._native.Minibatch, dropout: Dropout, step: int, level: str) -> np.ndarray:
+    """Find the mask by gathering ones."""
+    ones = Table(table.sizes, table.dims, adagrad(), weights=1)
+    out = np.empty((len(batch), table.width), dtype=np.float32)
+    _native.gather(ones.native, batch, out, dropout, step, level=level)
+    return out
+
+
+@levels
+@dimensions
+def test_dropout_masks_what_is_gathered_and_its_gradient(level: str, dims: list[int]) -> None:
+    dropout, ids = Dropout(element=0.4, field=0.2, seed=3), draw_ids(200)
+    table, batch = make_table(dims, adagrad(0.1)), loaded(ids)
+    mask = mask_of(table, batch, dropout, 7, level)
+    assert set(np.unique(mask).tolist()) == {0.0, float(np.float32(1 / (0.6 * 0.8)))}
+    assert np.array_equal(mask, mask_of(table, batch, dropout, 7, LEVELS[0]))
+    assert not np.array_equal(mask, mask_of(table, batch, dropout, 8, level))
+    assert not np.array_equal(mask, mask_of(table, batch, Dropout(0.4, 0.2, seed=4), 7, level))
+
+    out = np.empty_like(mask)
+    _native.gather(table.native, batch, out, dropout, 7, level=level)
+    assert np.array_equal(out, look_up(table, ids) * mask)
+    gradient, plain = normal(*mask.shape), copy_of(table)
+    _native.update(batch, [table.by_rows(gradient, dropout)], 7, level=level)
+    _native.update(batch, [plain.by_rows(gradient * mask)], 7, level=level)
+    np.testing.assert_allclose(table.weights, plain.weights, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_drops_as_often_as_it_says_and_independently() -> None:
+    sizes = [2] * 30
+    table, batch = Table(sizes, 8, adagrad()), loaded(np.zeros((4000, 30), dtype=np.int32), sizes)
+    kept = mask_of(table, batch, Dropout(element=0.3), 1, "generic").reshape(4000, 30, 8) > 0
+    assert kept.mean() == pytest.approx(0.7, abs=0.002)
+    assert np.abs(kept.mean(axis=0) - 0.7).max() < 0.04
+    assert np.abs(kept.mean(axis=(1, 2)) - 0.7).max() < 0.15
+    both = (kept[:, :, 1:] & kept[:, :, :-1]).mean(), (kept[1:] & kept[:-1]).mean()
+    assert both == pytest.approx((0.49, 0.49), abs=0.003)
+    fields = mask_of(table, batch, Dropout(field=0.25), 1, "generic").reshape(4000, 30, 8) > 0
+    assert (fields.all(axis=2) | ~fields.any(axis=2)).all()
+    assert fields.mean() == pytest.approx(0.75, abs=0.005)
+
+
+@levels
+@pytest.mark.parametrize("rows", [1, 16, 333])
+def test_a_linear_models_logits_and_step(level: str, rows: int) -> None:
+    table, ids = make_table([1] * 4, adagrad(0.1)), draw_ids(rows)
+    batch, logits, slopes = loaded(ids), np.empty(rows, dtype=np.float32), normal(rows)
+    _native.linear_logits(table.native, batch, logits, level=level)
+    np.testing.assert_allclose(logits, look_up(table, ids).sum(axis=1, dtype=np.float64), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits, linear_logits(table, batch), rtol=1e-4, atol=1e-5)
+    other = copy_of(table)
+    _native.update(batch, [table.by_logits(slopes)], 1, level=level)
+    update(batch, [other.by_rows(np.repeat(slopes[:, None], 4, axis=1))], 1)
+    np.testing.assert_allclose(table.weights, other.weights, rtol=1e-5, atol=1e-6)
+
+
+@levels
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 7, 8, 10, 16, 20, 33])
+@pytest.mark.parametrize("n_fields", [1, 4, 7])
+def test_a_factorisation_machines_logits_and_step(level: str, dim: int, n_fields: int) -> None:
+    sizes = [*SIZES, 9, 9, 9][:n_fields]
+    linear, factors = make_table([1] * n_fields, adagrad(0.1), sizes), make_table([dim] * n_fields, adagrad(0.1), sizes)
+    ids, slopes = draw_ids(40, sizes), normal(40)
+    batch, logits = loaded(ids, sizes), np.empty(40, dtype=np.float32)
+    sums = np.empty((40, dim), dtype=np.float32)
+    _native.fm_logits(linear.native, factors.native, batch, sums, logits, level=level)
+
+    v = look_up(factors, ids).astype(np.float64).reshape(40, n_fields, dim)
+    pairs = [sum(row[i] @ row[j] for i, j in combinations(range(n_fields), 2)) for row in v]
+    np.testing.assert_allclose(logits, look_up(linear, ids).sum(1) + pairs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums, v.sum(axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fm_logits(None, factors, batch)[0], pairs, rtol=1e-4, atol=1e-4)
+
+    others = np.array([[np.delete(row, i, axis=0).sum(axis=0) for i in range(n_fields)] for row in v])
+    by_rows = (slopes[:, None, None] * others).astype(np.float32).reshape(40, -1)
+    other, other_linear = copy_of(factors), copy_of(linear)
+    _native.update(batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums)], 1, level=level)
+    update(batch, [other.by_rows(by_rows), other_linear.by_logits(slopes)], 1)
+    np.testing.assert_allclose(factors.state[0], other.state[0], rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(linear.weights, other_linear.weights, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [adagrad, adam, ftrl])
+def test_any_number_of_threads_gives_the_same_bits(rule: Callable[..., Optimiser]) -> None:
+    optimiser = rule(l2=0.01)
+    dropout, ids, order = Dropout(0.5, 0.1, seed=1), draw_ids(3000), rng.permutation(3000)
+    start = normal(np.dot(SIZES, [3, 1, 8, 17])), normal(sum(SIZES)), normal(16 * sum(SIZES))
+    gradient, slopes = normal(1000, 29), normal(1000)
+    outcomes = []
+    for threads in (1, 2, 3):
+        mixed = Table(SIZES, [3, 1, 8, 17], optimiser, weights=start[0], decay=0.9)
+        linear, factors = Table(SIZES, 1, optimiser, weights=start[1]), Table(SIZES, 16, optimiser, weights=start[2])
+        batch, seen = minibatch(SIZES), []
+        for step in range(1, 4):
+            batch.load(ids, order[1000 * (step - 1) : 1000 * step], threads)
+            seen.append(mixed.gather(batch, dropout=dropout, step=step, threads=threads))
+            logits, sums = fm_logits(linear, factors, batch, threads)
+            seen += [logits, sums]
+            updates = [mixed.by_rows(gradient, dropout), linear.by_logits(slopes), factors.by_sums(slopes, sums)]
+            update(batch, updates, step, threads)
+        seen += [mixed.finish_average(3, threads), mixed.weights, linear.weights, factors.weights, *factors.state]
+        outcomes.append(b"".join(array.tobytes() for array in seen))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_ids_and_rows_that_are_not_there_are_refused() -> None:
+    batch = minibatch(SIZES)
+    for field, id in [(0, 5), (1, 1), (2, -1), (3, 2**31 - 1), (3, -(2**31))]:
+        ids = draw_ids(100)
+        ids[77, field] = id
+        with pytest.raises(IndexError, match=f"row 77 has the id {id} in field {field}, whose ids go from 0 to"):
+            batch.load(ids)
+        assert len(batch) == 0
+    for row in (100, -1, 2**40):
+        with pytest.raises(IndexError, match=f"no row {row} among 100"):
+            batch.load(draw_ids(100), np.array([3, row]))
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    table, batch = make_table([3, 1, 8, 17], adagrad()), loaded(draw_ids(10))
+    linear = make_table([1] * 4, adagrad())
+    good = normal(10, 29)
+    for out in (normal(9, 29), normal(10, 28)):
+        with pytest.raises(ValueError, match="gather: out"):
+            table.gather(batch, out)
+        with pytest.raises(ValueError, match="update: rows"):
+            update(batch, [table.by_rows(out)], 1)
+    for out in (good.astype(np.float64), normal(29, 10).T, normal(290)):
+        with pytest.raises(TypeError):
+            table.gather(batch, out)
+        with pytest.raises(TypeError):
+            table.by_rows(out)
+    read_only = good.copy()
+    read_only.flags.writeable = False
+    with pytest.raises(TypeError):
+        table.gather(batch, read_only)
+    with pytest.raises(TypeError):
+        batch.load(draw_ids(3).astype(np.int64))
+    with pytest.raises(ValueError, match="column for every field"):
+        batch.load(draw_ids(3)[:, :3].copy())
+    for wrong in (linear.by_logits(normal(9)), table.by_logits(normal(10)), table.by_sums(normal(10), normal(10, 3))):
+        with pytest.raises(ValueError, match="update: "):
+            update(batch, [wrong], 1)
+    with pytest.raises(ValueError, match="step"):
+        update(batch, [table.by_rows(good)], 0)
+    with pytest.raises(ValueError, match="other sizes"):
+        table.gather(loaded(draw_ids(10, [9, 9, 9, 9]), [9, 9, 9, 9]))
+    with pytest.raises(ValueError, match="same dimension"):
+        fm_logits(None, table, batch)
+    with pytest.raises(ValueError, match="dimension is 1"):
+        linear_logits(table, batch)
+    with pytest.raises(ValueError, match="no average"):
+        table.finish_average(1)
+
+
+def test_tables_that_cannot_be_are_refused() -> None:
+    for sizes, dims in [([], []), ([0], [1]), ([3], [0]), ([3], [2000])]:
+        with pytest.raises(ValueError, match="layout"):
+            Table(sizes, dims, adagrad())
+    three, floats = np.array([3], dtype=np.int32), np.zeros(6, dtype=np.float32)
+    with pytest.raises(ValueError, match="ends"):
+        _native.Layout(np.array([0, 2]), np.array([1, 1], dtype=np.int32), np.array([3, 3], dtype=np.int32))
+    layout = _native.Layout(np.array([3]), np.array([1], dtype=np.int32), three)
+    for arrays in (
+        [floats[:5], []],
+        [floats, [floats[:2]]],
+        [floats, [floats] * 3],
+        [floats, [], floats],
+        [floats, [], None, floats],
+        [floats, [], None, floats, np.zeros(2, dtype=np.int32)],
+    ):
+        with pytest.raises(ValueError, match="table"):
+            _native.Table(layout, *arrays)
+    with pytest.raises(TypeError):
+        _native.Table(layout, floats, [floats.astype(np.float64)])
+    with pytest.raises(ValueError, match="arrays"):
+        forgetful = _native.Update(_native.Table(layout, floats, []), adagrad(), rows=floats[None, :1])
+        update(loaded(np.zeros((1, 1), dtype=np.int32), [3]), [forgetful], 1)
+    for rule, options in [("sgd", {}), ("adam", {"beta1": 1.0}), ("ftrl", {"l1": -1.0}), ("adagrad", {"l2": np.nan})]:
+        with pytest.raises(ValueError, match="optimiser"):
+            Optimiser(rule, 0.1, **options)
+    with pytest.raises(ValueError, match="learning_rate"):
+        adagrad(0.0)
+    for probability in (-0.1, 1.0, np.nan):
+        with pytest.raises(ValueError, match="probability"):
+            Dropout(element=probability)
