@@ -22,6 +22,7 @@ from fm2.training.tables import (
     adam,
     fm_logits,
     linear_logits,
+    log_loss,
     minibatch,
     update,
 )
@@ -44,11 +45,6 @@ def draw_ids(sizes: list[int], rows: int, rng: np.random.Generator) -> NDArray[n
         ranks = np.searchsorted(share, rng.random(rows) * share[-1])
         ids[:, field] = rng.permutation(size)[np.minimum(ranks, size - 1)]
     return ids
-
-
-def logistic_slopes(logits: NDArray[np.float32], labels: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Give the gradient of the mean log loss."""
-    return ((1 / (1 + np.exp(-logits)) - labels) / len(labels)).astype(np.float32, copy=False)
 
 
 class Jobs:
@@ -93,7 +89,7 @@ class Jobs:
         def step(number: int) -> None:
             self.load(number)
             logits = linear_logits(table, self.batch, threads=self.threads)
-            slopes = logistic_slopes(logits, self.labels[self.rows(number)])
+            _, slopes = log_loss(logits, self.labels[self.rows(number)])
             update(self.batch, [table.by_logits(slopes)], number, self.threads)
 
         return step
@@ -104,7 +100,7 @@ class Jobs:
         def step(number: int) -> None:
             self.load(number)
             logits, sums = fm_logits(linear, factors, self.batch, self.threads)
-            slopes = logistic_slopes(logits, self.labels[self.rows(number)])
+            _, slopes = log_loss(logits, self.labels[self.rows(number)])
             update(self.batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums)], number, self.threads)
 
         return step
