@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "fm2/embedding.h"
+#include "fm2/loss.h"
 #include "kernels/kernels.h"
 #include "topics.h"
 
@@ -175,6 +176,16 @@ void finish_average(const Table& table, std::int64_t step, std::size_t threads, 
     fm2::finish_average(kernels, view, step, threads);
 }
 
+double log_loss(const Array<const float, 1>& logits, const Array<const float, 1>& labels, const Maybe<const float, 1>& weights,
+                const Array<float, 1>& slopes, const std::string& level) {
+    const std::size_t count = logits.size();
+    expect(labels.size() == count && slopes.size() == count && (!weights || weights->size() == count),
+           "log_loss: logits, labels, weights and slopes have an entry for every row");
+    const fm2::Kernels& kernels = kernels_of(level);
+    nb::gil_scoped_release release;
+    return fm2::log_loss(kernels, logits.data(), labels.data(), pointer(weights), count, slopes.data());
+}
+
 fm2::Optimiser make_optimiser(const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
                               float l1, float l2) {
     using Rule = fm2::Optimiser::Rule;
@@ -257,4 +268,6 @@ void init_training(nb::module_& module) {
                "Moves every distinct feature of the batch once, in each table.");
     module.def("finish_average", finish_average, "table"_a, "step"_a, "threads"_a = 0, "level"_a = "",
                "Brings the average of every row up to the given step.");
+    module.def("log_loss", log_loss, "logits"_a.noconvert(), "labels"_a.noconvert(), "weights"_a.noconvert().none(),
+               "slopes"_a.noconvert(), "level"_a = "", "Returns the mean loss, and writes its gradient in the logits.");
 }

@@ -25,11 +25,15 @@ constexpr std::size_t ahead = 12;         // rows between a prefetch and its use
                             std::to_string(field) + ", whose ids go from 0 to " + std::to_string(size - 1));
 }
 
-// Checks a whole block at a time: a comparison that the compiler turns into a few vector instructions.
+// Checks a whole block at a time: an id below 0, or above the last, leaves the sign of one of the two numbers.
 void check_ids(const std::int32_t* ids, std::size_t row, std::size_t field, std::int32_t size) {
-    bool bad = false;
-    for (std::size_t i = 0; i < block; ++i) bad |= (ids[i] < 0) | (ids[i] >= size);
-    if (!bad) return;
+    const std::uint32_t last = static_cast<std::uint32_t>(size) - 1;
+    std::uint32_t signs = 0;
+    for (std::size_t i = 0; i < block; ++i) {
+        const auto id = static_cast<std::uint32_t>(ids[i]);
+        signs |= id | (last - id);
+    }
+    if (!(signs >> 31)) return;
     for (std::size_t i = 0; i < block; ++i)
         if (ids[i] < 0 || ids[i] >= size) refuse_id(row + i, field, ids[i], size);
 }
@@ -88,17 +92,16 @@ std::size_t Minibatch::find_distinct(std::size_t field, std::int32_t* features, 
         base_[field] = 1;
     }
     const std::uint32_t base = base_[field];
-    std::uint32_t found = 0, ignored;
+    std::uint32_t found = 0;
     for (std::size_t i = 0; i < count_; ++i) {
         __builtin_prefetch(place + id[i + padding]);
-        const std::uint32_t known = place[id[i]] - base;
-        const bool fresh = known >= found;
-        // Without a branch, which on real data would be a coin's toss; and where the place is known already it is not stored
-        // anew, so that rows with the same feature need not wait for each other.
-        *(fresh ? place + id[i] : &ignored) = base + found;
-        features[found] = id[i];
-        slots[i] = static_cast<std::int32_t>(fresh ? found : known);
-        found += fresh;
+        std::uint32_t slot = place[id[i]] - base;
+        if (slot >= found) {
+            slot = found++;
+            place[id[i]] = base + slot;
+            features[slot] = id[i];
+        }
+        slots[i] = static_cast<std::int32_t>(slot);
     }
     base_[field] = base + found;
     return found;

@@ -14,6 +14,8 @@ struct Kernels {
     // `positions` has room for size + 64 entries.
     std::size_t (*find_bytes)(const char* data, std::size_t size, char a, char b, std::uint32_t* positions);
     TableKernels tables;
+    // losses = weight * -log(likelihood of the label), slopes = weight * (p - label), for p = 1 / (1 + e^-logit).
+    void (*logistic)(const float* logits, const float* labels, const float* weights, std::size_t count, float* losses, float* slopes);
 };
 
 const Kernels& kernels();                         // of the level in use

@@ -46,6 +46,7 @@ __all__ = [
     "fm_logits",
     "ftrl",
     "linear_logits",
+    "log_loss",
     "minibatch",
     "update",
 ]
@@ -194,6 +195,17 @@ def fm_logits(linear: Table | None, factors: Table, batch: Minibatch, threads: i
     sums = np.empty((len(batch), int(factors.dims[0])), dtype=np.float32)
     _native.fm_logits(None if linear is None else linear.native, factors.native, batch, sums, logits, threads)
     return logits, sums
+
+
+def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None) -> tuple[float, Floats]:
+    """Return the rows' mean logistic loss, weighted if weights are given, and its gradient in the logits.
+
+    >>> loss, slopes = log_loss(np.zeros(2, dtype=np.float32), np.array([0, 1], dtype=np.float32))
+    >>> round(loss, 4), slopes.tolist()
+    (0.6931, [0.25, -0.25])
+    """
+    slopes = np.empty_like(logits)
+    return _native.log_loss(logits, labels, weights, slopes), slopes
 
 
 def update(batch: Minibatch, updates: Sequence[Update], step: int, threads: int = 0) -> None:

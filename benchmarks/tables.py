@@ -1,0 +1,153 @@
+"""How fast tables are looked up and moved: 39 fields, a million features with Zipf's frequencies, ids in random order.
+
+    python benchmarks/tables.py [--threads 2] [--rows 500000] [--rounds 20]
+
+Every job runs a few batches in turn with all the others, and its best round counts. A step of LR or FM is the whole of
+it: ids from the data set, logits, logistic gradient, update.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2.training.tables import (
+    Optimiser,
+    Table,
+    adagrad,
+    adam,
+    fm_logits,
+    linear_logits,
+    log_loss,
+    minibatch,
+    update,
+)
+
+N_FIELDS = 39
+Step = Callable[[int], None]
+
+
+def field_sizes() -> list[int]:
+    """Thirteen fields of a hundred features, as numbers make, and 26 from ten to a few hundred thousand."""
+    categorical = np.geomspace(10, 400_000, 26)
+    return [100] * 13 + [int(size) for size in categorical * (1e6 / categorical.sum())]
+
+
+def draw_ids(sizes: list[int], rows: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Draw ids with frequencies 1 / rank^1.05, the ranks in random order."""
+    ids = np.empty((rows, len(sizes)), dtype=np.int32)
+    for field, size in enumerate(sizes):
+        share = np.cumsum(np.arange(1, size + 1) ** -1.05)
+        ranks = np.searchsorted(share, rng.random(rows) * share[-1])
+        ids[:, field] = rng.permutation(size)[np.minimum(ranks, size - 1)]
+    return ids
+
+
+class Jobs:
+    """What is measured, for one size of batch."""
+
+    def __init__(self, sizes: list[int], ids: NDArray[np.int32], batch_size: int, threads: int) -> None:
+        rng = np.random.default_rng(0)
+        self.sizes, self.ids, self.batch_size, self.threads = sizes, ids, batch_size, threads
+        self.order = rng.permutation(len(ids)).astype(np.int32)
+        self.labels = (rng.random(len(ids)) < 0.25).astype(np.float32)
+        self.batch = minibatch(sizes)
+        self.rng = rng
+
+    def load(self, number: int) -> None:
+        self.batch.load(self.ids, self.rows(number), self.threads)
+
+    def rows(self, number: int) -> NDArray[np.int32]:
+        begin = number * self.batch_size % (len(self.order) - self.batch_size)
+        return self.order[begin : begin + self.batch_size]
+
+    def table(self, dim: int, optimiser: Optimiser) -> Table:
+        floats = sum(self.sizes) * dim
+        return Table(self.sizes, dim, optimiser, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100)
+
+    def gather(self, dim: int, optimiser: Optimiser | None = None) -> Step:
+        """Look rows up, and with an optimiser move them by some gradient."""
+        table = self.table(dim, optimiser or adagrad())
+        out = np.empty((self.batch_size, table.width), dtype=np.float32)
+        gradient = self.rng.standard_normal(out.shape, dtype=np.float32) * np.float32(0.001)
+
+        def step(number: int) -> None:
+            self.load(number)
+            table.gather(self.batch, out, threads=self.threads)
+            if optimiser:
+                update(self.batch, [table.by_rows(gradient)], number, self.threads)
+
+        return step
+
+    def lr(self) -> Step:
+        table = self.table(1, adagrad())
+
+        def step(number: int) -> None:
+            self.load(number)
+            logits = linear_logits(table, self.batch, threads=self.threads)
+            _, slopes = log_loss(logits, self.labels[self.rows(number)])
+            update(self.batch, [table.by_logits(slopes)], number, self.threads)
+
+        return step
+
+    def fm(self, dim: int) -> Step:
+        linear, factors = self.table(1, adagrad()), self.table(dim, adagrad())
+
+        def step(number: int) -> None:
+            self.load(number)
+            logits, sums = fm_logits(linear, factors, self.batch, self.threads)
+            _, slopes = log_loss(logits, self.labels[self.rows(number)])
+            update(self.batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums)], number, self.threads)
+
+        return step
+
+    def all(self) -> dict[str, Step]:
+        return {
+            "load": self.load,
+            "gather K=16": self.gather(16),
+            "gather K=4": self.gather(4),
+            "gather + Adagrad K=16": self.gather(16, adagrad()),
+            "gather + Adagrad K=4": self.gather(4, adagrad()),
+            "gather + Adam K=16": self.gather(16, adam()),
+            "gather + Adam K=4": self.gather(4, adam()),
+            "LR step": self.lr(),
+            "FM step K=4": self.fm(4),
+            "FM step K=16": self.fm(16),
+        }
+
+
+def measure(jobs: dict[str, Step], batches: int, rounds: int) -> dict[str, float]:
+    """Give each job's best time for a batch."""
+    best = dict.fromkeys(jobs, float("inf"))
+    for number in range(rounds):
+        for name, step in jobs.items():
+            begin = time.perf_counter()
+            for i in range(batches):
+                step(number * batches + i + 1)
+            best[name] = min(best[name], (time.perf_counter() - begin) / batches)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    sizes = field_sizes()
+    ids = draw_ids(sizes, options.rows, np.random.default_rng(1))
+    print(f"{options.rows} rows, {sum(sizes)} features, {options.threads} threads")
+    print(f"{'':24}{'batch':>8}{'rows/s':>14}{'lookups/s':>16}")
+    for batch_size in (1024, 4096, 8192):
+        jobs = Jobs(sizes, ids, batch_size, options.threads)
+        for name, seconds in measure(jobs.all(), max(2, 16384 // batch_size), options.rounds).items():
+            rate = batch_size / seconds / 1e6
+            print(f"{name:24}{batch_size:8}{rate:12.2f} M{rate * N_FIELDS:14.0f} M")
+
+
+if __name__ == "__main__":
+    main()
