@@ -11,7 +11,7 @@ from fm2.models.lr import LR
 from fm2.training import tables
 from fm2.training.checkpoints import Arrays
 from fm2.training.settings import Settings
-from fm2.training.stepper import DenseOptimiser, Floats, Ids, Stepper, logistic, to_numpy
+from fm2.training.stepper import DenseOptimiser, Floats, Ids, Stepper, to_numpy
 from fm2.training.tables import Dropout, Optimiser, Table
 
 
@@ -62,7 +62,7 @@ class NativeStepper(Stepper):
 
     def _fused_step(self, labels: Floats, weights: Floats) -> tuple[float, list[tables.Update]]:
         logits, sums = self._fused_logits(self._tables)
-        loss, slope = logistic(logits + np.float32(self.model.bias.item()), labels, weights)
+        loss, slope = tables.log_loss(logits + np.float32(self.model.bias.item()), labels, weights)
         self.model.bias.grad = torch.tensor(slope.sum())
         updates = [self._tables["linear"].by_logits(slope)]
         if sums is not None:
@@ -79,7 +79,7 @@ class NativeStepper(Stepper):
         for values in rows.values():
             values.requires_grad_()
         logits = self.model.score(**rows)
-        loss, slope = logistic(to_numpy(logits), labels, weights)
+        loss, slope = tables.log_loss(to_numpy(logits), labels, weights)
         logits.backward(torch.from_numpy(slope))  # type: ignore[no-untyped-call]
         updates = []
         for name, table in self._tables.items():

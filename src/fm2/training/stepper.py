@@ -114,20 +114,6 @@ class DenseOptimiser:
         self._optimiser.load_state_dict(saved)
 
 
-def logistic(logits: Floats, labels: Floats, weights: Floats) -> tuple[float, Floats]:
-    """Give the weighted mean of the log loss, and its gradient in the logits.
-
-    >>> loss, slope = logistic(np.float32([0, 0]), np.float32([1, 0]), np.float32([1, 1]))
-    >>> round(loss, 4), slope.tolist()
-    (0.6931, [-0.25, 0.25])
-    """
-    share = weights / weights.sum()
-    small = np.exp(-np.abs(logits))
-    losses = np.maximum(logits, 0) - logits * labels + np.log1p(small)
-    probabilities = np.where(logits >= 0, 1, small) / (1 + small)
-    return float(losses @ share), (probabilities - labels) * share
-
-
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     """Give a tensor's values; the memory is shared where the tensor is on the CPU."""
     array: NDArray[Any] = tensor.detach().cpu().numpy()
