@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import hashlib
 import os
@@ -37,12 +38,10 @@ def new_directory(path: Path, operation: str, marker: str, overwrite: bool = Fal
         _sync(partial)
         _check_target(path, operation, marker, overwrite)
         if path.exists():
-            replaced = partial / ".replaced"
-            path.rename(replaced)
-            partial.rename(path)
-            shutil.rmtree(path / ".replaced")
+            _exchange(partial, path)  # what was there is removed below, under the other name
         else:
             partial.rename(path)
+        _sync_one(path.parent)
     except OSError as failed:
         raise Fm2Error(f"{operation}: {path}: {failed.strerror or failed}; nothing was kept") from failed
     finally:
@@ -103,10 +102,26 @@ def _remove_abandoned(path: Path) -> None:
                 os.close(held)
 
 
+def _exchange(one: Path, other: Path) -> None:
+    """Let two paths change their names, in one step where the system can, so that both are always there."""
+    exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here, swap = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
+    if exchange and exchange(here, os.fsencode(one), here, os.fsencode(other), swap) == 0:
+        return
+    aside = other.with_name(f"{one.name}.aside")
+    other.rename(aside)
+    one.rename(other)
+    aside.rename(one)
+
+
 def _sync(directory: Path) -> None:
     for file in directory.rglob("*"):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_one(file)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,152 @@
+"""The planted model: the field-matrixed model (FmFM, the paper's equation 8) that a generated log's labels come from.
+
+A row's true probability is sigmoid(intercept + linear + 1/2 vᵀ S v). The log's noise is the draw of the label itself:
+a click happens where the logit plus standard logistic noise is above zero, which has exactly that probability. As it is
+a function of the row's features alone, no model can expect a better AUC or log loss than the true probabilities have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2.data.bisection import solve
+from fm2.data.columns import Column, Floats, Ints, plan_columns
+
+DIM = 4  # of the planted embeddings
+CLICK_RATE = 0.25
+TRUE_AUC = 0.81
+PAIR_SHARE = 0.45  # of the logits' variance; the linear part has the rest
+IMPORTANCE = 0.8  # how unequal the fields are: the spread of the logarithm of their strength
+# What a field matrix is made of. Chosen so that on learned models the order LR < FM < FwFM < FvFM < FmFM shows clearly.
+COMMON, SCALAR, DIAGONAL, FULL = 0.5, 0.5, 0.35, 0.6
+CALIBRATION_ROWS = 1 << 16
+
+# Parameters are multiples of 1/GRID and bounded, so that every product and sum is exact in float64. So the score is the
+# same whatever order the matrix product adds in: on any number of threads, by any BLAS.
+GRID = 32
+VALUE_LIMIT = 4
+MATRIX_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A planted model: per feature a weight and an embedding, per pair of fields a matrix, and the scale of both parts.
+
+    Features are numbered through: those of field i start at ``starts[i]``, the missing cell's first.
+    """
+
+    columns: list[Column]
+    starts: Ints
+    weights: Floats  # features
+    embeddings: Floats  # features × DIM
+    matrix: Floats  # S, the symmetric block matrix of all field matrices; its diagonal blocks are zero
+    linear_scale: float = 1.0
+    pair_scale: float = 1.0
+    intercept: float = 0.0
+
+    def draw(self, rows: int, rng: np.random.Generator) -> Ints:
+        """Draw the features of so many rows: rows × fields."""
+        uniform = rng.random((len(self.columns), rows))
+        features = np.empty((rows, len(self.columns)), np.int64)
+        for i, column in enumerate(self.columns):
+            features[:, i] = column.draw(uniform[i]) + self.starts[i]
+        return features
+
+    def linear(self, features: Ints) -> Floats:
+        """Sum the weights of each row's features."""
+        sums: Floats = self.weights.take(features).sum(1)
+        return self.linear_scale * sums
+
+    def pairs(self, features: Ints) -> Floats:
+        """Sum the pair terms of each row in the block form, 1/2 vᵀ S v."""
+        v = self.embeddings.take(features, axis=0).reshape(len(features), -1)
+        products: Floats = np.einsum("rd,rd->r", v @ self.matrix, v)
+        return self.pair_scale / 2 * products
+
+    def probabilities(self, features: Ints) -> Floats:
+        """Give each row's true click probability."""
+        return sigmoid(self.intercept + self.linear(features) + self.pairs(features))
+
+
+def plant(fields: int, features: int, rng: np.random.Generator) -> Planted:
+    """Plant a model at random, scaled so that its click rate and its AUC are those of real logs."""
+    columns = plan_columns(fields, features, rng)
+    starts = np.cumsum([0] + [column.size + 1 for column in columns])
+    weights, embeddings = np.empty(starts[-1]), np.empty((starts[-1], DIM))
+    for start, column, strength in zip(starts, columns, rng.lognormal(0, 0.6, fields), strict=False):
+        values = _standard_values(column, rng)
+        weights[start : start + len(values)] = values[:, 0] * strength
+        embeddings[start : start + len(values)] = values[:, 1:]
+    matrix = _field_matrices(fields, rng)
+    return _calibrate(Planted(columns, starts[:-1], _to_grid(weights), _to_grid(embeddings), _to_grid(matrix)), rng)
+
+
+def expected_auc(probabilities: Floats, rows: NDArray[np.integer] | int = 1) -> float:
+    """Give the AUC that increasing true probabilities are expected to have, each being that of so many rows.
+
+    >>> expected_auc(np.array([0.0, 0.5, 1.0]))
+    0.9444444444444444
+    """
+    clicks, others = probabilities * rows, (1 - probabilities) * rows
+    below = np.cumsum(others) - others / 2
+    return float((clicks * below).sum() / (clicks.sum() * others.sum()))
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Turn logits into probabilities."""
+    return 1 / (1 + np.exp(-logits))
+
+
+def _to_grid(values: Floats) -> Floats:
+    return np.rint(values * GRID) / GRID
+
+
+def _standard_values(column: Column, rng: np.random.Generator) -> Floats:
+    """Draw a weight and an embedding for each value of a column, with mean 0 and variance 1 over the rows of a log.
+
+    With mean 0, a pair's term tells nothing about either field alone: only a model with interactions can learn it.
+    """
+    share = column.probabilities()[:, None]
+    values: Floats = rng.standard_normal((len(share), 1 + DIM))
+    values -= (share * values).sum(0)
+    values /= np.sqrt((share * values**2).sum(0))
+    np.clip(values, -VALUE_LIMIT, VALUE_LIMIT, out=values)
+    values -= (share * values).sum(0)
+    return values
+
+
+def _field_matrices(fields: int, rng: np.random.Generator) -> Floats:
+    """Draw S. A pair is as strong as its two fields are important together.
+
+    A field matrix is its strength times a sum of four parts: the identity, which all pairs have in common (FM), a
+    multiple of the identity, for which a scalar per pair is enough (FwFM), a diagonal that takes a vector (FvFM), and a
+    full matrix (FmFM).
+    """
+    block = (fields, fields)
+    importance = rng.lognormal(0, IMPORTANCE, fields)
+    strength = np.outer(importance, importance)[..., None, None]
+    scalars = COMMON + SCALAR * rng.standard_normal((*block, 1, 1))
+    diagonals = DIAGONAL * rng.standard_normal((*block, DIM, 1))
+    full = FULL * rng.standard_normal((*block, DIM, DIM)) / np.sqrt(DIM)
+    matrices = strength * ((scalars + diagonals) * np.eye(DIM) + full)
+    matrices[np.tril_indices(fields)] = 0
+    upper: Floats = matrices.transpose(0, 2, 1, 3).reshape(fields * DIM, fields * DIM)
+    upper *= MATRIX_LIMIT / np.abs(upper).max()
+    return upper + upper.T
+
+
+def _calibrate(model: Planted, rng: np.random.Generator) -> Planted:
+    """Scale the two parts to their shares of the variance and to the AUC wanted, and fit the intercept."""
+    samples = [model.draw(CALIBRATION_ROWS // 8, rng) for _ in range(8)]
+    linear, pairs = (np.concatenate([part(sample) for sample in samples]) for part in (model.linear, model.pairs))
+    linear_scale, pair_scale = np.sqrt(1 - PAIR_SHARE) / linear.std(), np.sqrt(PAIR_SHARE) / pairs.std()
+    logits = np.sort(linear_scale * linear + pair_scale * pairs)[::8]  # what the others show is between
+
+    def intercept(scale: float) -> float:
+        return solve(lambda shift: float(sigmoid(scale * logits + shift).mean()), CLICK_RATE, -50, 50)
+
+    scale = solve(lambda scale: expected_auc(sigmoid(scale * logits + intercept(scale))), TRUE_AUC, 0, 10)
+    return replace(model, linear_scale=scale * linear_scale, pair_scale=scale * pair_scale, intercept=intercept(scale))
