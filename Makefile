@@ -8,11 +8,14 @@ INSTALLED := .venv/installed
 
 .PHONY: setup test lint native-test sanitize python-test demo clean
 
-setup: $(INSTALLED)
-
 # A broken environment (another Python, a half-finished install) is made anew; a good one is kept.
+setup:
+	@test ! -e $(INSTALLED) || $(BIN)/python -c 'import fm2, pip, pytest' 2> /dev/null || rm -f $(INSTALLED)
+	@$(MAKE) --no-print-directory $(INSTALLED)
+
 $(INSTALLED): $(SOURCES)
-	@$(BIN)/python -c 'import pip' 2>/dev/null || { rm -rf .venv && $(PYTHON) -m venv .venv; }
+	@$(BIN)/python -c 'import pip' 2> /dev/null || { rm -rf .venv && $(PYTHON) -m venv .venv; }
+	@echo "installing into .venv (PyTorch among it, about 1.6 GB): this takes some minutes the first time"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@

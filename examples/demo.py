@@ -7,7 +7,7 @@ make demo FM2_LOG=path/to/criteo.txt   your own, in Criteo's format
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +21,11 @@ DIRECTORY = Path("demo")
 
 
 def main() -> None:
-    shutil.rmtree(DIRECTORY, ignore_errors=True)
-    DIRECTORY.mkdir()
+    DIRECTORY.mkdir(exist_ok=True)
     given = os.environ.get("FM2_LOG")
     log = Path(given) if given else generated_log()
     print(f"Preparing {log} ...")
-    dataset = fm2.prepare(log, "criteo", DIRECTORY / "data", bad_rows="skip")
+    dataset = fm2.prepare(log, "criteo", DIRECTORY / "data", bad_rows="skip", overwrite=True)
     print_description(describe(dataset))
     show_rows(dataset)
 
@@ -49,4 +48,7 @@ def show_rows(dataset: fm2.Dataset) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except fm2.Fm2Error as error:
+        sys.exit(f"demo: {error}")

@@ -31,7 +31,8 @@ def test_prepare_and_describe(log, tmp_path, capsys):
     assert sum(split["rows"] for split in found["splits"].values()) == 200
     assert [field["name"] for field in found["fields"]] == ["site", "n"]
     assert found["fields"][0]["most_frequent"][0]["value"] == "a"
-    assert found["fields"][0]["unknown"] == 0
+    assert found["fields"][0]["unknown"] == {"train": 0, "validation": 0, "test": 0}
+    assert found["fields"][0]["features"] == 3
 
 
 def test_options_reach_prepare(log, write, tmp_path, capsys):
@@ -41,7 +42,7 @@ def test_options_reach_prepare(log, write, tmp_path, capsys):
     assert main([*command, "--fractions", "1,0,0", "--validation", str(log), "--test", str(log)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [split["rows"] for split in found["splits"].values()] == [200, 200, 200]
-    assert found["fields"][0]["features"] == 2
+    assert found["fields"][0]["features"] == 1
     assert (
         main([*command, "--overwrite", "--split", "time", "--vocabulary", "all", "--seed", "3", "--threads", "1"]) == 0
     )
@@ -56,7 +57,7 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
         f"fm2: prepare: {bad} line 3: label 'click' is '5', not 0 or 1; --bad-rows skip ignores such rows\n"
     )
     assert main(["prepare", str(bad), "--label", "click", "--out", out, "--bad-rows", "skip"]) == 0
-    assert "1 bad rows were skipped" in capsys.readouterr().out
+    assert "1 bad rows were skipped, 50.0% of all (label 1)" in capsys.readouterr().out
     assert main(["prepare", str(log), "--label", "click", "--out", out, "--fractions", "some"]) == 1
     assert "--fractions is 'some'" in capsys.readouterr().err
     assert main(["describe", str(tmp_path / "nothing")]) == 1

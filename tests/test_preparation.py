@@ -219,6 +219,13 @@ def test_damage_is_noticed(tmp_path):
     ids.write_bytes(content[:-4])
     with pytest.raises(Fm2Error, match=r"train/ids.npy is missing or has another size"):
         Dataset.open(out)
+    (out / "train" / "ids.npy").write_bytes(b"x" * (len(content)))
+    with pytest.raises(Fm2Error, match="not an array that can be mapped"):
+        Dataset.open(out).split("train")
+    vocabularies = out / "vocabularies.npz"
+    vocabularies.write_bytes(b"PK" + vocabularies.read_bytes()[2:][::-1])
+    with pytest.raises(Fm2Error, match="is damaged"):
+        Dataset.open(out).encode({"site": ["a"]})
     manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps(manifest | {"version": 99}))
     with pytest.raises(Fm2Error, match="this fm2 reads"):
@@ -230,6 +237,44 @@ def test_wrong_options_are_named(tmp_path, option):
     (name, value), *_ = option.items()
     with pytest.raises(Fm2Error, match=f"prepare: {name} is '{value}'; it is"):
         prepare(sites(["a"] * 10), SITE, tmp_path / "data", **option)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"threads": -3}, "threads is -3"),
+        ({"seed": 2**70}, "64 bits"),
+        ({"fractions": (float("nan"), 0.5, 0.5)}, "three shares that add up to 1"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(tmp_path, option, message):
+    with pytest.raises(Fm2Error, match=message):
+        prepare(sites(["a"] * 10), SITE, tmp_path / "data", **option)
+
+
+def test_what_is_no_source_and_no_schema_is_said(tmp_path):
+    with pytest.raises(Fm2Error, match="there are no sources"):
+        prepare([], SITE, tmp_path / "data")
+    with pytest.raises(Fm2Error, match="'crito' is neither a file nor a preset; the presets are criteo, avazu"):
+        prepare(sites(["a"]), "crito", tmp_path / "data")
+
+
+def test_an_open_data_set_notices_that_it_was_replaced(tmp_path):
+    old = prepare(sites(["a"] * 100), SITE, tmp_path / "data")
+    assert len(old.train)
+    prepare(sites(["b"] * 50), SITE, tmp_path / "data", overwrite=True)
+    with pytest.raises(Fm2Error, match="has been replaced since it was opened"):
+        old.decode(np.array([[1]]))
+
+
+def test_a_link_is_followed(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    prepare(sites(["a"] * 100), SITE, tmp_path / "data")
+    prepare(sites(["b"] * 50), SITE, tmp_path / "data", overwrite=True)
+    assert (tmp_path / "data").is_symlink()
+    assert Dataset.open(tmp_path / "disk").vocabularies[0].value(1) == "b"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["data", "disk"]
 
 
 def test_too_few_rows_for_training(tmp_path):

@@ -167,6 +167,14 @@ def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, end):
     assert decoded(prepared(path)) == expected
 
 
+def inner_lines(dataset: Dataset) -> int:
+    """Count the line ends within the cells of good rows, and within bad rows."""
+    columns = dataset.decode(np.asarray(dataset.train.ids)).values()
+    bad = dataset.path / "bad_rows.tsv"
+    within_bad = bad.read_bytes().count(b"\\n") if bad.exists() else 0
+    return sum((value or "").count("\n") for column in columns for value in column) + within_bad
+
+
 junk = st.lists(
     st.sampled_from([b"0", b"1", b"\t", b"\n", b'"', b",", b"\r", b"\xff", b"\x00", b"ab", "ü€".encode()]), max_size=80
 )
@@ -185,5 +193,5 @@ def test_hostile_bytes_lose_no_line_silently(tmp_path_factory, junk, quotes):
         return
     lines = [line for line in junk.split(b"\n") if line.removesuffix(b"\r")]
     seen = len(dataset.train) + dataset.manifest["bad_rows"]["count"] - 1
-    assert seen == len(lines) if b'"' not in junk or not quotes else seen <= len(lines)
-    assert (seen > 0) == (len(lines) > 0)
+    within = inner_lines(dataset) if quotes else 0  # a quoted cell may hold the ends of lines
+    assert len(lines) - within <= seen <= len(lines)

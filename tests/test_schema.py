@@ -70,7 +70,13 @@ def test_a_wrong_field_is_refused_by_name(arguments, message):
         ("label = 'y'\n[[field]]\nname = 'a'\ncolour = 1", "field 'a' has 'colour'"),
         ("labels = 'y'", "'labels' is not a setting"),
         ("label = 'y'\nfield = 3", "wrong type"),
-        ("label = 'y'\n[[field]]\nname = 'a'\nmin_count = 'many'", "wrong type"),
+        (
+            "label = 'y'\n[[field]]\nname = 'a'\nmin_count = 'many'",
+            "field 'a' has min_count 'many', which is not a whole number",
+        ),
+        ("label = 'y'\nmissing = 'NA'\n[[field]]\nname = 'a'", "missing is 'NA'; it is a list of texts"),
+        ("label = 'y'\n[field]\nname = 'a'", r"write \[\[field\]\], twice the brackets"),
+        ("label = 'y'\n[[field]]\nkind = 'numeric'", "a field has no name"),
         ("label = ", "is not TOML"),
     ],
 )

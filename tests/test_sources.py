@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pytest
 import zstandard
 
 from fm2 import Dataset, Field, Fm2Error, Schema, prepare
+from fm2.data import sources
 
 SCHEMA = Schema(
     [Field("site", min_count=2), Field("n", "numeric", min_count=2), Field("flag", min_count=2)], label="click"
@@ -81,6 +83,7 @@ def test_tables_of_other_libraries_agree(table, expected, tmp_path):
         "lazy": table.lazy(),
         "categories": table.with_columns(pl.col("site").cast(pl.Categorical)),
         "dictionary": arrow.set_column(1, "site", arrow["site"].dictionary_encode()),
+        "flags": table.with_columns(pl.Series("flag", [str(flag) for flag in table["flag"]])),
         "float": table.with_columns(pl.col("n").cast(pl.Float64), pl.col("click").cast(pl.Float32)),
         "small": table.with_columns(pl.col("n").cast(pl.Int16), pl.col("click").cast(pl.Boolean)),
         "text": table.with_columns(pl.col("n", "click").cast(pl.String)),
@@ -113,6 +116,20 @@ def test_bad_libffm_is_named(write, tmp_path, line, message):
         prepare(path, Schema([Field("0")], label="y"), tmp_path / "data")
 
 
+def test_one_value_in_many_writings_is_one_feature(tmp_path):
+    """Integers, floats as pandas makes them of integers with gaps, and both as text."""
+    values = [100000, 200000, 1000000, 123456, 5, -7]
+    texts = pl.DataFrame({"y": [0, 1] * 30, "c": [str(value) for value in values] * 10})
+    dataset = prepare(texts, Schema([Field("c", min_count=1)], "y"), tmp_path / "data", fractions=(1, 0, 0))
+    expected = dataset.encode({"c": [str(value) for value in values]})
+    assert (expected > 0).all()
+    gaps = pd.DataFrame({"c": [*values, None]})
+    assert gaps["c"].dtype == float
+    np.testing.assert_array_equal(dataset.encode(gaps)[:-1], expected)
+    np.testing.assert_array_equal(dataset.encode({"c": [f"{value}.0" for value in values]}), expected)
+    assert (dataset.encode({"c": ["100000.00", "1e5", "0100000", "5."]}) == 0).all()
+
+
 def test_times_from_columns_of_times(tmp_path):
     start = datetime.datetime(2024, 2, 26)  # a Monday
     times = [start + datetime.timedelta(hours=5 * i) for i in range(60)]
@@ -142,7 +159,7 @@ def test_bad_tables_are_refused_by_row(tmp_path):
         prepare(pl.DataFrame({"y": [0, None], "n": [1, 2]}), schema, tmp_path / "data")
     with pytest.raises(Fm2Error, match="polars table has no column 'n'"):
         prepare(pl.DataFrame({"y": [0, 1]}), schema, tmp_path / "data")
-    with pytest.raises(Fm2Error, match=r"column 'n' is of a type .* holds no single text, number or time"):
+    with pytest.raises(Fm2Error, match=r"column 'n' is of a type .* make it a column of texts, numbers or times"):
         prepare(pl.DataFrame({"y": [0, 1], "n": [[1], [2]]}), schema, tmp_path / "data")
     with pytest.raises(Fm2Error, match="a source is a path or a table"):
         prepare(17, schema, tmp_path / "data")
@@ -164,6 +181,27 @@ def test_a_parquet_file_that_is_cut_short_is_noticed(table, tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(Fm2Error, match=r"log.parquet cannot be read"):
         prepare(path, SCHEMA, tmp_path / "data")
+
+
+def test_a_parquet_file_that_ends_early_is_noticed(table, tmp_path, monkeypatch):
+    path = tmp_path / "log.parquet"
+    table.write_parquet(path)
+    real = sources._parts
+    monkeypatch.setattr(sources, "_parts", lambda *given: itertools.islice(real(*given), 0))
+    with pytest.raises(Fm2Error, match="only 0 of its 3000 rows came out"):
+        prepare(path, SCHEMA, tmp_path / "data")
+
+
+def test_what_other_libraries_raise_is_one_line(tmp_path):
+    schema = Schema([Field("a")], label="y")
+    mixed = pd.DataFrame({"y": [0, 1], "a": [1, "x"]})
+    with pytest.raises(Fm2Error, match="pandas table cannot be read"):
+        prepare(mixed, schema, tmp_path / "data")
+    batches = pa.RecordBatchReader.from_batches(
+        pa.schema([("y", pa.int8()), ("a", pa.string())]),
+        [pa.record_batch({"y": pa.array([0, 1], pa.int8()), "a": ["x", "z"]})] * 5,
+    )
+    assert len(prepare(batches, schema, tmp_path / "stream", fractions=(1, 0, 0)).train) == 10
 
 
 def test_a_path_that_is_not_there(tmp_path):

@@ -121,12 +121,14 @@ void init_collector(nb::module_& module) {
              [](const Collector& self, std::size_t field, Array<const std::int64_t, 1> numbers) {
                  const fm2::Table& table = self.table(field);
                  std::string bytes;
-                 std::vector<std::uint64_t> ends;
+                 auto* ends = new std::vector<std::uint64_t>;
+                 nb::capsule owner(ends, [](void* vector) noexcept { delete static_cast<std::vector<std::uint64_t>*>(vector); });
                  for (std::size_t i = 0; i < numbers.size(); ++i) {
+                     if (numbers(i) < 0 || static_cast<std::size_t>(numbers(i)) >= table.size()) throw std::out_of_range("no such number");
                      bytes += table.text(static_cast<std::size_t>(numbers(i)));
-                     ends.push_back(bytes.size());
+                     ends->push_back(bytes.size());
                  }
-                 return std::tuple(nb::bytes(bytes.data(), bytes.size()), ends);
+                 return std::tuple(nb::bytes(bytes.data(), bytes.size()), view<const std::uint64_t>(owner, *ends, ends->size()));
              },
              "field"_a, "numbers"_a, "The texts of these numbers, one behind the other, and where each ends.")
         .def("line", &Collector::line, "row"_a, "On which line of the text last read a row begins, from 0.")

@@ -33,8 +33,11 @@ protected:
 
 template <class Number>
 std::string_view print(Number value, char* scratch, char* begin = nullptr) {
-    if constexpr (std::is_floating_point_v<Number>)
+    if constexpr (std::is_floating_point_v<Number>) {
         if (std::isnan(value)) return {};
+        // A whole number reads as it would in a column of integers: 100000, not 1e+05.
+        if (std::abs(value) < 9e15 && value == std::floor(value)) return print(static_cast<std::int64_t>(value), scratch);
+    }
     char* start = begin ? begin : scratch;
     const char* end = std::to_chars(start, scratch + Batch::scratch_size, value).ptr;
     return {scratch, static_cast<std::size_t>(end - scratch)};
@@ -202,7 +205,7 @@ std::unique_ptr<Column> make_column(const ArrowSchema& schema, const ArrowArray&
     if (format.starts_with("tsu")) return std::make_unique<TimeColumn<std::int64_t>>(array, 1000000, 1);
     if (format.starts_with("tsn")) return std::make_unique<TimeColumn<std::int64_t>>(array, 1000000000, 1);
     throw std::invalid_argument("column '" + std::string(schema.name ? schema.name : "") + "' is of a type (Arrow's '" +
-                                std::string(format) + "') that holds no single text, number or time a row");
+                                std::string(format) + "'), which is not read; make it a column of texts, numbers or times");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ public:
         const std::size_t size = block_.text_.size();
         batch.size = count;
         for (std::size_t i = 0; i < count; ++i) {
-            const Cell cell = cells_[first + i];
+            const Cell cell = cells_[block_.rows_[first + i].slot];
             batch.cells[i] = {cell.begin <= size ? text + cell.begin : block_.side_.data() + (cell.begin - size - 1),
                               cell.size};
         }
@@ -54,8 +54,14 @@ void TextBlock::read(std::string_view text, const TextFormat& format, bool last)
     side_.clear();
     rows_.clear();
     bad_.clear();
-    capacity_ = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
-    cells_.resize(std::max<std::size_t>(cells_.size(), columns_ * capacity_));
+    // Slot 0 is that of all bad rows: empty. A good row has a byte for every separator and one for its end, so that there
+    // is a limit to the slots they need; only libffm's rows, which leave fields out, are counted by their ends.
+    const std::size_t good_rows = format.libffm ? static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'))
+                                                : text.size() / std::max<std::size_t>(columns_, 1);
+    capacity_ = good_rows + 3;
+    cells_.resize(std::max(cells_.size(), columns_ * capacity_));
+    for (std::size_t column = 0; column < columns_; ++column) cells_[column * capacity_] = {0, 0};
+    slots_ = 1;
     if (format.libffm)
         read_libffm(format, last);
     else if (format.quotes && text.find('"') != text.npos)
@@ -65,7 +71,7 @@ void TextBlock::read(std::string_view text, const TextFormat& format, bool last)
 }
 
 void TextBlock::read_plain(const TextFormat& format, bool last) {
-    marks_.resize(text_.size() + 64);
+    marks_.resize(text_.size() + 1);
     std::size_t count = kernels().find_bytes(text_.data(), text_.size(), format.separator, '\n', marks_.data());
     if (last && !text_.empty() && text_.back() != '\n') marks_[count++] = static_cast<std::uint32_t>(text_.size());
     std::size_t begin = 0, cell = 0, column = 0;
@@ -113,7 +119,8 @@ bool TextBlock::read_quoted_row(std::size_t& at, const TextFormat& format, bool 
             end = place;
             if (place < text_.size() && text_[place] == '\r') ++place;
         } else {
-            const std::size_t stop = std::min(find_or_end(text_, format.separator, place), find_or_end(text_, '\n', place));
+            const char marks[] = {format.separator, '\n'};
+            const std::size_t stop = std::min(text_.find_first_of({marks, 2}, place), text_.size());
             if (stop == text_.size() && !last) return false;
             std::string_view plain = text_.substr(place, stop - place);
             if (stop == text_.size() || text_[stop] == '\n') plain = without_return(plain);
@@ -148,6 +155,7 @@ TextBlock::Quotes TextBlock::read_quotes(std::size_t& place, char separator, boo
     if (place == text_.size() && !last) return Quotes::cut;
     value = {static_cast<std::uint32_t>(text_.size() + 1 + kept), static_cast<std::uint32_t>(side_.size() - kept)};
     const std::string_view rest = text_.substr(place, 2);
+    if (rest == "\r" && !last) return Quotes::cut;  // what follows it decides
     const bool ends = rest.empty() || rest[0] == separator || rest[0] == '\n' || rest == "\r\n" || rest == "\r";
     return ends ? Quotes::closed : Quotes::broken;
 }
@@ -213,19 +221,21 @@ TextBlock::Cell TextBlock::cell(const char* begin, std::size_t size) const {
 
 void TextBlock::finish_row(std::size_t begin, std::size_t end) {
     rows_.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin),
-                     static_cast<std::uint32_t>(lines_)});
+                     static_cast<std::uint32_t>(lines_), static_cast<std::uint32_t>(failed_ ? 0 : slots_++)});
     failed_ = false;
 }
 
 void TextBlock::fail_row(Fault fault, std::string_view value) {
     if (!failed_) bad_.push_back({rows_.size(), -1, fault, excerpt(value)});
     failed_ = true;
-    for (std::size_t column = 0; column < columns_; ++column) *cells(column) = {0, 0};
 }
 
 std::string excerpt(std::string_view value) {
     constexpr std::size_t longest = 60;
-    return value.size() <= longest ? std::string(value) : std::string(value.substr(0, longest)) + "...";
+    if (value.size() <= longest) return std::string(value);
+    std::size_t end = longest;
+    while (end && (static_cast<unsigned char>(value[end]) & 0xC0) == 0x80) --end;  // not within a character of UTF-8
+    return std::string(value.substr(0, end)) + "...";
 }
 
 }  // namespace fm2

@@ -28,6 +28,7 @@ std::optional<int> take_digits(std::string_view& text, std::size_t count) {
 }
 
 constexpr std::int64_t day_seconds = 86400;
+constexpr std::int64_t latest = 1'000'000'000'000'000;  // beyond it, what is meant is not a time
 
 std::int64_t floor_mod(std::int64_t value, std::int64_t by) { return ((value % by) + by) % by; }
 
@@ -60,10 +61,13 @@ TimeFormat::TimeFormat(std::string format) : format_(std::move(format)) {
 }
 
 std::optional<std::int64_t> TimeFormat::parse(std::string_view text) const {
-    if (!text.empty() && text[0] == '@') return parse_integer(text.substr(1));
+    if (!text.empty() && text[0] == '@') {
+        const auto seconds = parse_integer(text.substr(1));
+        return seconds && std::abs(*seconds) < latest ? seconds : std::nullopt;
+    }
     if (format_ == "unix" || format_ == "unix_ms") {
         const auto value = parse_number(text);
-        if (!value || std::abs(*value) > 9e15) return std::nullopt;
+        if (!value || std::abs(*value) > latest) return std::nullopt;
         return static_cast<std::int64_t>(std::floor(format_ == "unix" ? *value : *value / 1000));
     }
     int year = 1970, month = 1, day = 1, hour = 0, minute = 0, second = 0;
@@ -99,8 +103,19 @@ int weekday(std::int64_t seconds) {  // 1970 began on a Thursday
 
 int hour(std::int64_t seconds) { return static_cast<int>(floor_mod(seconds, day_seconds) / 3600); }
 
+// Programs write one value in several ways: 1 and 1.0, true and True. They are one feature.
+std::string_view canonical(std::string_view cell) {
+    if (cell.size() > 2 && cell.ends_with(".0") && parse_integer(cell.substr(0, cell.size() - 2))) return cell.substr(0, cell.size() - 2);
+    if (cell == "True") return "true";
+    if (cell == "False") return "false";
+    return cell;
+}
+
 void Transform::apply(Batch& batch, std::vector<std::size_t>& bad) const {
-    if (kind == Kind::none) return;
+    if (kind == Kind::none) {
+        for (std::size_t i = 0; i < batch.size; ++i) batch.cells[i] = canonical(batch.cells[i]);
+        return;
+    }
     for (std::size_t i = 0; i < batch.size; ++i) {
         std::string_view& cell = batch.cells[i];
         if (cell.empty()) continue;

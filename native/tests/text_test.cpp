@@ -71,3 +71,16 @@ TEST(the_number_of_threads_changes_nothing) {
         }
     }
 }
+
+TEST(bad_and_empty_lines_need_no_room) {
+    const std::vector<std::size_t> positions{0, 1, 2};
+    fm2::Collector collector = make_collector(2);
+    for (const fm2::TextFormat& format : formats()) {
+        if (format.libffm) continue;
+        std::string text = "\"";
+        for (int i = 0; i < 200000; ++i) text += i % 3 ? "\n" : "0;x\n";
+        text += format.separator == ',' ? "1,a,7\n" : "1\ta\t7\n";
+        const fm2::Block& block = collector.read(text, format, positions, true);  // in no more than linear time, too
+        CHECK(block.consumed == text.size() && block.bad.size() + 1 == block.rows && block.labels.back() == 1);
+    }
+}

@@ -101,6 +101,8 @@ def _prepare(settings: argparse.Namespace) -> None:
         fractions = [float(share) for share in settings.fractions.split(",")]
     except ValueError:
         raise Fm2Error(f"prepare: --fractions is '{settings.fractions}', not numbers like 0.8,0.1,0.1") from None
+    if settings.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
+        print("fm2: there is no timestamp field: rows are taken to be in the order of time", file=sys.stderr)
     dataset = prepare(
         settings.source,
         schema,
@@ -151,7 +153,7 @@ def _add_generate(commands: Any) -> argparse.ArgumentParser:
         description="Make a click log whose labels come from a planted field-matrixed model.",
         epilog="The true probability of each row goes to OUT.truth.npy.",
     )
-    command.add_argument("out", metavar="OUT", help="a file; .parquet makes Parquet, others Criteo's TSV")
+    command.add_argument("out", metavar="OUT", help="a file: .tsv or .tsv.gz in Criteo's format, or .parquet")
     command.add_argument("--rows", type=int, default=1_000_000, metavar="N", help="default: %(default)s")
     command.add_argument("--fields", type=int, default=39, metavar="N", help="default: %(default)s")
     command.add_argument("--features", type=int, default=1_000_000, metavar="N", help="default: %(default)s")
@@ -165,7 +167,7 @@ def _generate(settings: argparse.Namespace) -> None:
     from fm2.progress import Progress
 
     with Progress("writing", settings.rows) as progress:
-        generate(
+        log = generate(
             Path(settings.out),
             settings.rows,
             fields=settings.fields,
@@ -173,6 +175,8 @@ def _generate(settings: argparse.Namespace) -> None:
             seed=settings.seed,
             progress=lambda rows: progress.update(rows, rows),
         )
+    print(f"{log.rows:,} rows in {log.path}, {log.click_rate:.1%} clicks; true probabilities in {log.truth}")
+    print(f"no model can expect more than AUC {log.auc:.4f} and log loss {log.log_loss:.4f}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,16 @@ class Fm2Error(Exception):
     """Something the user can put right; the command line prints it in one line."""
 
 
+def printable(text: str) -> str:
+    """Give a text in which everything that a terminal or a file of lines would trip over is written out.
+
+    >>> printable("two\\nlines")
+    'two\\\\nlines'
+    """
+    kept = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in kept)
+
+
 def needs(module: str, extra: str, purpose: str) -> ModuleType:
     """Import a module that only some tasks need, or say which extra brings it.
 

@@ -18,6 +18,7 @@ Part = Literal["weekday", "hour"]
 
 DEFAULT_MIN_COUNT = 4
 DEFAULT_BUCKETS = 50
+_NUMBERS = ("min_count", "hash_bits", "buckets")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class Field:
             if value not in get_args(choices):
                 refuse(f"has the {attribute} '{value}'; it is one of {', '.join(get_args(choices))}")
 
+        for setting in dataclasses.fields(self):
+            value, kind = getattr(self, setting.name), int if setting.name in _NUMBERS else str
+            if value is not None and type(value) is not kind:
+                refuse(f"has {setting.name} {value!r}, which is not {'a whole number' if kind is int else 'text'}")
         if not self.name:
             raise Fm2Error("schema: a field has no name")
         one_of("kind", Kind)
@@ -119,14 +124,16 @@ class Schema:
     ) -> None:
         object.__setattr__(self, "fields", tuple(part for field in fields for part in _expand(field)))
         object.__setattr__(self, "label", label)
-        object.__setattr__(self, "columns", tuple(columns))
-        object.__setattr__(self, "missing", tuple(missing))
+        for name, words in (("columns", columns), ("missing", missing)):
+            if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+                raise Fm2Error(f"schema: {name} is {words!r}; it is a list of texts, like ['a', 'b']")
+            object.__setattr__(self, name, tuple(words))
         self._check()
 
     def _check(self) -> None:
         if not self.fields:
             raise Fm2Error("schema: there are no fields")
-        if not self.label:
+        if not isinstance(self.label, str) or not self.label:
             raise Fm2Error("schema: there is no label; name the column that is 1 for a click")
         for what, names in {"fields": self.names, "columns": self.columns}.items():
             twice = {name for name in names if names.count(name) > 1}
@@ -174,12 +181,14 @@ class Schema:
             raise Fm2Error(f"schema: '{key}' is not a setting; there are {', '.join(sorted(known))}")
         settings = {f.name for f in dataclasses.fields(Field)}
         fields = []
+        if isinstance(values.get("field"), dict):
+            raise Fm2Error("schema: [field] is one table, but there may be many: write [[field]], twice the brackets")
         try:
             for entry in values.get("field", []):
                 for key in entry.keys() - settings:
                     name = entry.get("name", "?")
                     raise Fm2Error(f"schema: field '{name}' has '{key}'; there are {', '.join(sorted(settings))}")
-                fields.append(Field(**entry))
+                fields.append(Field(**{"name": "", **entry}))
             return cls(fields, values.get("label", ""), values.get("columns", ()), values.get("missing", ()))
         except (TypeError, AttributeError) as wrong:
             raise Fm2Error(f"schema: a setting has the wrong type: {wrong}") from wrong
@@ -196,7 +205,7 @@ class Schema:
             return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
         except OSError as missing:
             raise Fm2Error(f"schema: {path}: {missing.strerror}") from missing
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as wrong:
             raise Fm2Error(f"schema: {path} is not TOML: {wrong}") from wrong
         except Fm2Error as wrong:
             raise Fm2Error(f"{path}: {wrong}") from wrong
@@ -211,7 +220,7 @@ class Schema:
         from fm2.presets import PRESETS
 
         if name not in PRESETS:
-            raise Fm2Error(f"schema: there is no preset '{name}'; there are {', '.join(PRESETS)}")
+            raise Fm2Error(f"schema: '{name}' is neither a file nor a preset; the presets are {', '.join(PRESETS)}")
         return PRESETS[name]()
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -22,7 +23,7 @@ def new_directory(path: Path, operation: str, marker: str, overwrite: bool = Fal
     What a killed process left behind is removed by the next one that makes the same directory. ``marker`` is a file
     that every such directory has: with ``overwrite`` only one that has it is replaced.
     """
-    path = path.absolute()
+    path = path.resolve()
     _check_target(path, operation, marker, overwrite)
     _remove_abandoned(path)
     try:
@@ -92,7 +93,7 @@ def _check_target(path: Path, operation: str, marker: str, overwrite: bool) -> N
 
 
 def _remove_abandoned(path: Path) -> None:
-    for leftover in path.parent.glob(f"{_prefix(path)}*"):
+    for leftover in path.parent.glob(f"{glob.escape(_prefix(path))}*"):
         with contextlib.suppress(OSError):
             held = os.open(leftover, os.O_RDONLY)
             try:
@@ -108,14 +109,14 @@ def _exchange(one: Path, other: Path) -> None:
     here, swap = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
     if exchange and exchange(here, os.fsencode(one), here, os.fsencode(other), swap) == 0:
         return
-    aside = other.with_name(f"{one.name}.aside")
+    aside = other.with_name(f".{other.name}.replaced")
     other.rename(aside)
     one.rename(other)
     aside.rename(one)
 
 
 def _sync(directory: Path) -> None:
-    for file in directory.rglob("*"):
+    for file in [*directory.rglob("*"), directory]:
         _sync_one(file)
 
 

@@ -42,7 +42,6 @@ public:
     const Block& read(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions);
 
     const Table& table(std::size_t field) const { return tables_[field]; }
-    std::size_t fields() const { return fields_.size(); }
     // Of the text last read: the line on which a row begins, counted from 0, and the row as it stands.
     std::size_t line(std::size_t row) const;
     std::string_view row_text(std::size_t row) const;

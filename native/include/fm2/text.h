@@ -41,7 +41,7 @@ private:
         std::uint32_t begin, size;
     };
     struct Row {
-        std::uint32_t begin, size, line;
+        std::uint32_t begin, size, line, slot;
     };
     enum class Quotes { closed, cut, broken };
     class View;
@@ -54,15 +54,15 @@ private:
     void skip_broken_line(std::size_t& at);
     void read_libffm_item(std::string_view item, const TextFormat& format);
 
-    Cell* cells(std::size_t column) { return cells_.data() + column * capacity_ + rows_.size(); }
+    Cell* cells(std::size_t column) { return cells_.data() + column * capacity_ + slots_; }  // of the row being read
     Cell cell(const char* begin, std::size_t size) const;
     void finish_row(std::size_t begin, std::size_t end);
     void fail_row(Fault fault, std::string_view value);
 
     std::string_view text_;
-    std::size_t columns_ = 0, capacity_ = 0, consumed_ = 0, lines_ = 0;
+    std::size_t columns_ = 0, capacity_ = 0, slots_ = 0, consumed_ = 0, lines_ = 0;
     bool failed_ = false;      // the row being read is bad already
-    std::vector<Cell> cells_;  // [column][row]; a begin beyond the text lies in side_
+    std::vector<Cell> cells_;  // [column][slot]; a begin beyond the text lies in side_
     std::string side_;         // cells whose text differs from what stands in the file
     std::vector<Row> rows_;
     std::vector<BadRow> bad_;

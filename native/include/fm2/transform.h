@@ -41,7 +41,7 @@ struct Transform {
     std::vector<float> boundaries;   // of quantiles
     std::optional<TimeFormat> time;  // of weekday and hour
 
-    // Replaces every cell by its token, the name of its feature; a missing cell stays empty. Cells that cannot be read
+    // Replaces every cell by its token, the name of its feature; a missing cell stays empty; 1.0 and 1 are one category. Cells that cannot be read
     // are listed in `bad` and left as they are.
     void apply(Batch& batch, std::vector<std::size_t>& bad) const;
     Fault fault() const;

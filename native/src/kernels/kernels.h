@@ -11,7 +11,7 @@ namespace fm2 {
 
 struct Kernels {
     // Writes the positions in data[0, size) of all bytes equal to a or b, in order; returns how many.
-    // `positions` has room for size + 64 entries.
+    // `positions` has room for size entries.
     std::size_t (*find_bytes)(const char* data, std::size_t size, char a, char b, std::uint32_t* positions);
     TableKernels tables;
     // losses = weight * -log(likelihood of the label), slopes = weight * (p - label), for p = 1 / (1 + e^-logit).

@@ -47,7 +47,7 @@ def read_chunks(source: TextFile, operation: str) -> Iterator[Chunk]:
             buffer[:rest] = memoryview(buffer)[chunk.consumed : filled]
             filled = rest
             if rest + CHUNK_BYTES > len(buffer):
-                if len(buffer) > LONGEST_LINE:
+                if len(buffer) >= LONGEST_LINE:
                     limit = f"{LONGEST_LINE >> 20} MB; is the file text?"
                     raise Fm2Error(f"{operation}: {source} line {line} is longer than {limit}")
                 buffer = buffer + bytearray(len(buffer))

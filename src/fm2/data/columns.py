@@ -74,7 +74,7 @@ def field_sizes(numeric: int, categorical: int, features: int) -> Ints:
 
     >>> sizes = field_sizes(13, 26, 100_000)
     >>> int(sizes.sum()), int(sizes.max()), int(sizes.min())
-    (100000, 17193, 2)
+    (100000, 16710, 2)
     """
     like = np.concatenate([np.resize(CRITEO_NUMERIC, numeric), np.resize(CRITEO_CATEGORICAL, categorical)])
     most = np.concatenate([np.full(numeric, NUMERIC_LIMIT), np.full(categorical, features)])

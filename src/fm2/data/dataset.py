@@ -49,18 +49,21 @@ class Dataset:
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             known = manifest["format"] == FORMAT
-        except (OSError, ValueError, KeyError, TypeError) as wrong:
+            fields, files, splits = len(manifest["fields"]), manifest["files"].items(), manifest["splits"]
+            sizes = {name: entry["bytes"] for name, entry in files}
+            shaped = fields and all(splits[name]["rows"] >= 0 for name in SPLITS) and manifest["version"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
             raise Fm2Error(
                 f"{path} is not a prepared data set (no readable {MANIFEST}); fm2 prepare makes one"
             ) from wrong
-        if not known or manifest["version"] != VERSION:
-            version = manifest.get("version")
+        if not known or not shaped or manifest["version"] != VERSION:
+            version = manifest["version"]
             raise Fm2Error(
                 f"{path} has the format '{manifest['format']}' {version}; this fm2 reads '{FORMAT}' {VERSION}"
             )
-        for name, entry in manifest["files"].items():
+        for name, size in sizes.items():
             file = path / name
-            if not file.is_file() or file.stat().st_size != entry["bytes"]:
+            if not file.is_file() or file.stat().st_size != size:
                 raise Fm2Error(f"{path} is damaged: {name} is missing or has another size than when it was written")
         return cls(path, manifest)
 
@@ -75,15 +78,25 @@ class Dataset:
         if name not in SPLITS:
             raise Fm2Error(f"there is no split '{name}'; there are {', '.join(SPLITS)}")
         ids, labels, rows = (self._array(name, part) for part in ("ids", "labels", "rows"))
-        if ids.dtype != np.int32 or ids.ndim != 2 or not len(ids) == len(labels) == len(rows):
+        fits = ids.shape == (len(labels), len(self.schema.fields)) and labels.shape == rows.shape == (len(ids),)
+        if not fits or [str(array.dtype) for array in (ids, labels, rows)] != ["int32", "uint8", "int64"]:
             raise Fm2Error(f"{self.path} is damaged: the arrays of the split '{name}' do not fit each other")
         return Split(name, ids, labels, rows)
 
     def _array(self, split: str, part: str) -> NDArray[Any]:
         path = self.path / split / f"{part}.npy"
+        self._check_unchanged()
         empty = self.manifest["splits"][split]["rows"] == 0  # nothing that could be mapped
-        array: NDArray[Any] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+        try:
+            array: NDArray[Any] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as wrong:
+            raise Fm2Error(f"{self.path} is damaged: {split}/{part}.npy is not an array that can be mapped") from wrong
         return array
+
+    def _check_unchanged(self) -> None:
+        """Refuse to mix what is loaded already with what another run has put in its place."""
+        if Dataset.open(self.path).manifest != self.manifest:
+            raise Fm2Error(f"{self.path} has been replaced since it was opened; open it again")
 
     @functools.cached_property
     def train(self) -> Split:
@@ -103,6 +116,7 @@ class Dataset:
     @functools.cached_property
     def vocabularies(self) -> list[Vocabulary]:
         """The features of each field."""
+        self._check_unchanged()
         return load_vocabularies(self.path / VOCABULARIES, len(self.schema.fields))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from fm2.data.dataset import Dataset
@@ -9,6 +10,7 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import needs
 
 MOST_FREQUENT = 3
+PIPED_WIDTH = 160
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -24,9 +26,12 @@ def describe(dataset: Dataset) -> dict[str, Any]:
             "name": field.name,
             "kind": field.kind,
             "how": field.transform or field.part or (f"hash, {field.hash_bits} bits" if field.hash_bits else ""),
-            "features": entry["features"],
+            "features": entry["features"] - 1,  # those kept; the unknown one is not among them
             "dropped": entry["dropped"],
-            "unknown": sum(entry["unknown"].values()) / rows,
+            "unknown": {
+                name: count / splits[name]["rows"] if splits[name]["rows"] else None
+                for name, count in entry["unknown"].items()
+            },
             "most_frequent": _most_frequent(vocabulary, counted),
         }
         for field, entry, vocabulary in zip(
@@ -34,6 +39,10 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         )
     ]
     return {"path": str(dataset.path), "splits": splits, "fields": fields, "bad_rows": dataset.manifest["bad_rows"]}
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
 
 
 def _most_frequent(vocabulary: Vocabulary, rows: int) -> list[dict[str, Any]]:
@@ -53,6 +62,8 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
     from rich.text import Text
 
     console = console or Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPED_WIDTH
     splits = Table("split", box=None, pad_edge=False)
     for heading in ("rows", "clicks", "click rate"):
         splits.add_column(heading, justify="right")
@@ -62,21 +73,25 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
     fields = Table(box=None, pad_edge=False)
     for heading in ("field", "kind"):
         fields.add_column(heading, no_wrap=True)
-    for heading in ("features", "dropped", "unknown"):
+    for heading in ("features", "dropped", "unknown", "in test"):
         fields.add_column(heading, justify="right", no_wrap=True)
     fields.add_column("most frequent values")
     for field in description["fields"]:
         values = ", ".join(f"{_shown(entry['value'])} {entry['share']:.0%}" for entry in field["most_frequent"])
         kind = f"{field['kind']} {field['how']}".strip()
-        numbers = (f"{field['features']:,}", f"{field['dropped']:,}", f"{field['unknown']:.1%}")
+        unknown = [_percent(field["unknown"][split]) for split in ("train", "test")]
+        numbers = (f"{field['features']:,}", f"{field['dropped']:,}", *unknown)
         fields.add_row(Text(field["name"]), kind, *numbers, Text(values, no_wrap=True, overflow="ellipsis"))
     console.print(splits, "", fields, sep="\n")
     features = sum(field["features"] for field in description["fields"])
-    console.print(
-        f"\n{len(description['fields'])} fields, {features:,} features, in {description['path']}", highlight=False
-    )
-    if description["bad_rows"]["count"]:
-        console.print(f"{description['bad_rows']['count']:,} bad rows were skipped; bad_rows.tsv there tells why")
+    summary = f"\n{len(description['fields'])} fields, {features:,} features, in {description['path']}"
+    console.print(summary, highlight=False, markup=False)
+    bad = {reason: count for reason, count in description["bad_rows"].items() if count}
+    if bad:
+        skipped = bad.pop("count")
+        share = skipped / (skipped + sum(entry["rows"] for entry in description["splits"].values()))
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in bad.items())
+        console.print(f"{skipped:,} bad rows were skipped, {share:.1%} of all ({reasons}); bad_rows.tsv tells why")
 
 
 def _shown(value: str | None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, printable
 from fm2.schema import Schema
 
 Policy = Literal["stop", "skip"]
@@ -16,7 +16,7 @@ FILE = "bad_rows.tsv"
 
 def explain(schema: Schema, columns: int, field: int, fault: str, found: bytes) -> str:
     """Say what is wrong with a row, naming the field and what stood there."""
-    value = found.decode(errors="backslashreplace")
+    value = printable(found.decode(errors="backslashreplace"))
     name = f"field '{schema.names[field]}'" if field >= 0 else "the time column"
     time = next((f for f in schema.fields[max(field, 0) :] if f.kind == "timestamp"), None)
     return {
@@ -38,15 +38,27 @@ class BadRows:
     def __init__(self, directory: Path, policy: Policy) -> None:
         self.path, self.policy = directory / FILE, policy
         self.count = 0
+        self._file: IO[bytes] | None = None
         self.reasons: Counter[str] = Counter()
 
     def add(self, source: str, place: str, fault: str, reason: str, row: bytes) -> None:
         """Take note of a bad row, or stop."""
         if self.policy == "stop":
             raise Fm2Error(f"prepare: {source} {place}: {reason}; --bad-rows skip ignores such rows")
-        with self.path.open("ab") as file:
-            if self.count == 0:
-                file.write(b"source\tplace\treason\trow\n")
-            file.write("\t".join([source, place, " ".join(reason.split())]).encode() + b"\t" + row + b"\n")
+        if self._file is None:
+            self._file = self.path.open("wb")
+            self._file.write(b"source\tplace\treason\trow\n")
+        line = (
+            "\t".join([printable(source), place, reason]).encode()
+            + b"\t"
+            + row.replace(b"\t", b"\\t").replace(b"\n", b"\\n")
+        )
+        self._file.write(line + b"\n")
         self.count += 1
         self.reasons[fault] += 1
+
+    def close(self) -> None:
+        """Finish the file, if there is one."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -131,8 +131,8 @@ class Passes:
     def _vocabulary(self, index: int, field: Field, counts: NDArray[np.int64]) -> tuple[Vocabulary, NDArray[np.int32]]:
         """Give ids to the values that are frequent enough, by falling frequency, and the id of every number."""
         if field.hash_bits:
-            hashed = Vocabulary.of([], counts.tolist())
-            return dataclasses.replace(hashed, hashed=len(counts)), np.arange(1, len(counts) + 1, dtype=np.int32)
+            hashed = dataclasses.replace(Vocabulary.of([]), counts=counts, hashed=len(counts))
+            return hashed, np.arange(1, len(counts) + 1, dtype=np.int32)
         kept = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts >= field.min_count)]
         ids = np.zeros(len(counts), np.int32)
         ids[kept] = np.arange(1, len(kept) + 1)

@@ -22,8 +22,8 @@ from fm2.data.scratch import Block, Scratch
 from fm2.data.sources import open_sources
 from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
 from fm2.data.vocabulary import save_vocabularies
-from fm2.errors import Fm2Error
-from fm2.presets import PRESETS
+from fm2.errors import Fm2Error, printable
+from fm2.machine import check_threads
 from fm2.schema import Schema
 from fm2.storage import checksum, new_directory
 
@@ -66,15 +66,23 @@ def prepare(
     ):
         if value not in choices:
             raise Fm2Error(f"prepare: {name} is '{value}'; it is {' or '.join(choices)}")
+    if not -(2**63) <= seed < 2**63:
+        raise Fm2Error(f"prepare: the seed is {seed}; it has 64 bits at most")
+    check_threads("prepare", threads)
     shares = check_fractions(fractions, (False, validation is not None, test is not None))
     roles = [(source, None), (validation, 1), (test, 2)]
     sources = [(found, role) for given, role in roles if given is not None for found in open_sources(given, schema)]
+    if not any(role is None for _, role in sources):
+        raise Fm2Error("prepare: there are no sources")
     time = next((field for field in schema.fields if field.kind == "timestamp"), None) if split == "time" else None
     with new_directory(Path(out), "prepare", MANIFEST, overwrite) as directory:
         bad = BadRows(directory, bad_rows)
         with Scratch(directory, len(schema.fields), time is not None) as scratch:
             reader = LogReader(schema, time, bad, scratch, threads)
-            reader.read(sources, progress)
+            try:
+                reader.read(sources, progress)
+            finally:
+                bad.close()
             if scratch.rows == 0:
                 raise Fm2Error(f"prepare: all {bad.count} rows are bad; the first: {_first_line(bad.path)}")
             assign = _assignment(scratch, split, time is not None, shares, seed)
@@ -93,7 +101,9 @@ def prepare(
             "splits": passes.splits,
             "fields": passes.fields,
             "bad_rows": {"count": bad.count, **bad.reasons},
-            "sources": [{"name": str(found), "split": SPLITS[role] if role else split} for found, role in sources],
+            "sources": [
+                {"name": printable(str(found)), "split": SPLITS[role] if role else split} for found, role in sources
+            ],
             "settings": {"split": split, "fractions": list(shares), "seed": seed, "vocabulary": vocabulary},
             "files": files | written,
         }
@@ -104,11 +114,16 @@ def prepare(
 def _find_schema(schema: Schema | str | Path) -> Schema:
     if isinstance(schema, Schema):
         return schema
-    return Schema.preset(schema) if isinstance(schema, str) and schema in PRESETS else Schema.load(schema)
+    if not isinstance(schema, str | Path):
+        raise Fm2Error(f"prepare: the schema is a Schema, a preset's name or a file, not {type(schema).__name__}")
+    if isinstance(schema, str) and not Path(schema).exists():
+        return Schema.preset(schema)
+    return Schema.load(schema)
 
 
 def _first_line(path: Path) -> str:
-    return path.read_bytes().split(b"\n")[1].decode(errors="backslashreplace").replace("\t", " ")[:200]
+    with path.open("rb") as file:
+        return file.readlines(1000)[1].decode(errors="backslashreplace").replace("\t", " ").strip()[:200]
 
 
 def _assignment(

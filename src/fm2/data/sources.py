@@ -29,7 +29,6 @@ class TextFile:
 
     path: Path
     names: tuple[str, ...]
-    separator: str
     header_bytes: int
     format: _native.TextFormat
 
@@ -56,22 +55,25 @@ class Table:
     def __str__(self) -> str:
         return self.name
 
+    rows: int | None = None  # where they are known before they are read
+
     @property
     def size(self) -> int:
-        """The number of rows, taken for so many bytes each that files and tables can be added up."""
-        if hasattr(self.table, "collect_batches"):
-            polars = needs("polars", "train", "reading Parquet")
-            with _readable(self.name):
-                return int(self.table.select(polars.len()).collect().item()) * ROW_BYTES
-        return (self.table.num_rows if hasattr(self.table, "num_rows") else len(self.table)) * ROW_BYTES
+        """The rows, taken for so many bytes each that files and tables can be added up."""
+        return (self.rows or 0) * ROW_BYTES
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[_native.ArrowReader, list[int]]]:
         """Give the rows batch after batch, each with the places where these columns stand."""
+        seen = 0
         for part in _parts(self.table, columns, self.name):
-            reader = _native.ArrowReader(part)
+            with _readable(self.name):
+                reader = _native.ArrowReader(part)
             positions = find_columns(reader.names, columns, self.name)
-            while reader.next():
+            while _next(reader, self.name):
+                seen += reader.rows
                 yield reader, positions
+        if self.rows is not None and seen != self.rows:
+            raise Fm2Error(f"{self.name} cannot be read: only {seen} of its {self.rows} rows came out")
 
 
 Source = TextFile | Table
@@ -93,7 +95,7 @@ def open_sources(sources: Any, schema: Schema, labelled: bool = True) -> list[So
         if isinstance(source, str | Path):
             found += [_open_file(path, schema, labelled) for path in find_files(source)]
         elif is_table(source):
-            found.append(Table(f"{type(source).__module__.split('.')[0]} table", source))
+            found.append(Table(f"{type(source).__module__.split('.')[0]} table", source, _count_rows(source)))
         else:
             raise Fm2Error(f"a source is a path or a table (polars, pandas, pyarrow), not {type(source).__name__}")
     return found
@@ -118,8 +120,17 @@ def find_files(pattern: str | Path) -> list[Path]:
 
 
 def split_line(line: str, separator: str) -> list[str]:
-    """Cut a line into cells; only comma-separated files use quotes."""
-    return next(csv.reader([line])) if separator == "," else line.split(separator)
+    """Cut a line into cells; only comma-separated files use quotes.
+
+    >>> split_line('a,"b,c"', ","), split_line('a;"b', ";")
+    (['a', 'b,c'], ['a', '"b'])
+    """
+    if separator != "," or '"' not in line:
+        return line.split(separator)
+    try:
+        return next(csv.reader([line]))
+    except csv.Error:  # a stray carriage return, or a cell without end: no header then
+        return line.split(separator)
 
 
 def first_line(path: Path) -> tuple[str, int]:
@@ -148,11 +159,12 @@ def is_libffm(line: str) -> bool:
 
 def _open_file(path: Path, schema: Schema, labelled: bool) -> Source:
     if packing(path) == "parquet":
-        return Table(str(path), needs("polars", "train", "reading Parquet").scan_parquet(path, glob=False))
+        return open_parquet(path)
     line, size = first_line(path)
+    mark = len(BYTE_ORDER_MARK) if head(path, 3) == BYTE_ORDER_MARK else 0
     if is_libffm(line):
         columns = schema.source_columns
-        return TextFile(path, columns, " ", 0, _native.TextFormat.libffm(list(columns[1:])))
+        return TextFile(path, columns, mark, _native.TextFormat.libffm(list(columns[1:])))
     wanted = schema.source_columns[0 if labelled else 1 :]
     cells = {separator: split_line(line, separator) for separator in SEPARATORS}
     for separator, names in cells.items():
@@ -166,13 +178,20 @@ def _open_file(path: Path, schema: Schema, labelled: bool) -> Source:
         layouts.append(tuple(name for name in schema.columns if name != schema.label))
     fits = [(mark, names) for names in layouts for mark in SEPARATORS if len(cells[mark]) == len(names)]
     separator, columns = (fits or [("\t", schema.columns)])[0]
-    mark_bytes = len(BYTE_ORDER_MARK) if head(path, 3) == BYTE_ORDER_MARK else 0
-    return _separated(path, columns, separator, mark_bytes)
+    return _separated(path, columns, separator, mark)
+
+
+def open_parquet(path: Path) -> Table:
+    """Open a Parquet file, and count its rows: a damaged one must not end early unnoticed."""
+    polars = needs("polars", "train", "reading Parquet")
+    frame = polars.scan_parquet(path, glob=False)
+    with _readable(str(path)):
+        return Table(str(path), frame, int(frame.select(polars.len()).collect().item()))
 
 
 def _separated(path: Path, names: Sequence[str], separator: str, header_bytes: int) -> TextFile:
     format = _native.TextFormat(separator, separator == ",", len(names))
-    return TextFile(path, tuple(names), separator, header_bytes, format)
+    return TextFile(path, tuple(names), header_bytes, format)
 
 
 def _parts(table: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
@@ -186,11 +205,26 @@ def _parts(table: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _readable(name: str) -> Iterator[None]:
-    polars = needs("polars", "train", "reading Parquet")
+    """Turn whatever a table's library raises into one line."""
     try:
         yield
-    except (polars.exceptions.PolarsError, OSError) as wrong:
-        raise Fm2Error(f"{name} cannot be read: {str(wrong).splitlines()[0]}") from wrong
+    except (Fm2Error, GeneratorExit):
+        raise
+    except Exception as wrong:
+        reason = (str(wrong).splitlines() or [type(wrong).__name__])[0]
+        raise Fm2Error(f"{name} cannot be read: {reason}") from wrong
+
+
+def _next(reader: _native.ArrowReader, name: str) -> bool:
+    with _readable(name):
+        return reader.next()
+
+
+def _count_rows(table: Any) -> int | None:
+    rows = getattr(table, "num_rows", None)
+    if rows is None and hasattr(table, "__len__"):
+        rows = len(table)
+    return None if rows is None else int(rows)
 
 
 def _listing(names: Sequence[str], limit: int = 12) -> str:

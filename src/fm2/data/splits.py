@@ -21,7 +21,7 @@ def check_fractions(fractions: Sequence[float], given: Sequence[bool] = (False, 
     >>> check_fractions((0.8, 0.1, 0.1), given=(False, False, True))
     (0.888..., 0.111..., 0.0)
     """
-    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
+    if len(fractions) != 3 or not (all(share >= 0 for share in fractions) and abs(sum(fractions) - 1) <= 1e-6):
         raise Fm2Error(f"prepare: the fractions {tuple(fractions)} are not three shares that add up to 1")
     left = [0.0 if has_files else share for share, has_files in zip(fractions, given, strict=True)]
     if left[0] <= 0:

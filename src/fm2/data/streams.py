@@ -62,13 +62,18 @@ class _ZstdFile(io.RawIOBase):
 @contextlib.contextmanager
 def open_stream(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Open a file for reading, unpacked; beside it the packed file, whose position tells how far the reading is."""
-    unpack: dict[str, Any] = {"gzip": lambda file: gzip.GzipFile(fileobj=file), "zstd": _ZstdFile}
+    unpack: dict[str, Any] = {
+        "gzip": lambda file: gzip.GzipFile(fileobj=file),
+        "zstd": lambda file: io.BufferedReader(_ZstdFile(file), buffer_size=1 << 18),
+    }
     kind = packing(path)
     with path.open("rb") as file:
         try:
             yield unpack[kind](file) if kind in unpack else file, file
         except (EOFError, gzip.BadGzipFile, zlib.error) as broken:
             raise Fm2Error(f"{path} is damaged or cut short: {broken}") from broken
+        except OSError as failed:
+            raise Fm2Error(f"{path} cannot be read: {failed.strerror or failed}") from failed
 
 
 def read_into(stream: IO[bytes], buffer: memoryview) -> int:

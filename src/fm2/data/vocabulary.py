@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,8 @@ class Vocabulary:
     """The values of one field, most frequent first: value i has the id i + 1, for id 0 is unknown.
 
     The values are kept as one text, ``data``, with the place where each ``ends``. The missing value is the empty text.
-    ``boundaries`` are those between the buckets of a field of quantiles. A hashed field has no values, but ``hashed``
-    tells how many ids its hash can give.
+    ``boundaries`` are those between the buckets of a field of quantiles. A hashed field has no values; ``hashed`` tells
+    how many ids its hash can give, and ``counts`` how often each occurs.
     """
 
     data: NDArray[np.uint8]
@@ -81,7 +82,18 @@ def load_vocabularies(path: Path, fields: int) -> list[Vocabulary]:
     """Read what :func:`save_vocabularies` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = [{name: file[f"{index}.{name}"] for name in ARRAYS} for index in range(fields)]
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as wrong:
-        raise Fm2Error(f"{path}: not a file of {fields} vocabularies: {wrong}") from wrong
-    return [Vocabulary(**(arrays | {"hashed": int(arrays["hashed"])})) for arrays in found]
+            return [_checked({name: file[f"{index}.{name}"] for name in ARRAYS}) for index in range(fields)]
+    except (OSError, KeyError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as wrong:
+        raise Fm2Error(f"{path} is damaged: not a file of {fields} vocabularies: {wrong}") from wrong
+
+
+def _checked(arrays: dict[str, Any]) -> Vocabulary:
+    """Make a vocabulary of arrays from a file, which anyone may have written."""
+    for name, kind in ARRAYS.items():
+        if arrays[name].dtype != kind or arrays[name].ndim != (0 if name == "hashed" else 1):
+            raise ValueError(f"{name} is of another type or shape")
+    ends, size = arrays["ends"].astype(np.int64), len(arrays["data"])
+    if len(ends) and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != size):
+        raise ValueError("the values' ends do not fit the text")
+    arrays["data"].tobytes().decode()
+    return Vocabulary(**(arrays | {"hashed": int(arrays["hashed"])}))
