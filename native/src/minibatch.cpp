@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t block = 16;         // rows whose ids fill a cache line of every field
 constexpr std::size_t rows_a_task = 128;  // a multiple of the block
+constexpr std::size_t few_rows = 2048;    // below this, waking a second thread would take longer than it helps
 constexpr std::size_t ahead = 12;         // rows between a prefetch and its use: 3 cache lines each, of 24 or so in flight
 
 [[noreturn]] void refuse_row(std::int64_t row, std::size_t rows) {
@@ -22,6 +23,33 @@ constexpr std::size_t ahead = 12;         // rows between a prefetch and its use
 [[noreturn]] void refuse_id(std::size_t row, std::size_t field, std::int32_t id, std::int32_t size) {
     throw std::out_of_range("load: the batch's row " + std::to_string(row) + " has the id " + std::to_string(id) + " in field " +
                             std::to_string(field) + ", whose ids go from 0 to " + std::to_string(size - 1));
+}
+
+// The rows of a data set that make up a batch.
+template <class Index>
+struct Source {
+    std::int64_t row(std::size_t i) const { return order ? static_cast<std::int64_t>(order[i]) : static_cast<std::int64_t>(i); }
+    const std::int32_t* at(std::int64_t row) const { return ids + static_cast<std::size_t>(row) * fields; }
+
+    const std::int32_t* ids;
+    std::size_t rows, fields;
+    const Index* order;  // or null
+    std::size_t count;
+};
+
+// Rows [begin, end) of the batch become entries of the fields' columns.
+template <class Index>
+void copy_rows(const Source<Index>& source, std::size_t begin, std::size_t end, std::int32_t* columns, std::size_t stride) {
+    for (std::size_t i = begin; i < end; ++i) {
+        const std::int32_t* next = source.at(source.row(std::min(i + ahead, source.count - 1)));
+        for (std::size_t f = 0; f < source.fields; f += 16) __builtin_prefetch(next + f);
+        const std::int64_t row = source.row(i);
+        if (static_cast<std::uint64_t>(row) >= source.rows) refuse_row(row, source.rows);
+        const std::int32_t* from = source.at(row);
+        std::int32_t* to = columns + i;
+#pragma GCC unroll 8
+        for (std::size_t f = 0; f < source.fields; ++f) to[f * stride] = from[f];
+    }
 }
 
 // Checks a whole block at a time: an id below 0, or above the last, leaves the sign of one of the two numbers.
@@ -59,21 +87,11 @@ void Minibatch::load(const std::int32_t* ids, std::size_t rows, const Index* ord
     if (count > std::size_t{1} << 24) throw std::invalid_argument("load: a batch has 2^24 rows at most");
     count_ = 0;
     // One cache line more than whole blocks need: with a power of two between them, all fields would share a few cache sets.
-    const std::size_t stride = stride_ = (count + block - 1) / block * block + padding;
+    stride_ = (count + block - 1) / block * block + padding;
     if (ids_.size() < n * stride_) ids_.resize(n * stride_);
-    const auto row = [&](std::size_t i) { return order ? static_cast<std::int64_t>(order[i]) : static_cast<std::int64_t>(i); };
-    parallel_for((count + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
+    parallel_for((count + rows_a_task - 1) / rows_a_task, count < few_rows ? 1 : threads, [&](std::size_t task) {
         const std::size_t begin = task * rows_a_task, end = std::min(count, begin + rows_a_task);
-        for (std::size_t i = begin; i < end; ++i) {
-            const std::int32_t* next = ids + static_cast<std::size_t>(row(std::min(i + ahead, count - 1))) * n;
-            for (std::size_t f = 0; f < n; f += 16) __builtin_prefetch(next + f);
-            const std::int64_t from = row(i);
-            if (static_cast<std::uint64_t>(from) >= rows) refuse_row(from, rows);
-            const std::int32_t* source = ids + static_cast<std::size_t>(from) * n;
-            std::int32_t* target = ids_.data() + i;
-#pragma GCC unroll 8
-            for (std::size_t f = 0; f < n; ++f) target[f * stride] = source[f];
-        }
+        copy_rows(Source<Index>{ids, rows, n, order, count}, begin, end, ids_.data(), stride_);
         for (std::size_t f = 0; f < n; ++f) {
             std::int32_t* column = ids_.data() + f * stride_;
             if (end == count) std::fill(column + end, column + stride_, 0);
