@@ -22,7 +22,6 @@ from fm2.training.tables import (
     fm_logits,
     ftrl,
     linear_logits,
-    log_loss,
     minibatch,
     update,
 )
@@ -291,27 +290,6 @@ def test_a_factorisation_machines_logits_and_step(level: str, dim: int, n_fields
     np.testing.assert_allclose(linear.weights, other_linear.weights, rtol=1e-5, atol=1e-6)
 
 
-@levels
-@pytest.mark.parametrize("weighted", [False, True])
-def test_log_loss_and_its_gradient(level: str, weighted: bool) -> None:
-    logits = np.concatenate([8 * normal(1000), [0, -0.0, 1e-4, -1e-4, 30, -30, 86, -86, 1000, -1000]]).astype(
-        np.float32
-    )
-    labels = (rng.random(len(logits)) < 0.5).astype(np.float32)
-    weights = rng.random(len(logits)).astype(np.float32) if weighted else None
-    slopes = np.empty_like(logits)
-    loss = _native.log_loss(logits, labels, weights, slopes, level)
-    z = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
-    share = torch.ones_like(z) / len(z) if weights is None else torch.tensor(weights / weights.sum(dtype=np.float64))
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(
-        z, torch.tensor(labels).double(), share, reduction="sum"
-    )
-    expected.backward()
-    assert loss == pytest.approx(expected.item(), rel=1e-6)
-    np.testing.assert_allclose(slopes, z.grad, rtol=1e-6, atol=3e-7 / len(z))
-    assert np.isnan(log_loss(np.array([np.nan], dtype=np.float32), np.ones(1, dtype=np.float32))[0])
-
-
 @pytest.mark.parametrize("rule", [adagrad, adam, ftrl])
 def test_any_number_of_threads_gives_the_same_bits(rule: Callable[..., Optimiser]) -> None:
     optimiser = rule(l2=0.01)
@@ -381,9 +359,6 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         fm_logits(None, table, batch)
     with pytest.raises(ValueError, match="dimension is 1"):
         linear_logits(table, batch)
-    for weights in (np.zeros(10, dtype=np.float32), normal(9)):
-        with pytest.raises(ValueError, match="log_loss"):
-            log_loss(normal(10), normal(10), weights)
     with pytest.raises(ValueError, match="no average"):
         table.finish_average(1)
 

@@ -1,7 +1,6 @@
 #include "fm2/embedding.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
@@ -11,7 +10,7 @@ namespace {
 
 constexpr std::size_t rows_a_task = 64;
 
-// Calls body(lookup) for runs of the batch's rows.
+// Calls body(begin, end) for runs of the batch's rows.
 template <class Body>
 void by_rows(const Minibatch& batch, std::size_t threads, const Body& body) {
     parallel_for((batch.size() + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
@@ -28,7 +27,8 @@ void gather(const Kernels& kernels, const Minibatch& batch, const Embeddings& ta
 
 void score(const Kernels& kernels, const Minibatch& batch, const Embeddings* linear, const Embeddings* factors, float* logits,
            float* sums, std::size_t threads) {
-    by_rows(batch, threads, [&](std::size_t begin, std::size_t end) {
+    constexpr std::size_t few_rows = 2048;  // whose linear weights take no longer than waking a second thread
+    by_rows(batch, !factors && batch.size() < few_rows ? 1 : threads, [&](std::size_t begin, std::size_t end) {
         std::fill(logits + begin, logits + end, 0.0f);
         if (linear) kernels.tables.add_linear({batch, *linear, begin, end}, logits);
         if (factors) kernels.tables.add_pairs({batch, *factors, begin, end}, logits, sums);

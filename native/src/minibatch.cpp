@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -14,6 +13,7 @@ namespace {
 
 constexpr std::size_t block = 16;         // rows whose ids fill a cache line of every field
 constexpr std::size_t rows_a_task = 128;  // a multiple of the block
+constexpr std::size_t few_rows = 2048;    // below this, waking a second thread would take longer than it helps
 constexpr std::size_t ahead = 12;         // rows between a prefetch and its use: 3 cache lines each, of 24 or so in flight
 
 [[noreturn]] void refuse_row(std::int64_t row, std::size_t rows) {
@@ -23,6 +23,33 @@ constexpr std::size_t ahead = 12;         // rows between a prefetch and its use
 [[noreturn]] void refuse_id(std::size_t row, std::size_t field, std::int32_t id, std::int32_t size) {
     throw std::out_of_range("load: the batch's row " + std::to_string(row) + " has the id " + std::to_string(id) + " in field " +
                             std::to_string(field) + ", whose ids go from 0 to " + std::to_string(size - 1));
+}
+
+// The rows of a data set that make up a batch.
+template <class Index>
+struct Source {
+    std::int64_t row(std::size_t i) const { return order ? static_cast<std::int64_t>(order[i]) : static_cast<std::int64_t>(i); }
+    const std::int32_t* at(std::int64_t row) const { return ids + static_cast<std::size_t>(row) * fields; }
+
+    const std::int32_t* ids;
+    std::size_t rows, fields;
+    const Index* order;  // or null
+    std::size_t count;
+};
+
+// Rows [begin, end) of the batch become entries of the fields' columns.
+template <class Index>
+void copy_rows(const Source<Index>& source, std::size_t begin, std::size_t end, std::int32_t* columns, std::size_t stride) {
+    for (std::size_t i = begin; i < end; ++i) {
+        const std::int32_t* next = source.at(source.row(std::min(i + ahead, source.count - 1)));
+        for (std::size_t f = 0; f < source.fields; f += 16) __builtin_prefetch(next + f);
+        const std::int64_t row = source.row(i);
+        if (static_cast<std::uint64_t>(row) >= source.rows) refuse_row(row, source.rows);
+        const std::int32_t* from = source.at(row);
+        std::int32_t* to = columns + i;
+#pragma GCC unroll 8
+        for (std::size_t f = 0; f < source.fields; ++f) to[f * stride] = from[f];
+    }
 }
 
 // Checks a whole block at a time: an id below 0, or above the last, leaves the sign of one of the two numbers.
@@ -40,7 +67,7 @@ void check_ids(const std::int32_t* ids, std::size_t row, std::size_t field, std:
 
 }  // namespace
 
-Minibatch::Minibatch(std::vector<std::int32_t> sizes) : sizes_(std::move(sizes)), base_(sizes_.size(), 1) {
+Minibatch::Minibatch(std::vector<std::int32_t> sizes) : sizes_(std::move(sizes)) {
     if (sizes_.empty()) throw std::invalid_argument("minibatch: one field at least is needed");
     std::int64_t features = 0;
     for (const std::int32_t size : sizes_) {
@@ -62,16 +89,9 @@ void Minibatch::load(const std::int32_t* ids, std::size_t rows, const Index* ord
     // One cache line more than whole blocks need: with a power of two between them, all fields would share a few cache sets.
     stride_ = (count + block - 1) / block * block + padding;
     if (ids_.size() < n * stride_) ids_.resize(n * stride_);
-    const auto row = [&](std::size_t i) { return order ? static_cast<std::int64_t>(order[i]) : static_cast<std::int64_t>(i); };
-    parallel_for((count + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
+    parallel_for((count + rows_a_task - 1) / rows_a_task, count < few_rows ? 1 : threads, [&](std::size_t task) {
         const std::size_t begin = task * rows_a_task, end = std::min(count, begin + rows_a_task);
-        for (std::size_t i = begin; i < end; ++i) {
-            const std::int32_t* next = ids + static_cast<std::size_t>(row(std::min(i + ahead, count - 1))) * n;
-            for (std::size_t f = 0; f < n; f += 16) __builtin_prefetch(next + f);
-            const std::int64_t from = row(i);
-            if (static_cast<std::uint64_t>(from) >= rows) refuse_row(from, rows);
-            for (std::size_t f = 0; f < n; ++f) ids_[f * stride_ + i] = ids[static_cast<std::size_t>(from) * n + f];
-        }
+        copy_rows(Source<Index>{ids, rows, n, order, count}, begin, end, ids_.data(), stride_);
         for (std::size_t f = 0; f < n; ++f) {
             std::int32_t* column = ids_.data() + f * stride_;
             if (end == count) std::fill(column + end, column + stride_, 0);
@@ -84,26 +104,20 @@ void Minibatch::load(const std::int32_t* ids, std::size_t rows, const Index* ord
 template void Minibatch::load(const std::int32_t*, std::size_t, const std::int32_t*, std::size_t, std::size_t);
 template void Minibatch::load(const std::int32_t*, std::size_t, const std::int64_t*, std::size_t, std::size_t);
 
+// The last row writes its number at its feature's place first, and the first row last, so that the first row with a feature is
+// the one that stays there. No branches, which on real data would be tosses of a coin; and nothing to clear.
 std::size_t Minibatch::find_distinct(std::size_t field, std::int32_t* features, std::int32_t* slots) {
     const std::int32_t* id = ids(field);
-    std::uint32_t* place = place_.data() + first_[field];
-    if (base_[field] > std::numeric_limits<std::uint32_t>::max() - count_) {
-        std::fill(place, place + sizes_[field], 0);
-        base_[field] = 1;
-    }
-    const std::uint32_t base = base_[field];
-    std::uint32_t found = 0;
+    std::int32_t* place = place_.data() + first_[field];
+    for (std::size_t i = count_; i-- > 0;) place[id[i]] = static_cast<std::int32_t>(i);
+    std::size_t found = 0;
     for (std::size_t i = 0; i < count_; ++i) {
-        __builtin_prefetch(place + id[i + padding]);
-        std::uint32_t slot = place[id[i]] - base;
-        if (slot >= found) {
-            slot = found++;
-            place[id[i]] = base + slot;
-            features[slot] = id[i];
-        }
-        slots[i] = static_cast<std::int32_t>(slot);
+        const auto first = static_cast<std::size_t>(place[id[i]]);
+        features[found] = id[i];
+        slots[i] = static_cast<std::int32_t>(found);
+        slots[i] = slots[first];
+        found += first == i;
     }
-    base_[field] = base + found;
     return found;
 }
 

@@ -34,9 +34,7 @@ private:
     std::vector<std::int32_t> sizes_;
     std::vector<std::size_t> by_size_;
     std::vector<std::int64_t> first_;
-    // place_[feature] - base_[field] is the feature's slot where that is a slot given out already; the base moves on from
-    // batch to batch, so that the places of earlier batches need no clearing.
-    std::vector<std::uint32_t> place_, base_;
+    std::vector<std::int32_t> place_;  // for every feature of every field, the first row of the batch that has it
     std::vector<std::int32_t> ids_;
     std::size_t count_ = 0, stride_ = 0;
 };
