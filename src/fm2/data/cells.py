@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fm2.data.columns import Floats, Ints
 from fm2.data.planted import Planted
@@ -33,7 +34,7 @@ class Cells:
         columns = {column.name: integer if column.numeric else text for column, _ in self._fields}
         return {"label": self._polars.UInt8, **columns}
 
-    def frame(self, labels: np.ndarray, features: Ints, rng: np.random.Generator) -> polars.DataFrame:
+    def frame(self, labels: NDArray[np.bool_], features: Ints, rng: np.random.Generator) -> polars.DataFrame:
         """Make a table of labels and features (rows × fields)."""
         shown = {"label": self._polars.Series(labels.astype(np.uint8))}
         for i, (column, start) in enumerate(self._fields):

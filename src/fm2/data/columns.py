@@ -1,4 +1,4 @@
-"""The columns of a generated click log: how many values each has, how often each value occurs, what a cell shows."""
+"""The columns of a generated click log: how many values each has, and how often each value occurs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fm2.data.bisection import solve
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# The paper's table 4: the number of features in each of Criteo's 13 numeric and 26 categorical fields.
+# The paper's table 3: the number of features in each of Criteo's 13 numeric and 26 categorical fields.
 CRITEO_NUMERIC = (62, 113, 125, 50, 223, 147, 99, 78, 103, 8, 31, 56, 81)
 CRITEO_CATEGORICAL = (
     *(1_457, 555, 245_195, 166_164, 305, 18, 12_054, 633, 3, 46_329, 5_228, 243_452, 3_176),
@@ -25,8 +25,8 @@ NUMERIC_LIMIT = 400  # floor(ln(x)²) below it keeps x below e^20, within 32 bit
 class Column:
     """A column whose value number r (1 is the most frequent) has a share near r to the power ``-exponent``.
 
-    Value 0 stands for the missing cell. A numeric column's value r is the number that the transform of numeric fields
-    (x > 2 becomes floor(ln(x)²), the rest stays) makes r - 1.
+    Value 0 stands for the missing cell. In a numeric column, value r stands for the integers that the transform of
+    numeric fields (x > 2 becomes floor(ln(x)²), the rest stays) turns into r - 1.
 
     >>> Column("I1", numeric=True, size=3, exponent=1.2, missing=0.5).probabilities().round(2)
     array([0.5 , 0.27, 0.14, 0.09])

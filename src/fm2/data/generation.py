@@ -19,15 +19,18 @@ from fm2.errors import Fm2Error, needs
 
 Format = Literal["tsv", "tsv.gz", "parquet"]
 
-MOST_FIELDS, MOST_FEATURES = 1_000, 100_000_000
-CHUNK_ROWS = 1 << 15
+MOST_FIELDS, MOST_FEATURES = 300, 100_000_000
+CHUNK_ROWS, CHUNK_CELLS = 1 << 15, 1 << 21
 ROW_GROUP_ROWS = 1 << 17
 PROBABILITY_BINS = 1 << 16
 
 
 @dataclass(frozen=True)
 class GeneratedLog:
-    """A generated log: its file, the file of its true probabilities, and the best that any model can expect on it."""
+    """A generated log: its file, the file of its true probabilities, its share of clicks.
+
+    ``auc`` and ``log_loss`` are what the true probabilities are expected to reach: the best possible, for any model.
+    """
 
     path: Path
     truth: Path
@@ -97,9 +100,10 @@ def generate(
     def frames(truth_file: IO[bytes]) -> Iterator[object]:
         header = {"descr": "<f4", "fortran_order": False, "shape": (rows,)}
         np.lib.format.write_array_header_1_0(truth_file, header)
-        for number, done in enumerate(range(0, rows, CHUNK_ROWS), start=1):
+        chunk = min(CHUNK_ROWS, CHUNK_CELLS // fields)
+        for number, done in enumerate(range(0, rows, chunk), start=1):
             rng = _random(seed, number)
-            drawn = model.draw(min(CHUNK_ROWS, rows - done), rng)
+            drawn = model.draw(min(chunk, rows - done), rng)
             probabilities = model.probabilities(drawn).astype("<f4")
             labels = rng.random(len(drawn)) < probabilities
             truth_file.write(probabilities.tobytes())
