@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/ffm.h"
+#include "kernels/poly2.h"
 #include "kernels/tables.h"
 
 namespace fm2 {
@@ -14,6 +16,8 @@ struct Kernels {
     // `positions` has room for size + 64 entries.
     std::size_t (*find_bytes)(const char* data, std::size_t size, char a, char b, std::uint32_t* positions);
     TableKernels tables;
+    FfmKernels ffm;
+    Poly2Kernels poly2;
 };
 
 const Kernels& kernels();                         // of the level in use
