@@ -5,4 +5,5 @@ NB_MODULE(_native, module) {
     init_cpu(module);
     init_data(module);
     init_training(module);
+    init_pairs(module);
 }

@@ -99,6 +99,26 @@ Pool& the_pool() {
     return *pool;
 }
 
+// The right to use the pool, for whoever wants more than one thread while nobody else does.
+class Turn {
+public:
+    explicit Turn(std::size_t threads) : taken_(threads > 1 && !in_use.test_and_set()) {}
+    Turn(const Turn&) = delete;
+    ~Turn() {
+        if (taken_) in_use.clear();
+    }
+    explicit operator bool() const { return taken_; }
+
+private:
+    const bool taken_;
+};
+
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
 }  // namespace
 
 std::size_t default_threads() {
@@ -116,14 +136,38 @@ std::size_t default_threads() {
 
 void parallel_for(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body) {
     threads = std::min(threads ? threads : default_threads(), count);
-    if (threads < 2 || in_use.test_and_set()) {
-        for (std::size_t i = 0; i < count; ++i) body(i);
+    const Turn turn(threads);
+    if (turn) return the_pool().run(count, threads, body);
+    for (std::size_t i = 0; i < count; ++i) body(i);
+}
+
+// A thread that waits on a processor of its own is there at once when the last has come; one that shares it should give way.
+Barrier::Barrier(std::size_t threads)
+    : threads_(static_cast<std::uint32_t>(threads)), spins_(threads > available_processors() ? 0 : 1000) {}
+
+void Barrier::wait() {
+    const std::uint32_t round = round_.load(std::memory_order_acquire);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+        arrived_.store(0, std::memory_order_relaxed);
+        round_.store(round + 1, std::memory_order_release);
+        round_.notify_all();
         return;
     }
-    struct Release {
-        ~Release() { in_use.clear(); }
-    } release;
-    the_pool().run(count, threads, body);
+    for (std::uint32_t i = 0; i < spins_; ++i) {
+        if (round_.load(std::memory_order_acquire) != round) return;
+        pause();
+    }
+    round_.wait(round, std::memory_order_acquire);
+}
+
+void parallel_team(std::size_t threads, const std::function<void(const Member&)>& body) {
+    threads = threads ? threads : default_threads();
+    const Turn turn(threads);
+    if (!turn) threads = 1;
+    Barrier barrier(threads);
+    if (!turn) return body({0, 1, barrier});
+    // A thread of the pool takes another iteration only when its own has ended, so those that wait for others get one each.
+    the_pool().run(threads, threads, [&](std::size_t number) { body({number, threads, barrier}); });
 }
 
 }  // namespace fm2

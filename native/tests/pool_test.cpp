@@ -61,3 +61,30 @@ TEST(a_forked_child_can_use_the_pool) {
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
+
+TEST(members_of_a_team_wait_for_one_another) {
+    for (const std::size_t threads : {1, 2, 3, 8}) {
+        std::vector<std::atomic<int>> rounds(1000);
+        std::atomic<int> early{0};
+        fm2::parallel_team(threads, [&](const fm2::Member& member) {
+            for (std::size_t i = 0; i < rounds.size(); ++i) {
+                ++rounds[i];
+                member.barrier.wait();
+                if (rounds[i] != static_cast<int>(member.of)) ++early;
+            }
+        });
+        CHECK(early == 0);
+        for (const auto& round : rounds) CHECK(round == static_cast<int>(threads));
+    }
+}
+
+TEST(a_team_within_a_loop_is_its_caller) {
+    std::atomic<int> count{0};
+    fm2::parallel_for(4, 2, [&](std::size_t) {
+        fm2::parallel_team(3, [&](const fm2::Member& member) {
+            member.barrier.wait();
+            if (member.number == 0 && member.of == 1) ++count;
+        });
+    });
+    CHECK(count == 4);
+}

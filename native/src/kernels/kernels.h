@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/ffm.h"
+#include "kernels/poly2.h"
 #include "kernels/tables.h"
 
 namespace fm2 {
@@ -16,6 +18,8 @@ struct Kernels {
     TableKernels tables;
     // losses = weight * -log(likelihood of the label), slopes = weight * (p - label), for p = 1 / (1 + e^-logit).
     void (*logistic)(const float* logits, const float* labels, const float* weights, std::size_t count, float* losses, float* slopes);
+    FfmKernels ffm;
+    Poly2Kernels poly2;
 };
 
 const Kernels& kernels();                         // of the level in use

@@ -1,0 +1,50 @@
+// Degree-2 polynomials (the paper's equation 3): a weight for every feature, and one for every pair of features, found by hashing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fm2/minibatch.h"
+#include "fm2/optimiser.h"
+
+namespace fm2 {
+
+struct Kernels;
+
+// The buffers belong to the caller. A weight stands in a cell of `cell` floats, with what its optimiser remembers behind it, so
+// that a pair costs one cache line, not two or three.
+struct Poly2 {
+    static constexpr std::int32_t max_hash_bits = 30, max_fields = 1024;
+
+    // How many floats a rule's cell has at least: w, then Adagrad's n, or FTRL's z and n. A power of two crosses no cache line.
+    static std::size_t cell_of(const Optimiser& optimiser) { return optimiser.rule == Optimiser::Rule::ftrl ? 4 : 2; }
+
+    std::int32_t hash_bits = 0;
+    std::size_t cell = 0;
+    float* pairs = nullptr;   // [2^hash_bits, cell]
+    float* linear = nullptr;  // [features, cell], field after field
+    float* bias = nullptr;    // [cell]
+};
+
+struct Poly2Optimisers {
+    Optimiser pairs, linear;  // both Adagrad, or both FTRL; the bias moves as the linear weights do, without l1 and l2
+};
+
+// Features a and b of an earlier and a later field, counted over all fields, share the weight of this number with others.
+inline std::uint32_t poly2_place(std::uint64_t a, std::uint64_t b, std::int32_t hash_bits) {
+    return static_cast<std::uint32_t>(((a * 0x9E3779B97F4A7C15 + b) * 0xD1B54A32D192ED03) >> (64 - hash_bits));
+}
+
+// Rows that are scored before the first of them moves a weight; the result depends on it.
+constexpr std::size_t poly2_tile = 32;
+
+// logits [batch.size()]
+void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& batch, float* logits, std::size_t threads);
+
+// Learns from the batch, tile after tile: the rows of a tile are scored, then move the weights one after the other, each with its
+// own label and weight (null: 1). Returns the weighted mean of the log loss, as each row had it before it moved anything.
+// The result is the same, bit for bit, for any number of threads: a weight is one thread's work, and rows keep their order.
+double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
+                  const Poly2Optimisers& optimisers, std::size_t threads);
+
+}  // namespace fm2

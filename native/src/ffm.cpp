@@ -1,0 +1,142 @@
+#include "fm2/ffm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fm2/pool.h"
+#include "kernels/kernels.h"
+#include "logistic.h"
+
+namespace fm2 {
+namespace {
+
+using Block = FfmLayout::Block;
+
+std::int64_t work(const FfmLayout& layout, const Block& block) {
+    const std::int64_t a = layout.groups[block.a].count, b = layout.groups[block.b].count;
+    return block.a == block.b ? a * (a - 1) / 2 + a : a * b;
+}
+
+// Blocks [begin, end).
+struct Share {
+    std::size_t begin, end;
+};
+
+// A member's blocks: consecutive ones, about as much work for each member.
+Share share_of(const FfmLayout& layout, const Member& member) {
+    std::int64_t all = 0, done = 0;
+    for (const Block& block : layout.blocks) all += work(layout, block);
+    const auto count = static_cast<std::int64_t>(member.of), mine = static_cast<std::int64_t>(member.number);
+    Share share{0, 0};
+    for (std::size_t b = 0; b < layout.blocks.size(); ++b) {
+        const std::int64_t next = done + work(layout, layout.blocks[b]);
+        const std::int64_t owner = (done + next) * count / (2 * all);  // of the middle of the block's work
+        if (owner < mine) share.begin = b + 1;
+        if (owner <= mine) share.end = b + 1;
+        done = next;
+    }
+    return share;
+}
+
+// The rows [begin, begin + rows) of a batch.
+class Tile {
+public:
+    Tile(const Kernels& kernels, const Ffm& model, const Minibatch& batch)
+        : kernels_(kernels.ffm), model_(model), batch_(batch), weights_(ffm_tile * batch.fields()) {}
+
+    void load(std::size_t begin, std::size_t rows) {
+        const FfmLayout& layout = *model_.layout;
+        for (std::size_t f = 0; f < layout.fields(); ++f)
+            for (std::size_t r = 0; r < rows; ++r)
+                weights_[r * layout.fields() + f] = model_.table + (layout.first[f] + batch_.ids(f)[begin + r]) * layout.stride;
+        rows_ = rows;
+    }
+
+    void score(const Share& share, FfmTerms& terms) const { kernels_.score(view(), share.begin, share.end, terms); }
+
+    void move(const Share& share, const float* slopes, const FfmOptimisers& optimisers) const {
+        kernels_.move(view(), share.begin, share.end, slopes, optimisers);
+    }
+
+private:
+    FfmTile view() const { return {*model_.layout, rows_, weights_.data()}; }
+
+    const FfmKernels& kernels_;
+    const Ffm& model_;
+    const Minibatch& batch_;
+    std::vector<float*> weights_;
+    std::size_t rows_ = 0;
+};
+
+// What the blocks add to each row of a tile. The sum runs in the order of the blocks, whoever scored them.
+struct alignas(64) Terms {
+    float sum(std::size_t row, std::size_t blocks, float bias) const {
+        for (std::size_t b = 0; b < blocks; ++b) bias += of[b][row];
+        return bias;
+    }
+
+    FfmTerms of;
+};
+
+// The bias moves as the linear weights do; every member has one of its own, and all are alike.
+struct Bias {
+    void move(float slope, const Optimiser& optimiser) {
+        squares += slope * slope;
+        value -= optimiser.learning_rate * slope / std::sqrt(squares + std::max(optimiser.epsilon * optimiser.epsilon, 1e-30f));
+    }
+
+    float value, squares;
+};
+
+}  // namespace
+
+void ffm_score(const Kernels& kernels, const Ffm& model, const Minibatch& batch, float* logits, std::size_t threads) {
+    constexpr std::size_t tiles_a_task = 8;
+    const Share all{0, model.layout->blocks.size()};
+    const std::size_t tiles = (batch.size() + ffm_tile - 1) / ffm_tile;
+    parallel_for((tiles + tiles_a_task - 1) / tiles_a_task, threads, [&](std::size_t task) {
+        Tile tile(kernels, model, batch);
+        Terms terms;
+        for (std::size_t t = task * tiles_a_task; t < std::min(tiles, (task + 1) * tiles_a_task); ++t) {
+            const std::size_t begin = t * ffm_tile, rows = std::min(ffm_tile, batch.size() - begin);
+            tile.load(begin, rows);
+            tile.score(all, terms.of);
+            for (std::size_t r = 0; r < rows; ++r) logits[begin + r] = terms.sum(r, all.end, model.bias[0]);
+        }
+    });
+}
+
+double ffm_step(const Kernels& kernels, const Ffm& model, const Minibatch& batch, const float* labels, const float* weights,
+                const FfmOptimisers& optimisers, std::size_t threads) {
+    const FfmLayout& layout = *model.layout;
+    const std::vector<Block>& blocks = layout.blocks;
+    threads = batch.size() <= 2 * ffm_tile ? 1 : std::min(threads ? threads : default_threads(), blocks.size());
+    std::vector<Tile> tiles(threads, Tile(kernels, model, batch));
+    Terms terms[2];  // a member that is ahead writes one while others still read the other
+    Logistic loss;
+    parallel_team(threads, [&](const Member& member) {
+        const Share share = share_of(layout, member);
+        Tile& tile = tiles[member.number];
+        Bias bias{model.bias[0], model.bias[1]};
+        Logistic own_loss;
+        for (std::size_t begin = 0; begin < batch.size(); begin += ffm_tile) {
+            const std::size_t rows = std::min(ffm_tile, batch.size() - begin);
+            Terms& shared = terms[begin / ffm_tile % 2];
+            tile.load(begin, rows);
+            tile.score(share, shared.of);
+            member.barrier.wait();
+            float slopes[ffm_tile];
+            for (std::size_t r = 0; r < rows; ++r)
+                slopes[r] = own_loss.add(shared.sum(r, blocks.size(), bias.value), labels[begin + r], weights ? weights[begin + r] : 1);
+            tile.move(share, slopes, optimisers);
+            for (std::size_t r = 0; r < rows; ++r) bias.move(slopes[r], optimisers.linear);
+        }
+        if (member.number) return;
+        model.bias[0] = bias.value;
+        model.bias[1] = bias.squares;
+        loss = own_loss;
+    });
+    return loss.mean();
+}
+
+}  // namespace fm2

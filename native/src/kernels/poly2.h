@@ -1,0 +1,34 @@
+// What the kernels of degree-2 polynomials are told, and the functions that exist once per instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fm2/poly2.h"
+
+namespace fm2 {
+
+// A few rows of a batch.
+struct Poly2Tile {
+    const Poly2& model;
+    std::size_t fields, rows;
+    const std::uint64_t* features;  // [rows, fields], counted over all fields
+    std::uint32_t* places;          // [rows, pairs] of the pairs' weights, which scoring finds
+
+    std::size_t pairs() const { return fields * (fields - 1) / 2; }
+};
+
+// One of several parts of the weights.
+struct Poly2Part {
+    std::size_t number, of;  // number < of
+    std::uint32_t* room;     // [2, pairs + 1]
+};
+
+struct Poly2Kernels {
+    // logits[row] for rows [begin, end).
+    void (*score)(const Poly2Tile& tile, std::size_t begin, std::size_t end, float* logits);
+    // Moves a part of the weights, row after row, by the slopes [rows] of the loss in the logits.
+    void (*move)(const Poly2Tile& tile, const Poly2Part& part, const float* slopes, const Poly2Optimisers& optimisers);
+};
+
+}  // namespace fm2
