@@ -15,7 +15,7 @@ std::uint32_t threshold(float probability) {
 }  // namespace
 
 Mask::Mask(const Dropout& dropout, std::uint64_t step)
-    : key(static_cast<std::uint32_t>(mix(mix(dropout.seed ^ 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u) ^ step, 0xa0761d6478bd642fu))),
+    : key(mix(mix(dropout.seed ^ 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u) ^ step, 0xa0761d6478bd642fu)),
       element(threshold(dropout.element)),
       field(threshold(dropout.field)),
       scale(1 / ((1 - dropout.element) * (1 - dropout.field))) {}

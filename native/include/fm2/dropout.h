@@ -18,7 +18,7 @@ struct Mask {
     Mask() = default;
     Mask(const Dropout& dropout, std::uint64_t step);
 
-    std::uint32_t key = 0;
+    std::uint64_t key = 0;
     std::uint32_t element = 0, field = 0;  // a draw below this means: dropped
     float scale = 1;
 
