@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from tests import literal
 
 import fm2
 from fm2._native import Poly2
@@ -16,12 +17,6 @@ levels = pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 fields = pytest.mark.parametrize("n", [2, 3, 7, 12])
 TILE = 32  # rows that are scored before the first of them moves a weight
 BITS = 6  # few enough for pairs to share weights
-
-
-def place(a: int, b: int, bits: int = BITS) -> int:
-    """Find the weight of two features, counted over all fields."""
-    mixed = (a * 0x9E3779B97F4A7C15 + b) * 0xD1B54A32D192ED03 % 2**64
-    return mixed >> (64 - bits)
 
 
 class Model:
@@ -45,8 +40,8 @@ class Model:
         yield "bias", 0
         for feature in features:
             yield "linear", feature
-        for a, b in combinations(features, 2):
-            yield "pairs", place(a, b)
+        for a, b in combinations(enumerate(row.tolist()), 2):
+            yield "pairs", literal.pair_hash(a, b, BITS)
 
     def state(self) -> dict[str, np.ndarray]:
         tables = {"bias": self.bias[None], "linear": self.linear, "pairs": self.pairs}

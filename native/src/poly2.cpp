@@ -14,24 +14,28 @@ namespace {
 class Tile {
 public:
     Tile(const Poly2& model, const Minibatch& batch)
-        : model_(model), batch_(batch), features_(poly2_tile * batch.fields()), places_(poly2_tile * view(0).pairs()) {}
+        : model_(model), batch_(batch), features_(poly2_tile * batch.fields()), keys_(features_.size()),
+          places_(poly2_tile * view(0).pairs()) {}
 
     // Takes some rows: the tile's [from, to), where the batch's row `begin` is the tile's first.
     void load(std::size_t begin, std::size_t from, std::size_t to) {
         std::uint64_t first = 0;
         for (std::size_t f = 0; f < batch_.fields(); ++f) {
-            for (std::size_t r = from; r < to; ++r)
-                features_[r * batch_.fields() + f] = first + static_cast<std::uint64_t>(batch_.ids(f)[begin + r]);
+            for (std::size_t r = from; r < to; ++r) {
+                const std::int32_t id = batch_.ids(f)[begin + r];
+                features_[r * batch_.fields() + f] = first + static_cast<std::uint64_t>(id);
+                keys_[r * batch_.fields() + f] = poly2_key(f, id);
+            }
             first += static_cast<std::uint64_t>(batch_.sizes()[f]);
         }
     }
 
-    Poly2Tile view(std::size_t rows) { return {model_, batch_.fields(), rows, features_.data(), places_.data()}; }
+    Poly2Tile view(std::size_t rows) { return {model_, batch_.fields(), rows, features_.data(), keys_.data(), places_.data()}; }
 
 private:
     const Poly2& model_;
     const Minibatch& batch_;
-    std::vector<std::uint64_t> features_;
+    std::vector<std::uint64_t> features_, keys_;
     std::vector<std::uint32_t> places_;
 };
 

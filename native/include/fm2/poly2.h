@@ -30,9 +30,17 @@ struct Poly2Optimisers {
     Optimiser pairs, linear;  // both Adagrad, or both FTRL; the bias moves as the linear weights do, without l1 and l2
 };
 
-// Features a and b of an earlier and a later field, counted over all fields, share the weight of this number with others.
+// A feature's key; src/fm2/models/hashing.py says the same in Python, and why.
+inline std::uint64_t poly2_key(std::size_t field, std::int32_t id) {
+    std::uint64_t z = (std::uint64_t{field} << 32 | static_cast<std::uint32_t>(id)) + 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return (z ^ z >> 31) | 1;
+}
+
+// Two features with these keys share the weight of this number with others.
 inline std::uint32_t poly2_place(std::uint64_t a, std::uint64_t b, std::int32_t hash_bits) {
-    return static_cast<std::uint32_t>(((a * 0x9E3779B97F4A7C15 + b) * 0xD1B54A32D192ED03) >> (64 - hash_bits));
+    return static_cast<std::uint32_t>(a * b >> (64 - hash_bits));
 }
 
 // Rows that are scored before the first of them moves a weight; the result depends on it.

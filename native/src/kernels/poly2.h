@@ -13,6 +13,7 @@ struct Poly2Tile {
     const Poly2& model;
     std::size_t fields, rows;
     const std::uint64_t* features;  // [rows, fields], counted over all fields
+    const std::uint64_t* keys;      // [rows, fields]
     std::uint32_t* places;          // [rows, pairs] of the pairs' weights, which scoring finds
 
     std::size_t pairs() const { return fields * (fields - 1) / 2; }
