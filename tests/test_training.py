@@ -135,7 +135,7 @@ def test_any_metric_can_decide(dataset, tmp_path):
     assert run.metrics["auc"] == max(entry["auc"] for entry in history)
 
 
-@pytest.mark.parametrize("name", ["lr", "fm", "fmfm"])
+@pytest.mark.parametrize("name", ["lr", "fm", "fmfm", "ffm", "poly2"])
 def test_a_run_resumes_bit_for_bit(dataset, tmp_path, monkeypatch, name):
     settings = {**QUICK, "seed": 4, "schedule": "linear"}
     train(name, dataset, tmp_path / "whole", **settings)
@@ -214,6 +214,46 @@ def test_a_model_goes_on_with_new_days(tmp_path):
         train("fmfm", new, tmp_path / "fourth", start=run, **QUICK, dim=7)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"), [("ffm", {}), ("lr", {"optimiser": "ftrl", "learning_rate": 0.5, "l1": 0.01})]
+)
+def test_weights_survive_the_beginning_of_new_days(tmp_path, name, changes):
+    """A rate of almost nothing leaves them; FTRL, which calculates weights anew, has to know where it was."""
+    settings = {**QUICK, "l2_power": 0, "average": 0, **changes}
+    run = train(name, prepare(planted(3000), SCHEMA, tmp_path / "old"), tmp_path / "first", **settings)
+    new = prepare(planted(3000, seed=7, values=14), SCHEMA, tmp_path / "new")
+    settings |= {"epochs": 1, "learning_rate": 1e-9, "dense_rate": 0}
+    untrained = train(name, new, tmp_path / "second", start=run, **settings)
+    rows = planted(50, seed=9)
+    assert np.std(run.predict(rows)) > 0.01
+    np.testing.assert_allclose(untrained.predict(rows), run.predict(rows), atol=1e-5)
+
+
+def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):
+    run = train("poly2", dataset, tmp_path / "run", **QUICK)
+    with pytest.raises(Fm2Error, match="finds its pairs by their ids"):
+        train("poly2", dataset, tmp_path / "more", start=run, **QUICK)
+
+
+def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
+    clicks = planted(4000)["click"].to_numpy()
+    by_class = train("fmfm", dataset, tmp_path / "class", **QUICK, positive_weight=3)
+    np.save(tmp_path / "weights.npy", np.where(clicks, 3, 1))
+    by_row = train("fmfm", dataset, tmp_path / "row", **QUICK, row_weights=tmp_path / "weights.npy")
+    plain = train("fmfm", dataset, tmp_path / "plain", **QUICK)
+    rows = planted(50, seed=9)
+    np.testing.assert_array_equal(by_class.predict(rows), by_row.predict(rows))
+    assert by_row.predict(rows).mean() > plain.predict(rows).mean() + 0.02
+    for wrong, message in (
+        (np.ones(10), r"have the shape \[10\]; the log has"),
+        (-np.ones(4000), "negative or not a number"),
+        (tmp_path / "none.npy", "No such file"),
+    ):
+        with pytest.raises(Fm2Error, match=message):
+            train("fmfm", dataset, tmp_path / "wrong", row_weights=wrong)
+    assert not (tmp_path / "wrong").exists()
+
+
 def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
     run = train("fmfm", dataset, tmp_path / "run", **QUICK)
     rows = planted(300, seed=3)
@@ -276,11 +316,17 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
         ({"optimiser": "sgd"}, "optimiser is 'sgd'; it is one of adagrad, adam, ftrl"),
         ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0 to 0.99"),
         ({"batch_size": "many"}, "batch_size is 'many'"),
+        ({"optimiser": "ftrl"}, "ftrl is for the linear models, lr and poly2, not for fmfm"),
+        ({"l1": 0.1}, "l1 is ftrl's"),
+        ({"initial_squares": 0.1}, "initial_squares are adagrad's"),
+        ({"model": "lr", "field_dropout": 0.1}, "dropout is for fm, fwfm, fvfm and fmfm, not for lr"),
+        ({"model": "lr", "linear": "both"}, "linear is for fm, fwfm, fvfm and fmfm, not for lr"),
+        ({"model": "ffm", "dim": [1, 2]}, "ffm has one dimension for all fields"),
     ],
 )
 def test_wrong_settings_are_named(changes, message):
     with pytest.raises(Fm2Error, match=message):
-        Settings.of("fmfm", **changes)
+        Settings.of(**{"model": "fmfm", **changes})
 
 
 def test_dimensions_are_read_from_words_and_files(write):

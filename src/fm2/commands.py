@@ -28,6 +28,7 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     command.add_argument("--from", dest="start", metavar="RUN", help="go on from this run's model, on new data")
     command.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
+    command.add_argument("--row-weights", metavar="FILE", help="an .npy file: how much each row of the log counts")
     command.add_argument(
         "--dim", metavar="K", help="embedding dimension: 16, or one per field: 4,8,..., or a JSON file"
     )
@@ -57,6 +58,7 @@ def _options() -> tuple[tuple[str, Any, str], ...]:
         ("l2", float, "L2 on the rows of the tables that a batch touches"),
         ("l2_power", float, "divide it by a feature's count to this power"),
         ("l1", float, "L1, of FTRL"),
+        ("initial_squares", float, "what Adagrad's sums of squares begin with"),
         ("dropout", float, "share of embedding elements dropped in training"),
         ("field_dropout", float, "share of whole fields dropped in training"),
         ("average", float, "decay of the average of the weights; 0 for none"),
@@ -95,6 +97,7 @@ def _train(settings: argparse.Namespace) -> None:
             resume=settings.resume,
             start=settings.start,
             overwrite=settings.overwrite,
+            row_weights=settings.row_weights,
             watch=watch,
             **changes,
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -59,7 +60,8 @@ class FlatEmbedding(nn.Module):
         *offsets, floats = accumulate((s * d for s, d in zip(self.field_sizes, self.dims, strict=True)), initial=0)
         *starts, self.width = accumulate(self.dims, initial=0)
         self.offsets, self.starts = tuple(offsets), tuple(starts)
-        self.weight = nn.Parameter(torch.zeros(floats))
+        # Numpy's zeros take no memory until something else is written there.
+        self.weight = nn.Parameter(torch.from_numpy(np.zeros(floats, np.float32)))
 
         # Weights move in units, as long as every row allows: whole rows where all dimensions are equal.
         self.unit = math.gcd(*self.dims)

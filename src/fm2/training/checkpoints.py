@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,39 @@ from fm2.errors import Fm2Error, needs
 from fm2.storage import new_file
 
 Arrays = dict[str, NDArray[Any]]
+TYPES = {"float32": "F32", "int32": "I32", "int64": "I64", "uint64": "U64", "uint8": "U8", "float64": "F64"}
 
 
-def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], values: dict[str, Any]) -> None:
-    """Write arrays, and beside them, in the file's header, values that JSON can hold."""
-    numpy_format = needs("safetensors.numpy", "train", "writing a model")
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    with new_file(path) as partial:
-        numpy_format.save_file(contiguous, partial, metadata={"fm2": json.dumps(values)})
+@dataclass(frozen=True)
+class Pieces:
+    """A flat array of float32 that is made piece by piece as it is written: it is too large to be there twice."""
+
+    length: int
+    make: Callable[[], Iterable[NDArray[np.float32]]]
+
+
+Saved = Mapping[str, NDArray[Any] | Pieces]
+
+
+def save_arrays(path: Path, arrays: Saved, values: dict[str, Any]) -> None:
+    """Write arrays, and beside them, in the file's header, values that JSON can hold.
+
+    The format is safetensors': the header's length, the header, the arrays. Its own library cannot write in pieces.
+    """
+    header: dict[str, Any] = {"__metadata__": {"fm2": json.dumps(values)}}
+    end = 0
+    for name, array in arrays.items():
+        shape = [array.length] if isinstance(array, Pieces) else list(array.shape)
+        kind = np.dtype(np.float32) if isinstance(array, Pieces) else array.dtype
+        begin, end = end, end + math.prod(shape) * kind.itemsize
+        header[name] = {"dtype": TYPES[kind.name], "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with new_file(path) as partial, partial.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            for piece in array.make() if isinstance(array, Pieces) else [array]:
+                file.write(np.ascontiguousarray(piece).data)
 
 
 def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -49,6 +49,8 @@ def values(vocabulary: Vocabulary) -> list[bytes]:
 def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> None:
     """Give a new model the weights of the old one: by value in the tables, as they are elsewhere."""
     old = run.model
+    if old.name == "poly2":
+        raise Fm2Error("train: poly2 finds its pairs by their ids, which new data changes; train it anew")
     same = ("field_sizes",)
     if {k: v for k, v in old.config.items() if k not in same} != {
         k: v for k, v in model.config.items() if k not in same

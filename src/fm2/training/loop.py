@@ -20,6 +20,7 @@ from fm2.training import metrics
 from fm2.training.checkpoints import load_arrays, save_arrays
 from fm2.training.run import CHECKPOINT, HISTORY, MODEL, read_history, save_model
 from fm2.training.settings import Settings
+from fm2.training.shuffling import shuffled
 from fm2.training.stepper import Stepper
 
 CHECKPOINT_SECONDS = 60.0
@@ -62,13 +63,14 @@ class Loop:
         vocabularies: Sequence[Vocabulary],
         path: Path,
         watch: Callable[[Report], None],
+        row_weights: NDArray[np.float32] | None = None,
     ) -> None:
         self._stepper, self._dataset, self._path, self._watch = stepper, dataset, path, watch
         self._encoder = (dataset.schema, vocabularies)
         self.settings: Settings = stepper.settings
         self._train = dataset.train
-        self._labels = np.asarray(self._train.labels, dtype=np.float32)
-        self._weights = np.where(self._labels > 0, np.float32(self.settings.positive_weight), np.float32(1))
+        self._labels, self._rows = np.asarray(self._train.labels), np.asarray(self._train.rows)
+        self._row_weights = row_weights
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
@@ -98,21 +100,23 @@ class Loop:
 
     def _run_epoch(self) -> None:
         rows, batch = len(self._train), self.settings.batch_size
-        order = np.random.default_rng([self.settings.seed, self._at.epoch]).permutation(rows)
         pauses = {
             rows * (i + 1) // self.settings.evaluations // batch * batch for i in range(self.settings.evaluations - 1)
         }
-        while self._at.row < rows and self._at.waited < self.settings.patience:
-            self._step(order[self._at.row : self._at.row + batch])
+        for order in shuffled(rows, [self.settings.seed, self._at.epoch], batch, skip=self._at.row):
+            self._step(order)
             if self._at.row in pauses or self._at.row == rows:
                 self._evaluate()
             elif time.monotonic() - self._saved > CHECKPOINT_SECONDS:
                 self._save_checkpoint()
+            if self._at.waited >= self.settings.patience:
+                break
         if self._at.row == rows:
             self._at.epoch, self._at.row = self._at.epoch + 1, 0
 
     def _step(self, order: NDArray[np.int64]) -> None:
-        loss = self._stepper.step(self._train.ids, order, self._labels[order], self._weights[order], self._rate())
+        labels = self._labels[order].astype(np.float32)
+        loss = self._stepper.step(self._train.ids, order, labels, self._weights(order, labels), self._rate())
         self._at.row += len(order)
         self._at.steps = self._stepper.steps
         self._at.loss += loss * len(order)
@@ -122,6 +126,15 @@ class Loop:
             raise Fm2Error(f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate ({kept})")
         done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
         self._watch(Report(done, total, self._at.loss / self._at.loss_rows, self._evaluation))
+
+    def _weights(self, order: NDArray[np.int64], labels: NDArray[np.float32]) -> NDArray[np.float32] | None:
+        """Give the rows' own weights times those of their classes; None where all are 1."""
+        positive = np.float32(self.settings.positive_weight)
+        weights = None if positive == 1 else np.where(labels > 0, positive, np.float32(1))
+        if self._row_weights is None:
+            return weights
+        own = self._row_weights[self._rows[order]].astype(np.float32)
+        return own if weights is None else own * weights
 
     def _rate(self) -> float:
         """Give the schedule's factor: constant, or falling to zero over all epochs."""

@@ -39,6 +39,7 @@ class NativeStepper(Stepper):
             for name, table in model.tables.items()
         }
         for name, table in model.tables.items():
+            _remember(self._tables[name], settings, l2_scale)
             table.weight.data = torch.from_numpy(self._tables[name].weights)
         sparse = {f"{name}.weight" for name in self._tables}
         self._dense = DenseOptimiser({n: p for n, p in model.named_parameters() if n not in sparse}, settings)
@@ -49,7 +50,7 @@ class NativeStepper(Stepper):
         self._averages: tuple[int, dict[str, Table]] | None = None
         self._fused = isinstance(model, LR) or (fm and not self._dropout)
 
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats, rate: float) -> float:
+    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         self.steps += 1
         self._averages = None
         self._batch.load(ids, order, self.settings.threads)
@@ -60,7 +61,7 @@ class NativeStepper(Stepper):
         self._dense.step(rate)
         return loss
 
-    def _fused_step(self, labels: Floats, weights: Floats) -> tuple[float, list[tables.Update]]:
+    def _fused_step(self, labels: Floats, weights: Floats | None) -> tuple[float, list[tables.Update]]:
         logits, sums = self._fused_logits(self._tables)
         loss, slope = tables.log_loss(logits + np.float32(self.model.bias.item()), labels, weights)
         self.model.bias.grad = torch.tensor(slope.sum())
@@ -74,7 +75,7 @@ class NativeStepper(Stepper):
             return tables.linear_logits(found["linear"], self._batch, threads=self.settings.threads), None
         return tables.fm_logits(found["linear"], found["embedding"], self._batch, self.settings.threads)
 
-    def _gathered_step(self, labels: Floats, weights: Floats) -> tuple[float, list[tables.Update]]:
+    def _gathered_step(self, labels: Floats, weights: Floats | None) -> tuple[float, list[tables.Update]]:
         rows = {name: torch.from_numpy(self._gather(name, table)) for name, table in self._tables.items()}
         for values in rows.values():
             values.requires_grad_()
@@ -134,7 +135,18 @@ def make_optimiser(settings: Settings) -> Optimiser:
     rate, l2 = settings.learning_rate, settings.l2
     if settings.optimiser == "ftrl":
         return tables.ftrl(rate, l1=settings.l1, l2=l2)
-    return (tables.adam if settings.optimiser == "adam" else tables.adagrad)(rate, l2=l2)
+    if settings.optimiser == "adam":
+        return tables.adam(rate, l2=l2)
+    return tables.adagrad(rate, l2=l2)
+
+
+def _remember(table: Table, settings: Settings, l2_scale: Floats) -> None:
+    """Set what the rule remembers before the first step; FTRL has to remember why the weights are what they are."""
+    if settings.optimiser == "adagrad":
+        table.state[0][:] = settings.initial_squares
+    if settings.optimiser == "ftrl":
+        pull = table.optimiser.beta / settings.learning_rate + settings.l2 * l2_scale
+        table.state[0][:] = -table.weights * pull - np.sign(table.weights) * np.float32(settings.l1)
 
 
 def _parts(table: Table) -> Arrays:

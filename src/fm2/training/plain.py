@@ -39,7 +39,8 @@ class PlainStepper(Stepper):
 
     def _make_optimiser(self, tables: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         if self.settings.optimiser == "adagrad":
-            return torch.optim.Adagrad(tables, lr=self.settings.learning_rate)
+            squares = self.settings.initial_squares
+            return torch.optim.Adagrad(tables, lr=self.settings.learning_rate, initial_accumulator_value=squares)
         if self.settings.optimiser == "adam":
             return torch.optim.SparseAdam(tables, lr=self.settings.learning_rate)
         raise Fm2Error(f"train: the optimiser {self.settings.optimiser} works on the CPU alone")
@@ -47,13 +48,14 @@ class PlainStepper(Stepper):
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.array(values)).to(self._device)
 
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats, rate: float) -> float:
+    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         self.steps += 1
         logits = self._forward(self._tensor(ids[order]))
+        weight = None if weights is None else self._tensor(weights)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(
-            logits, self._tensor(labels), self._tensor(weights), reduction="sum"
+            logits, self._tensor(labels), weight, reduction="sum"
         )
-        loss = losses / float(weights.sum())
+        loss = losses / (len(labels) if weights is None else float(weights.sum()))
         loss.backward()  # type: ignore[no-untyped-call]
         self._add_l2()
         for group in self._sparse.param_groups:

@@ -16,7 +16,7 @@ from fm2.data.vocabulary import ARRAYS, Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models import Model, build
 from fm2.schema import Schema
-from fm2.training.checkpoints import Arrays, load_arrays, save_arrays
+from fm2.training.checkpoints import Arrays, Saved, load_arrays, save_arrays
 
 MODEL, CHECKPOINT, HISTORY, SETTINGS = "model.safetensors", "checkpoint.safetensors", "history.jsonl", "settings.toml"
 FORMAT, VERSION = "fm2 model", 1
@@ -82,13 +82,13 @@ class Run:
 def save_model(
     path: Path,
     model: Model,
-    weights: Arrays,
+    weights: Saved,
     schema: Schema,
     vocabularies: Sequence[Vocabulary],
     metrics: dict[str, Any],
 ) -> None:
     """Write a model with its encoder to one file."""
-    arrays = {f"model.{name}": values for name, values in weights.items()}
+    arrays: dict[str, Any] = {f"model.{name}": values for name, values in weights.items()}
     for index, vocabulary in enumerate(vocabularies):
         for name, kind in ARRAYS.items():
             arrays[f"vocabulary.{index}.{name}"] = np.asarray(getattr(vocabulary, name), dtype=kind)
@@ -111,6 +111,7 @@ def _vocabulary(arrays: Arrays, index: int) -> Vocabulary:
 def _load_weights(model: Model, weights: Arrays) -> None:
     import torch
 
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(weights[name]))
+    for name, parameter in model.named_parameters():
+        if weights[name].shape != parameter.shape or weights[name].dtype != np.float32:
+            raise ValueError(f"{name} has the shape {list(weights[name].shape)}, not {list(parameter.shape)}")
+        parameter.data = torch.from_numpy(weights[name])

@@ -38,6 +38,7 @@ class Settings:
     l2: float = 0.0
     l2_power: float = 0.0
     l1: float = 0.0
+    initial_squares: float = 0.0
     dropout: float = 0.0
     field_dropout: float = 0.0
     average: float = 0.0
@@ -79,10 +80,29 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise Fm2Error(f"train: {name} is {value!r}; it is a number from {low} to {high}")
 
+        for wrong, message in _conflicts(self):
+            if wrong:
+                raise Fm2Error(f"train: {message}")
+
     def to_dict(self) -> dict[str, Any]:
         """Give plain values, as JSON holds them."""
         values = dataclasses.asdict(self)
         return {**values, "dim": list(self.dim) if isinstance(self.dim, tuple) else self.dim}
+
+
+def _conflicts(chosen: Settings) -> list[tuple[bool, str]]:
+    """Tell what would have no effect, or not the expected one."""
+    model, family = chosen.model, chosen.model in ("fm", "fwfm", "fvfm", "fmfm")
+    drops = bool(chosen.dropout or chosen.field_dropout)
+    ftrl = chosen.optimiser == "ftrl"
+    return [
+        (ftrl and model not in ("lr", "poly2"), f"ftrl is for the linear models, lr and poly2, not for {model}"),
+        (bool(chosen.l1) and not ftrl, "l1 is ftrl's; choose --optimiser ftrl"),
+        (bool(chosen.initial_squares) and chosen.optimiser != "adagrad", "initial_squares are adagrad's"),
+        (drops and not family, f"dropout is for fm, fwfm, fvfm and fmfm, not for {model}"),
+        (chosen.linear is not None and not family, f"linear is for fm, fwfm, fvfm and fmfm, not for {model}"),
+        (model == "ffm" and not isinstance(chosen.dim, int), "ffm has one dimension for all fields"),
+    ]
 
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
@@ -96,6 +116,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("l2", 0, 1e9),
     ("l2_power", 0, 1),
     ("l1", 0, 1e9),
+    ("initial_squares", 0, 1e9),
     ("dropout", 0, 0.99),
     ("field_dropout", 0, 0.99),
     ("average", 0, 0.999999),

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fm2.models import Model
-from fm2.training.checkpoints import Arrays
+from fm2.training.checkpoints import Arrays, Saved
 from fm2.training.settings import Settings
 
 Ids = NDArray[np.int32]
@@ -30,15 +30,15 @@ class Stepper(ABC):
         self.steps = 0
 
     @abstractmethod
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats, rate: float) -> float:
-        """Learn from the rows ``ids[order]``; give the mean loss before the step."""
+    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+        """Learn from the rows ``ids[order]``; give their mean loss, weighted if there are weights."""
 
     @abstractmethod
     def logits(self, ids: Ids) -> Floats:
         """Score rows with the weights that :meth:`weights` gives."""
 
     @abstractmethod
-    def weights(self) -> Arrays:
+    def weights(self) -> Saved:
         """Give the model's parameters by name, averaged where averaging is on."""
 
     @abstractmethod
