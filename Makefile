@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
 INSTALLED := .venv/installed
 
-.PHONY: setup test lint native-test sanitize python-test demo clean
+.PHONY: setup test lint native-test sanitize python-test demo peers clean
 
 # A broken environment (another Python, a half-finished install) is made anew; a good one is kept.
 setup:
@@ -45,5 +45,14 @@ python-test: setup
 demo: setup
 	$(BIN)/python examples/demo.py
 
+# What the benchmarks compare with, in an environment of its own. It needs no other package; it does need a user's name.
+peers: .peers/installed
+
+.peers/installed:
+	rm -rf .peers && $(PYTHON) -m venv .peers
+	.peers/bin/python -m pip install --quiet --pre --no-deps xlearn==0.40a1
+	USER=fm2 .peers/bin/python -c 'import xlearn'
+	@touch $@
+
 clean:
-	rm -rf .venv build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .peers build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,80 @@
+"""What others need to train on our data: libffm text, and pip's xlearn in the environment that `make peers` makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+
+import fm2
+from fm2.data.dataset import Split
+from fm2.storage import new_file
+from processes import Memory, watch_memory
+
+PYTHON = Path(__file__).parents[1] / ".peers/bin/python"
+DRIVER = Path(__file__).with_name("xlearn_fit.py")
+# Without a user's name in the environment, xlearn crashes.
+ENVIRONMENT = {"USER": "fm2", **os.environ}
+CHUNK_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How long xLearn took for all of a fit, reading included, and its peaks of memory."""
+
+    seconds: float
+    memory: Memory
+
+
+def write_libffm(split: Split, field_sizes: list[int], path: Path) -> None:
+    """Write rows as libffm reads them, ``label field:feature:1 ...``, the features numbered through all fields."""
+    starts = np.cumsum([0, *field_sizes[:-1]])
+    with new_file(path) as partial, partial.open("wb") as file:
+        for begin in range(0, len(split), CHUNK_ROWS):
+            features = split.ids[begin : begin + CHUNK_ROWS] + starts
+            columns = {str(field): column for field, column in enumerate(features.T)}
+            labels = polars.Series("label", split.labels[begin : begin + CHUNK_ROWS])
+            cells = [polars.format("{}:{}:1", polars.lit(name), polars.col(name)).alias(name) for name in columns]
+            table = polars.DataFrame(columns).select(labels, *cells)
+            table.write_csv(file, include_header=False, separator=" ", quote_style="never")
+
+
+def check_xlearn() -> None:
+    """Refuse to go on where there is no xlearn that can be imported."""
+    command = [str(PYTHON), "-c", "import xlearn"]
+    if not PYTHON.exists() or subprocess.run(command, env=ENVIRONMENT, capture_output=True).returncode:
+        raise fm2.Fm2Error("there is no xlearn to compare with; make peers installs it")
+
+
+def fit_xlearn(model: str, train: Path, parameters: dict[str, Any]) -> Fit:
+    """Fit "lr", "fm" or "ffm" on libffm text in a process of its own, with xLearn's parameters; the model is not kept.
+
+    Beside the text, xLearn leaves a binary copy, from which it reads the next time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        job, result = Path(folder, "job.json"), Path(folder, "result.json")
+        # Without a log of its own, xLearn leaves three files in /tmp each time.
+        chosen = {"task": "binary", "log": f"{folder}/log", **parameters}
+        wanted = {"model": model, "train": str(train.absolute()), "out": os.devnull, "parameters": chosen}
+        job.write_text(json.dumps(wanted))
+        command = [PYTHON, DRIVER, job, result]
+        with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
+            memory = watch_memory(process.pid, lambda seconds: _ended(process, seconds))
+        if not result.exists():  # its exit status is 0 even then
+            raise fm2.Fm2Error(f"xlearn could not fit {model} on {train}; why is said above")
+        return Fit(json.loads(result.read_text())["seconds"], memory)
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
