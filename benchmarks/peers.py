@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars
+from numpy.typing import NDArray
 
 import fm2
 from fm2.data.dataset import Split
@@ -59,17 +60,32 @@ def fit_xlearn(model: str, train: Path, parameters: dict[str, Any]) -> Fit:
     Beside the text, xLearn leaves a binary copy, from which it reads the next time.
     """
     with tempfile.TemporaryDirectory() as folder:
-        job, result = Path(folder, "job.json"), Path(folder, "result.json")
-        # Without a log of its own, xLearn leaves three files in /tmp each time.
-        chosen = {"task": "binary", "log": f"{folder}/log", **parameters}
-        wanted = {"model": model, "train": str(train.absolute()), "out": os.devnull, "parameters": chosen}
-        job.write_text(json.dumps(wanted))
-        command = [PYTHON, DRIVER, job, result]
-        with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
-            memory = watch_memory(process.pid, lambda seconds: _ended(process, seconds))
-        if not result.exists():  # its exit status is 0 even then
-            raise fm2.Fm2Error(f"xlearn could not fit {model} on {train}; why is said above")
-        return Fit(json.loads(result.read_text())["seconds"], memory)
+        return _run(Path(folder), {"model": model, "train": str(train.absolute()), "out": os.devnull}, parameters)
+
+
+def predict_xlearn(
+    model: str, train: Path, validation: Path, parameters: dict[str, Any], predict: list[Path]
+) -> list[NDArray[np.float64]]:
+    """Fit as xLearn does by itself, rows normalised, stopped early by validation; give what it predicts for texts."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        outs = {str(text.absolute()): str(folder / f"{number}.txt") for number, text in enumerate(predict)}
+        texts = {"train": str(train.absolute()), "validation": str(validation.absolute()), "predict": outs}
+        _run(folder, {"model": model, "out": str(folder / "model"), **texts}, parameters)
+        return [np.loadtxt(out) for out in outs.values()]
+
+
+def _run(folder: Path, wanted: dict[str, Any], parameters: dict[str, Any]) -> Fit:
+    job, result = folder / "job.json", folder / "result.json"
+    # Without a log of its own, xLearn leaves three files in /tmp each time.
+    chosen = {"task": "binary", "log": str(folder / "log"), **parameters}
+    job.write_text(json.dumps({"validation": None, "predict": {}, **wanted, "parameters": chosen}))
+    command = [PYTHON, DRIVER, job, result]
+    with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
+        memory = watch_memory(process.pid, lambda seconds: _ended(process, seconds))
+    if not result.exists():  # its exit status is 0 even then
+        raise fm2.Fm2Error(f"xlearn could not fit {wanted['model']} on {wanted['train']}; why is said above")
+    return Fit(json.loads(result.read_text())["seconds"], memory)
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

@@ -1,7 +1,8 @@
 """Fit one model of xLearn's. This runs in the environment of `make peers`, where there is no fm2; peers.py starts it.
 
-python xlearn_fit.py JOB RESULT: two JSON files. The job names the model, the libffm text to train with, the file for
-the model and xLearn's parameters; the result tells the seconds that all of it took, reading included.
+python xlearn_fit.py JOB RESULT: two JSON files. The job names the model, xLearn's parameters, the file for the model,
+and libffm texts: to train with, perhaps to stop early by, and to predict, with a file for each one's probabilities. The
+result tells the seconds that the fit took, reading included.
 """
 
 from __future__ import annotations
@@ -21,12 +22,20 @@ def main() -> None:
     wanted = json.loads(job.read_text())
     model = MODELS[wanted["model"]]()
     model.setTrain(wanted["train"])
-    model.setQuiet()
-    model.disableEarlyStop()
-    model.disableNorm()
+    if wanted["validation"]:
+        model.setValidate(wanted["validation"])
+    else:
+        model.disableEarlyStop()
+        model.disableNorm()
+        model.setQuiet()  # which would also hide the validation from the early stop
     begin = time.perf_counter()
     model.fit(wanted["parameters"], wanted["out"])
-    result.write_text(json.dumps({"seconds": time.perf_counter() - begin}))
+    seconds = time.perf_counter() - begin
+    for text, probabilities in wanted["predict"].items():
+        model.setTest(text)
+        model.setSigmoid()
+        model.predict(wanted["out"], probabilities)
+    result.write_text(json.dumps({"seconds": seconds}))
 
 
 if __name__ == "__main__":

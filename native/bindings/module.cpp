@@ -6,4 +6,5 @@ NB_MODULE(_native, module) {
     init_data(module);
     init_training(module);
     init_pairs(module);
+    init_quadratic(module);
 }

@@ -7,3 +7,4 @@ void init_cpu(nanobind::module_& module);
 void init_data(nanobind::module_& module);
 void init_training(nanobind::module_& module);
 void init_pairs(nanobind::module_& module);
+void init_quadratic(nanobind::module_& module);

@@ -7,6 +7,7 @@
 
 #include "kernels/ffm.h"
 #include "kernels/poly2.h"
+#include "kernels/quadratic.h"
 #include "kernels/tables.h"
 
 namespace fm2 {
@@ -20,6 +21,7 @@ struct Kernels {
     void (*logistic)(const float* logits, const float* labels, const float* weights, std::size_t count, float* losses, float* slopes);
     FfmKernels ffm;
     Poly2Kernels poly2;
+    QuadraticKernels quadratic;
 };
 
 const Kernels& kernels();                         // of the level in use

@@ -170,7 +170,8 @@ def _check_resumed(path: Path, settings: Settings) -> None:
 def _torch_threads(model: Model, settings: Settings) -> Iterator[None]:
     """Set torch's threads for a while: one where the products of a batch are small, for threads wait for each other."""
     before = torch.get_num_threads()
-    large = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2 > WORTH_THREADS
+    work = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2
+    large = model.name in ("fwfm", "fvfm") and work > WORTH_THREADS
     torch.set_num_threads((settings.threads or _native.default_threads()) if large else 1)
     try:
         yield

@@ -13,12 +13,14 @@ from fm2.training.checkpoints import Arrays
 from fm2.training.settings import Settings
 from fm2.training.stepper import DenseOptimiser, Floats, Ids, Stepper, to_numpy
 from fm2.training.tables import Dropout, Optimiser, Table
+from fm2.training.work import AutogradWork, FusedWork, MatrixWork, Work
 
 
 class NativeStepper(Stepper):
     """Drives a model that is scored from gathered rows.
 
-    LR and FM need no rows side by side: their logits come straight from the tables, and so do their gradients.
+    LR and FM need no rows side by side: their logits come straight from the tables, and so do their gradients. FmFM's
+    rows are gathered, and a native kernel makes the two products of matrices. What remains is autograd's.
     ``l2_scale`` multiplies the l2 of each feature.
     """
 
@@ -46,9 +48,18 @@ class NativeStepper(Stepper):
         drops = settings.dropout or settings.field_dropout
         self._dropout = Dropout(settings.dropout, settings.field_dropout, settings.seed) if drops else None
         self._batch = tables.minibatch(model.field_sizes)
-        fm = isinstance(model, FactorizationMachine) and model.name == "fm" and model.field_linear is None
         self._averages: tuple[int, dict[str, Table]] | None = None
-        self._fused = isinstance(model, LR) or (fm and not self._dropout)
+        self._work = self._make_work(model)
+
+    def _make_work(self, model: GatheredModel) -> Work:
+        threads = self.settings.threads
+        if isinstance(model, LR):
+            return FusedWork(model, threads)
+        if isinstance(model, FactorizationMachine) and model.name == "fmfm":
+            return MatrixWork(model, threads, self._dropout)
+        if isinstance(model, FactorizationMachine) and model.name == "fm" and model.field_linear is None:
+            return FusedWork(model, threads) if self._dropout is None else AutogradWork(model, threads, self._dropout)
+        return AutogradWork(model, threads, self._dropout)
 
     def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         self.steps += 1
@@ -56,54 +67,15 @@ class NativeStepper(Stepper):
         self._batch.load(ids, order, self.settings.threads)
         for optimiser in self._optimisers.values():
             optimiser.learning_rate = self.settings.learning_rate * rate
-        loss, updates = (self._fused_step if self._fused else self._gathered_step)(labels, weights)
+        loss, updates = self._work.learn(self._batch, self._tables, self.steps, labels, weights)
         tables.update(self._batch, updates, self.steps, self.settings.threads)
         self._dense.step(rate)
         return loss
 
-    def _fused_step(self, labels: Floats, weights: Floats | None) -> tuple[float, list[tables.Update]]:
-        logits, sums = self._fused_logits(self._tables)
-        loss, slope = tables.log_loss(logits + np.float32(self.model.bias.item()), labels, weights)
-        self.model.bias.grad = torch.tensor(slope.sum())
-        updates = [self._tables["linear"].by_logits(slope)]
-        if sums is not None:
-            updates.append(self._tables["embedding"].by_sums(slope, sums))
-        return loss, updates
-
-    def _fused_logits(self, found: dict[str, Table]) -> tuple[Floats, Floats | None]:
-        if "embedding" not in found:
-            return tables.linear_logits(found["linear"], self._batch, threads=self.settings.threads), None
-        return tables.fm_logits(found["linear"], found["embedding"], self._batch, self.settings.threads)
-
-    def _gathered_step(self, labels: Floats, weights: Floats | None) -> tuple[float, list[tables.Update]]:
-        rows = {name: torch.from_numpy(self._gather(name, table)) for name, table in self._tables.items()}
-        for values in rows.values():
-            values.requires_grad_()
-        logits = self.model.score(**rows)
-        loss, slope = tables.log_loss(to_numpy(logits), labels, weights)
-        logits.backward(torch.from_numpy(slope))  # type: ignore[no-untyped-call]
-        updates = []
-        for name, table in self._tables.items():
-            gradient = rows[name].grad
-            assert gradient is not None
-            updates.append(table.by_rows(to_numpy(gradient.contiguous()), self._drops(name)))
-        return loss, updates
-
-    def _gather(self, name: str, table: Table) -> Floats:
-        return table.gather(self._batch, dropout=self._drops(name), step=self.steps, threads=self.settings.threads)
-
-    def _drops(self, name: str) -> Dropout | None:
-        return self._dropout if name == "embedding" else None
-
     def logits(self, ids: Ids) -> Floats:
         self._batch.load(np.ascontiguousarray(ids), None, self.settings.threads)
-        averaged = self._averaged()
-        dense = self._dense.averages()
-        if self._fused:
-            return self._fused_logits(averaged)[0] + np.float32(dense["bias"].item())
-        rows = {n: torch.from_numpy(t.gather(self._batch, threads=self.settings.threads)) for n, t in averaged.items()}
         with torch.no_grad(), self._dense.averaged():
-            return to_numpy(self.model.score(**rows))
+            return self._work.logits(self._batch, self._averaged())
 
     def _averaged(self) -> dict[str, Table]:
         """Give the averaged tables; they are made once after each step that is followed by a question."""

@@ -57,7 +57,10 @@ class Settings:
         """Give a model's defaults with some changes."""
         if model not in DEFAULTS:
             raise Fm2Error(f"train: there is no model '{model}'; there are {', '.join(DEFAULTS)}")
-        return cls.from_dict({"model": model, **DEFAULTS[model], **changes})
+        usual = DEFAULTS[model]
+        if changes.get("optimiser", usual["optimiser"]) != usual["optimiser"]:
+            usual = {name: value for name, value in usual.items() if name not in ("l1", "initial_squares")}
+        return cls.from_dict({"model": model, **usual, **changes})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Settings:

@@ -55,7 +55,7 @@ class DenseOptimiser:
 
     def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: Settings) -> None:
         self.parameters, self._decay, self._rate = parameters, settings.average, settings.dense_rate
-        self._optimiser = torch.optim.Adam(parameters.values(), lr=settings.dense_rate, foreach=True)
+        self._optimiser = torch.optim.Adam(parameters.values(), lr=settings.dense_rate, fused=True)
         self._average = [torch.zeros_like(parameter) for parameter in parameters.values()] if self._decay else []
         self._steps = 0
 

@@ -1,0 +1,60 @@
+"""What the search for defaults tries: for each model one or several sets of choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Space = dict[str, list[Any]]
+
+FAMILY: Space = {
+    "dim": [2, 4, 8, 16],
+    "linear": ["fields", "features", "both"],
+    "learning_rate": [0.001, 0.002, 0.004, 0.008],
+    "dense_rate": [0.001, 0.002, 0.004, 0.008],
+    "batch_size": [128, 256, 512],
+    "l2": [0.01, 0.03, 0.1, 0.3],
+    "dropout": [0.0, 0.2, 0.4],
+    "field_dropout": [0.0, 0.1, 0.2],
+    "average": [0.99, 0.998, 0.9995],
+    "embedding_scale": [0.03, 0.1, 0.2],
+}
+# A row moves all its pairs at once, 741 of them with 39 fields: small steps are enough.
+POLY2: Space = {"learning_rate": [0.0003, 0.001, 0.003, 0.01]}
+
+SPACES: dict[str, list[Space]] = {
+    "lr": [
+        {
+            "learning_rate": [0.001, 0.002, 0.003, 0.005, 0.01],
+            "batch_size": [128, 256, 512],
+            "l2": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2],
+            "average": [0.99, 0.998, 0.9995],
+        }
+    ],
+    "poly2": [
+        {"optimiser": ["adagrad"], "initial_squares": [0.01, 0.1, 1.0], "l2": [0.0, 1e-3, 1e-2, 0.1], **POLY2},
+        {"optimiser": ["ftrl"], "l1": [0.0, 0.1, 0.5, 1.0], "l2": [0.0, 10.0, 100.0], **POLY2},
+    ],
+    "fm": [{**FAMILY, "matrix_scale": [0.01, 0.03, 0.1]}],
+    "ffm": [
+        {
+            "dim": [2, 4, 8],
+            "learning_rate": [0.005, 0.01, 0.02, 0.04],
+            "initial_squares": [0.01, 0.1, 1.0],
+            "l2": [1e-3, 2e-3, 3e-3, 5e-3, 1e-2],
+            "embedding_scale": [0.01, 0.03, 0.06],
+        }
+    ],
+    "fwfm": [{**FAMILY, "matrix_scale": [0.03, 0.1, 0.3, 1.0]}],
+    "fvfm": [{**FAMILY, "matrix_scale": [0.03, 0.1, 0.3, 1.0]}],
+    "fmfm": [{**FAMILY, "matrix_scale": [0.01, 0.03, 0.1]}],
+}
+
+
+def draw(model: str, count: int, seed: int) -> list[dict[str, Any]]:
+    """Draw settings at random, each choice as likely as the others."""
+    random = np.random.default_rng(seed)
+    spaces = SPACES[model]
+    picked = [spaces[random.integers(len(spaces))] for _ in range(count)]
+    return [{name: choices[random.integers(len(choices))] for name, choices in space.items()} for space in picked]
