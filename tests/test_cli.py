@@ -66,7 +66,7 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
         main(["describe", str(tmp_path / "nothing"), "--debug"])
     with pytest.raises(SystemExit, match="2"):
         main(["prepare", str(log), "--out", out])
-    assert "--preset --schema --label is required" in capsys.readouterr().err
+    assert "--preset --schema --label --like is required" in capsys.readouterr().err
 
 
 def test_generate_prepare_describe_in_processes_of_their_own(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from fm2 import Dataset, Field, Fm2Error, Schema, prepare
 from fm2.cli import main
 from fm2.training import loop as loop_module
 from fm2.training import metrics
-from fm2.training.checkpoints import load_arrays
+from fm2.training.checkpoints import load_arrays, save_arrays
 from fm2.training.fitting import feature_counts, make_model, make_stepper, train
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
@@ -229,6 +230,30 @@ def test_weights_survive_the_beginning_of_new_days(tmp_path, name, changes):
     np.testing.assert_allclose(untrained.predict(rows), run.predict(rows), atol=1e-5)
 
 
+def test_new_days_take_the_old_buckets(tmp_path, capsys):
+    """Quantiles that were learned anew would mean other things to the old model."""
+    fields = [Field("price", "numeric", transform="quantiles", buckets=5), Field("c0", min_count=1)]
+    schema = Schema(fields, label="click")
+
+    def day(number: int) -> str:
+        random = np.random.default_rng(number)
+        table = planted(800, seed=number).with_columns(price=pl.Series(random.gamma(2 + number, size=800)))
+        table.write_csv(tmp_path / f"day{number}.csv")
+        return str(tmp_path / f"day{number}.csv")
+
+    old = prepare(day(0), schema, tmp_path / "old")
+    run = train("lr", old, tmp_path / "run", **QUICK)
+    with pytest.raises(Fm2Error, match="the field 'price' is hashed or cut into buckets differently"):
+        train("lr", prepare(day(1), schema, tmp_path / "anew"), tmp_path / "none", start=run, **QUICK)
+    assert main(["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "new")]) == 0
+    new = Dataset.open(tmp_path / "new")
+    np.testing.assert_array_equal(new.vocabularies[0].boundaries, old.vocabularies[0].boundaries)
+    train("lr", new, tmp_path / "more", start=run, **QUICK)
+    command = ["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "x"), "--min-count", "2"]
+    assert main(command) == 1
+    assert "--min-count belongs to the schema" in capsys.readouterr().err
+
+
 def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):
     run = train("poly2", dataset, tmp_path / "run", **QUICK)
     with pytest.raises(Fm2Error, match="finds its pairs by their ids"):
@@ -348,6 +373,15 @@ def test_checkpoints_appear_whole_or_not_at_all(dataset, tmp_path, monkeypatch):
         "settings.toml",
     ]
     content = (tmp_path / "run" / "model.safetensors").read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))  # as a full disk would, writing stops halfway
+    try:
+        with pytest.raises(Fm2Error, match="could not be written: File too large; what was there is whole"):
+            save_arrays(tmp_path / "run" / "model.safetensors", {"large": np.zeros(1000)}, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == content
+    assert len(list((tmp_path / "run").iterdir())) == 4
     (tmp_path / "run" / "model.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(Fm2Error, match=r"model.safetensors is damaged"):
         Run.open(tmp_path / "run")

@@ -5,10 +5,9 @@ Importing it needs numpy and the native module alone; what a function needs beyo
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, needs
 from fm2.machine import cpu_info
 from fm2.schema import Field, Schema
 
@@ -16,21 +15,25 @@ if TYPE_CHECKING:
     from fm2.data.dataset import Dataset
     from fm2.data.generation import generate
     from fm2.data.preparation import prepare
+    from fm2.training.fitting import train
+    from fm2.training.run import Run
 
 __version__ = "0.1.0"
 
 _LATER = {
     "Dataset": "fm2.data.dataset",
+    "Run": "fm2.training.run",
     "generate": "fm2.data.generation",
     "prepare": "fm2.data.preparation",
+    "train": "fm2.training.fitting",
 }
 
-__all__ = ["Dataset", "Field", "Fm2Error", "Schema", "cpu_info", "generate", "prepare"]
+__all__ = ["Dataset", "Field", "Fm2Error", "Run", "Schema", "cpu_info", "generate", "prepare", "train"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
+        return getattr(needs(_LATER[name], "train", f"fm2.{name}"), name)
     raise AttributeError(f"module 'fm2' has no attribute '{name}'")
 
 

@@ -8,11 +8,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_predict, add_train
 from fm2.errors import Fm2Error
+
+if TYPE_CHECKING:
+    from fm2.schema import Schema
 
 FINISHED, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -31,6 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"fm2: interrupted; {settings.interrupted}", file=sys.stderr)
         return INTERRUPTED
+    except ModuleNotFoundError as missing:
+        if settings.debug:
+            raise
+        print(f"fm2: this needs the package '{missing.name}': pip install 'fm2[train]'", file=sys.stderr)
+        return FAILED
     except BrokenPipeError:  # the reader of our output has gone, as with `fm2 describe DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -62,6 +70,9 @@ def _add_prepare(commands: Any) -> argparse.ArgumentParser:
     meaning.add_argument("--preset", choices=("criteo", "avazu"), help="the schema of a well-known data set")
     meaning.add_argument("--schema", metavar="FILE", help="a TOML file that tells the fields and the label")
     meaning.add_argument("--label", metavar="COLUMN", help="the column that is 1 for a click; fields are inferred")
+    meaning.add_argument(
+        "--like", metavar="DIR", help="a data set, whose schema and buckets are taken; for train --from"
+    )
     command.add_argument("--out", required=True, metavar="DIR", help="the directory to make")
     command.add_argument("--validation", nargs="+", metavar="FILE", help="files of their own for validation")
     command.add_argument("--test", nargs="+", metavar="FILE", help="files of their own for the test")
@@ -85,17 +96,15 @@ def _add_prepare(commands: Any) -> argparse.ArgumentParser:
 
 
 def _prepare(settings: argparse.Namespace) -> None:
+    from fm2.data.dataset import Dataset
     from fm2.data.description import describe
     from fm2.data.preparation import prepare
-    from fm2.schema import Schema
 
-    if settings.preset:
-        schema = Schema.preset(settings.preset)
-    elif settings.schema:
-        schema = Schema.load(settings.schema)
-    else:
-        schema = Schema.infer(settings.source[0], label=settings.label)
+    like = Dataset.open(settings.like) if settings.like else None
+    schema = like.schema if like else _schema(settings)
     if settings.min_count is not None:
+        if like:
+            raise Fm2Error("prepare: --min-count belongs to the schema, and --like takes that of another data set")
         schema = schema.with_min_count(settings.min_count)
     try:
         fractions = [float(share) for share in settings.fractions.split(",")]
@@ -105,7 +114,7 @@ def _prepare(settings: argparse.Namespace) -> None:
         print("fm2: there is no timestamp field: rows are taken to be in the order of time", file=sys.stderr)
     dataset = prepare(
         settings.source,
-        schema,
+        like or schema,
         settings.out,
         validation=settings.validation,
         test=settings.test,
@@ -118,6 +127,14 @@ def _prepare(settings: argparse.Namespace) -> None:
         threads=settings.threads,
     )
     _show(describe(dataset), settings.json)
+
+
+def _schema(settings: argparse.Namespace) -> Schema:
+    from fm2.schema import Schema
+
+    if settings.preset:
+        return Schema.preset(settings.preset)
+    return Schema.load(settings.schema) if settings.schema else Schema.infer(settings.source[0], label=settings.label)
 
 
 def _add_describe(commands: Any) -> argparse.ArgumentParser:

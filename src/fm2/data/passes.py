@@ -28,6 +28,7 @@ class Passes:
     """The second and the third pass over the blocks that the first one left."""
 
     schema: Schema
+    given: dict[int, NDArray[np.float32]]  # fields of quantiles whose boundaries are known already
     scratch: Scratch
     collector: _native.Collector
     assign: Callable[[Block], Assignment]
@@ -109,8 +110,9 @@ class Passes:
     def _learn_quantiles(self) -> dict[int, NDArray[np.float32]]:
         """Find boundaries between buckets of equal size, from at most a million training rows, evenly taken."""
         fields = {i: field for i, field in enumerate(self.schema.fields) if field.transform == "quantiles"}
+        fields = {index: field for index, field in fields.items() if index not in self.given}
         if not fields:
-            return {}
+            return self.given
         step, seen = -(-int(self._rows[0]) // QUANTILE_SAMPLE), 0
         samples: dict[int, list[NDArray[np.float32]]] = {index: [] for index in fields}
         for block in self.scratch.blocks():
@@ -119,7 +121,8 @@ class Passes:
             seen += len(training)
             for index in fields:
                 samples[index].append(block.numbers[index, chosen].view(np.float32))
-        return {index: _quantiles(np.concatenate(samples[index]), field.buckets) for index, field in fields.items()}
+        found = {index: _quantiles(np.concatenate(samples[index]), field.buckets) for index, field in fields.items()}
+        return self.given | found
 
     def _size(self, index: int) -> int:
         """Tell how many different numbers a field can have."""

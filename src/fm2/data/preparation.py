@@ -30,7 +30,7 @@ from fm2.storage import checksum, new_directory
 
 def prepare(
     source: Any,
-    schema: Schema | str | Path,
+    schema: Schema | Dataset | str | Path,
     out: str | Path,
     *,
     validation: Any = None,
@@ -47,9 +47,10 @@ def prepare(
     """Turn raw logs into encoded rows in a new directory, and open it.
 
     ``source`` is a path, a glob, a table (polars, pandas, pyarrow), or a list of these; ``schema`` a :class:`Schema`,
-    the name of a preset or the path of a TOML file. Rows are divided at random, or by time: the first timestamp field
-    tells it, or the order of the rows where there is none. ``validation`` and ``test`` are sources of their own for
-    these splits. The vocabularies count the training rows alone unless ``vocabulary`` is "all".
+    the name of a preset or the path of a TOML file; or a data set, whose schema is taken, and whose boundaries between
+    quantiles, so that a model of older rows can go on with these. Rows are divided at random, or by time: the first
+    timestamp field tells it, or the order of the rows where there is none. ``validation`` and ``test`` are sources of
+    their own for these splits. The vocabularies count the training rows alone unless ``vocabulary`` is "all".
 
     >>> import polars, tempfile
     >>> table = polars.DataFrame({"click": [0, 1] * 50, "site": ["a", "b", "b", "c"] * 25})
@@ -58,6 +59,7 @@ def prepare(
     >>> dataset.train.ids.shape[1], len(dataset.vocabularies[0])
     (1, 4)
     """
+    boundaries = _boundaries(schema) if isinstance(schema, Dataset) else {}
     schema = _find_schema(schema)
     for name, value, choices in (
         ("split", split, ("random", "time")),
@@ -86,7 +88,9 @@ def prepare(
             if scratch.rows == 0:
                 raise Fm2Error(f"prepare: all {bad.count} rows are bad; the first: {_first_line(bad.path)}")
             assign = _assignment(scratch, split, time is not None, shares, seed)
-            passes = Passes(schema, scratch, reader.collector, assign, vocabulary == "all", threads, progress)
+            passes = Passes(
+                schema, boundaries, scratch, reader.collector, assign, vocabulary == "all", threads, progress
+            )
             passes.learn()
             written = passes.write(directory)
         schema.save(directory / SCHEMA)
@@ -111,7 +115,17 @@ def prepare(
     return Dataset.open(out)
 
 
-def _find_schema(schema: Schema | str | Path) -> Schema:
+def _boundaries(dataset: Dataset) -> dict[int, NDArray[np.float32]]:
+    return {
+        index: dataset.vocabularies[index].boundaries
+        for index, field in enumerate(dataset.schema.fields)
+        if field.transform == "quantiles"
+    }
+
+
+def _find_schema(schema: Schema | Dataset | str | Path) -> Schema:
+    if isinstance(schema, Dataset):
+        return schema.schema
     if isinstance(schema, Schema):
         return schema
     if not isinstance(schema, str | Path):

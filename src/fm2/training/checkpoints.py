@@ -44,11 +44,14 @@ def save_arrays(path: Path, arrays: Saved, values: dict[str, Any]) -> None:
         header[name] = {"dtype": TYPES[kind.name], "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with new_file(path) as partial, partial.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays.values():
-            for piece in array.make() if isinstance(array, Pieces) else [array]:
-                file.write(np.ascontiguousarray(piece).data)
+    try:
+        with new_file(path) as partial, partial.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for array in arrays.values():
+                for piece in array.make() if isinstance(array, Pieces) else [array]:
+                    file.write(np.ascontiguousarray(piece).data)
+    except OSError as refused:
+        raise Fm2Error(f"train: {path} could not be written: {refused.strerror}; what was there is whole") from refused
 
 
 def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -28,7 +28,7 @@ def _joined(name: str, new: Vocabulary, old: Vocabulary) -> Vocabulary:
     if new.hashed != old.hashed or not np.array_equal(new.boundaries, old.boundaries):
         raise Fm2Error(
             f"train: the field '{name}' is hashed or cut into buckets differently from the model's; "
-            "a model with such a field cannot go on; train it anew, or make the field categorical or log_square"
+            "prepare the new rows with --like and the data set that the model was trained on"
         )
     if new.hashed:
         return new
