@@ -32,7 +32,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "l2_power": 0.5,
         "average": 0.998,
     },
-    "poly2": {"optimiser": "ftrl", "learning_rate": 0.001, "batch_size": 4096, "epochs": 20, "l1": 0.5, "l2": 0.0},
+    "poly2": {
+        "optimiser": "adagrad",
+        "learning_rate": 0.001,
+        "initial_squares": 0.1,
+        "batch_size": 4096,
+        "epochs": 20,
+    },
     "fm": {**_FAMILY},
     "ffm": {
         "dim": 4,
