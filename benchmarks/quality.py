@@ -1,14 +1,14 @@
 """How good the models are with their defaults, and the search that found the defaults.
 
-    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0]
+    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0] [--near JSON]
     python benchmarks/quality.py defaults [--seeds 5] [--models MODEL ...]
     python benchmarks/quality.py generated [--rows 5000000] [--features 100000]
 
 The first two need the directory with criteo.tsv.gz and avazu.csv.gz in the variable FM2_DATA. Settings are chosen on
 validation; what is reported is test.
 
-`search` draws settings at random, trains with each on both data sets, and trains the best few again with other seeds;
-the best is the one with the least log loss over the validation rows of both.
+`search` draws settings at random, and half as many near the best of these, trains with each on both data sets, and
+trains the best few again with other seeds; the best has the least log loss over the validation rows of both.
 `defaults` trains every model with its defaults and several seeds, and xLearn's FFM, if `make peers` has installed it,
 with the best of a small grid. It takes some minutes.
 `generated` trains on rows whose true probabilities are known, and tells what share of the gap between LR and the truth
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import sys
 import tempfile
@@ -35,7 +36,7 @@ from bars import Bar, print_bars
 from fm2.commands import MODELS
 from fm2.presets import PRESETS
 from fm2.training import metrics
-from spaces import draw
+from spaces import draw, neighbours
 from trials import Outcome, Trial, run, run_all
 
 LOGS = {"criteo": "criteo.tsv.gz", "avazu": "avazu.csv.gz"}
@@ -51,6 +52,7 @@ def main() -> None:
     command.add_argument("model", choices=MODELS)
     command.add_argument("--trials", type=int, default=30)
     command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--near", type=json.loads, metavar="JSON", help="search near these settings alone")
     command.set_defaults(job=search)
     command = commands.add_parser("defaults", help="train with defaults on real rows")
     command.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
@@ -92,7 +94,14 @@ def search(settings: argparse.Namespace, directory: Path) -> None:
     """Draw settings, train, train the best again; print all, the best last."""
     data = list(real_data(directory).values())
     drawn = draw(settings.model, settings.trials, settings.seed)
-    found = sorted(try_out(settings.model, [{}, *drawn], data, [0]), key=lambda entry: entry[0])
+    found = try_out(settings.model, [{}, *drawn], data, [0]) if settings.near is None else [(0.0, settings.near)]
+    best = min(found, key=lambda entry: entry[0])[1]
+    if best:
+        print("\nnear the best:")
+        found += try_out(
+            settings.model, neighbours(settings.model, best, settings.trials // 2, settings.seed), data, [0]
+        )
+    found.sort(key=lambda entry: entry[0])
     finalists = [changes for _, changes in found[:FINALISTS]]
     print(f"\nthe best {FINALISTS}, with {FINAL_SEEDS} other seeds:")
     seeds = range(1, 1 + FINAL_SEEDS)

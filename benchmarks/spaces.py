@@ -14,11 +14,11 @@ FAMILY: Space = {
     "learning_rate": [0.001, 0.002, 0.004, 0.008],
     "dense_rate": [0.001, 0.002, 0.004, 0.008],
     "batch_size": [128, 256, 512],
-    "l2": [0.01, 0.03, 0.1, 0.3],
-    "dropout": [0.0, 0.2, 0.4],
-    "field_dropout": [0.0, 0.1, 0.2],
-    "average": [0.99, 0.998, 0.9995],
-    "embedding_scale": [0.03, 0.1, 0.2],
+    "l2": [0.01, 0.03, 0.05, 0.1, 0.3],
+    "dropout": [0.0, 0.1, 0.2],
+    "field_dropout": [0.0, 0.1, 0.2, 0.3],
+    "average": [0.99, 0.998, 0.999],
+    "embedding_scale": [0.03, 0.05, 0.1, 0.2],
 }
 # A row moves all its pairs at once, 741 of them with 39 fields: small steps are enough.
 POLY2: Space = {"learning_rate": [0.0003, 0.001, 0.003, 0.01]}
@@ -50,6 +50,17 @@ SPACES: dict[str, list[Space]] = {
     "fvfm": [{**FAMILY, "matrix_scale": [0.03, 0.1, 0.3, 1.0]}],
     "fmfm": [{**FAMILY, "matrix_scale": [0.01, 0.03, 0.1]}],
 }
+
+
+def neighbours(model: str, start: dict[str, Any], count: int, seed: int) -> list[dict[str, Any]]:
+    """Draw settings near some others: each of these is drawn anew with a probability of a quarter."""
+    random = np.random.default_rng([seed, 1])
+    space = next(space for space in SPACES[model] if start.get("optimiser") in space.get("optimiser", [None]))
+
+    def near(name: str) -> Any:
+        return space[name][random.integers(len(space[name]))] if random.random() < 0.25 else start[name]
+
+    return [{name: near(name) for name in space} for _ in range(count)]
 
 
 def draw(model: str, count: int, seed: int) -> list[dict[str, Any]]:

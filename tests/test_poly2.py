@@ -203,3 +203,33 @@ def test_what_does_not_fit_is_refused() -> None:
         native.score(batch, ones[1:].copy())
     with pytest.raises(ValueError, match="other sizes"):
         native.score(loaded(np.zeros((3, 2), dtype=np.int32), sizes[:2].copy()), ones)
+
+
+@levels
+@rules
+def test_without_pairs_it_is_logistic_regression(level: str, rule: str) -> None:
+    """Rows are scored 256 at a time; every occurrence of a feature moves its weight."""
+    pairs_rule, linear_rule, move, l1 = RULES[rule]
+    sizes, tile = [3, 7, 20], 256
+    ids, labels = draw(sizes, 2 * tile + 30)
+    whole, cell = np.array(sizes, dtype=np.int32), Poly2.cell(pairs_rule)
+    linear, bias = np.full((30, cell), 0.1, np.float32), np.full(cell, 0.1, np.float32)
+    expected = {"linear": linear.astype(np.float64), "bias": bias.astype(np.float64)}
+    for begin in range(0, len(ids), tile):
+        some = slice(begin, begin + tile)
+        features = ids[some] + np.array([0, 3, 10])
+        logits = expected["bias"][0] + expected["linear"][features, 0].sum(axis=1)
+        for row, label, logit in zip(features, labels[some], logits, strict=True):
+            slope = 1 / (1 + np.exp(-logit)) - label
+            for feature in row:
+                move(expected["linear"][feature], slope, 0.1, l1, 0.02)
+            move(expected["bias"], slope, 0.1, 0.0, 0.0)
+    found = []
+    for threads in (1, 2, 3):
+        moved, moved_bias = linear.copy(), bias.copy()
+        native = Poly2(whole, 0, np.empty((0, cell), np.float32), moved, moved_bias)
+        native.step(loaded(ids, whole), labels, None, pairs_rule, linear_rule, threads, level)
+        found.append(moved.tobytes() + moved_bias.tobytes())
+    np.testing.assert_allclose(moved[:, :-1], expected["linear"][:, :-1], rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(moved_bias[:-1], expected["bias"][:-1], rtol=2e-3, atol=1e-5)
+    assert len(set(found)) == 1

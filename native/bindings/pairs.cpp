@@ -110,8 +110,8 @@ struct Poly2 {
         std::int64_t features = 0;
         for (const std::int32_t size : sizes) features += size;
         expect(sizes.size() >= 1 && sizes.size() <= fm2::Poly2::max_fields, "poly2: the number of fields goes from 1 to 1024");
-        expect(hash_bits >= 1 && hash_bits <= fm2::Poly2::max_hash_bits, "poly2: hash_bits goes from 1 to 30");
-        expect(pairs.shape(0) == std::size_t{1} << hash_bits, "poly2: pairs has 2^hash_bits cells");
+        expect(hash_bits >= 0 && hash_bits <= fm2::Poly2::max_hash_bits, "poly2: hash_bits goes from 0, for no pairs, to 30");
+        expect(pairs.shape(0) == (hash_bits ? std::size_t{1} << hash_bits : 0), "poly2: pairs has 2^hash_bits cells, or none");
         expect(linear.shape(0) == static_cast<std::size_t>(features), "poly2: linear has a cell for every feature");
         expect(pairs.shape(1) >= 1 && pairs.shape(1) == linear.shape(1) && pairs.shape(1) == bias.size(),
                "poly2: the cells of pairs, linear and bias have the same number of floats");

@@ -233,7 +233,6 @@ void init_training(nb::module_& module) {
              "rule"_a, "learning_rate"_a, "epsilon"_a = 1e-8f, "beta1"_a = 0.9f, "beta2"_a = 0.999f, "beta"_a = 1.0f, "l1"_a = 0.0f,
              "l2"_a = 0.0f)
         .def_rw("learning_rate", &fm2::Optimiser::learning_rate)
-        .def_ro("beta", &fm2::Optimiser::beta, "Of FTRL.")
         .def_prop_ro("states", &fm2::Optimiser::states, "How many arrays, as long as the weights, the rule remembers.");
 
     nb::class_<fm2::Dropout>(module, "Dropout", "The probabilities with which elements, and fields of a row, are dropped.")

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t block = 16;         // rows whose ids fill a cache line of every field
 constexpr std::size_t rows_a_task = 128;  // a multiple of the block
-constexpr std::size_t few_rows = 2048;    // below this, waking a second thread would take longer than it helps
+constexpr std::size_t few_rows = 512;    // below this, waking a second thread would take longer than it helps
 constexpr std::size_t ahead = 12;         // rows between a prefetch and its use: 3 cache lines each, of 24 or so in flight
 
 [[noreturn]] void refuse_row(std::int64_t row, std::size_t rows) {

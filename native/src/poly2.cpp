@@ -14,8 +14,8 @@ namespace {
 class Tile {
 public:
     Tile(const Poly2& model, const Minibatch& batch)
-        : model_(model), batch_(batch), features_(poly2_tile * batch.fields()), keys_(features_.size()),
-          places_(poly2_tile * view(0).pairs()) {}
+        : model_(model), batch_(batch), features_(poly2_tile(model) * batch.fields()), keys_(features_.size()),
+          places_(poly2_tile(model) * view(0).pairs()) {}
 
     // Takes some rows: the tile's [from, to), where the batch's row `begin` is the tile's first.
     void load(std::size_t begin, std::size_t from, std::size_t to) {
@@ -43,11 +43,11 @@ private:
 
 void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& batch, float* logits, std::size_t threads) {
     constexpr std::size_t tiles_a_task = 8;
-    const std::size_t tiles = (batch.size() + poly2_tile - 1) / poly2_tile;
+    const std::size_t tile_rows = poly2_tile(model), tiles = (batch.size() + tile_rows - 1) / tile_rows;
     parallel_for((tiles + tiles_a_task - 1) / tiles_a_task, threads, [&](std::size_t task) {
         Tile tile(model, batch);
         for (std::size_t t = task * tiles_a_task; t < std::min(tiles, (task + 1) * tiles_a_task); ++t) {
-            const std::size_t begin = t * poly2_tile, rows = std::min(poly2_tile, batch.size() - begin);
+            const std::size_t begin = t * tile_rows, rows = std::min(tile_rows, batch.size() - begin);
             tile.load(begin, 0, rows);
             kernels.poly2.score(tile.view(rows), 0, rows, logits + begin);
         }
@@ -56,21 +56,22 @@ void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& ba
 
 double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
                   const Poly2Optimisers& optimisers, std::size_t threads) {
-    threads = batch.size() <= 2 * poly2_tile ? 1 : std::min(threads ? threads : default_threads(), poly2_tile);
+    const std::size_t tile_rows = poly2_tile(model);
+    threads = batch.size() <= 2 * tile_rows ? 1 : std::min(threads ? threads : default_threads(), tile_rows);
     Tile tile(model, batch);
     std::vector<std::vector<std::uint32_t>> rooms(threads, std::vector<std::uint32_t>(2 * (tile.view(0).pairs() + 1)));
-    float logits[poly2_tile];
+    float logits[max_poly2_tile];
     Logistic loss;
     parallel_team(threads, [&](const Member& member) {
         const Poly2Part part{member.number, member.of, rooms[member.number].data()};
         Logistic own_loss;
-        for (std::size_t begin = 0; begin < batch.size(); begin += poly2_tile) {
-            const std::size_t rows = std::min(poly2_tile, batch.size() - begin);
+        for (std::size_t begin = 0; begin < batch.size(); begin += tile_rows) {
+            const std::size_t rows = std::min(tile_rows, batch.size() - begin);
             const std::size_t from = rows * part.number / part.of, to = rows * (part.number + 1) / part.of;
             tile.load(begin, from, to);
             kernels.poly2.score(tile.view(rows), from, to, logits);
             member.barrier.wait();
-            float slopes[poly2_tile];
+            float slopes[max_poly2_tile];
             for (std::size_t r = 0; r < rows; ++r)
                 slopes[r] = own_loss.add(logits[r], labels[begin + r], weights ? weights[begin + r] : 1);
             kernels.poly2.move(tile.view(rows), part, slopes, optimisers);

@@ -24,6 +24,24 @@ std::size_t available_processors() {
     return std::max(1u, std::thread::hardware_concurrency());
 }
 
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// Waits a little for a condition without giving the processor away: work often comes, and ends, sooner than a thread wakes.
+template <class Condition>
+bool comes_soon(std::size_t threads, const Condition& condition) {
+    constexpr int patience = 4000;  // about a tenth of a millisecond
+    static const std::size_t processors = available_processors();
+    for (int i = 0; i < (threads > processors ? 0 : patience); ++i) {
+        if (condition()) return true;
+        pause();
+    }
+    return false;
+}
+
 class Pool {
 public:
     void run(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body) {
@@ -37,28 +55,39 @@ public:
         next_ = 0;
         failure_ = nullptr;
         helpers_ = threads - 1;
-        busy_ = helpers_;
+        busy_ = threads - 1;
         ++round_;
+        const bool asleep = asleep_ > 0;
         lock.unlock();
-        wake_.notify_all();
+        if (asleep) wake_.notify_all();
         drain();
+        const auto done = [this] { return busy_ == 0; };
+        comes_soon(threads, done);
         lock.lock();
-        done_.wait(lock, [this] { return busy_ == 0; });
+        done_.wait(lock, done);
         if (failure_) std::rethrow_exception(failure_);
     }
 
 private:
     void work(std::size_t worker) {
         std::size_t seen = 0;
-        std::unique_lock lock(mutex_);
+        bool helped = false;
         for (;;) {
-            wake_.wait(lock, [&] { return round_ != seen; });
+            const auto called = [&] { return round_ != seen; };
+            if (helped) comes_soon(helpers_ + 1, called);
+            std::unique_lock lock(mutex_);
+            ++asleep_;
+            wake_.wait(lock, called);
+            --asleep_;
             seen = round_;
-            if (worker >= helpers_) continue;
+            helped = worker < helpers_;
             lock.unlock();
+            if (!helped) continue;
             drain();
-            lock.lock();
-            if (--busy_ == 0) done_.notify_one();
+            if (--busy_ > 0) continue;
+            lock.lock();  // so that whoever waits has either seen this, or sleeps and can be woken
+            lock.unlock();
+            done_.notify_one();
         }
     }
 
@@ -76,7 +105,8 @@ private:
 
     std::mutex mutex_;
     std::condition_variable wake_, done_;
-    std::size_t started_ = 0, helpers_ = 0, busy_ = 0, round_ = 0;
+    std::size_t started_ = 0, asleep_ = 0;
+    std::atomic<std::size_t> helpers_{0}, busy_{0}, round_{0};
     const std::function<void(std::size_t)>* body_ = nullptr;
     std::size_t count_ = 0;
     std::atomic<std::size_t> next_{0};
@@ -112,12 +142,6 @@ public:
 private:
     const bool taken_;
 };
-
-inline void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 

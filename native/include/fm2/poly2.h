@@ -19,7 +19,7 @@ struct Poly2 {
     // How many floats a rule's cell has at least: w, then Adagrad's n, or FTRL's z and n. A power of two crosses no cache line.
     static std::size_t cell_of(const Optimiser& optimiser) { return optimiser.rule == Optimiser::Rule::ftrl ? 4 : 2; }
 
-    std::int32_t hash_bits = 0;
+    std::int32_t hash_bits = 0;  // 0: there are no pairs, and this is logistic regression
     std::size_t cell = 0;
     float* pairs = nullptr;   // [2^hash_bits, cell]
     float* linear = nullptr;  // [features, cell], field after field
@@ -43,8 +43,10 @@ inline std::uint32_t poly2_place(std::uint64_t a, std::uint64_t b, std::int32_t 
     return static_cast<std::uint32_t>(a * b >> (64 - hash_bits));
 }
 
-// Rows that are scored before the first of them moves a weight; the result depends on it.
-constexpr std::size_t poly2_tile = 32;
+// Rows that are scored before the first of them moves a weight; the result depends on it. Without pairs a row is so little work that
+// threads, which wait for each other after every tile, need more of them.
+constexpr std::size_t max_poly2_tile = 256;
+inline std::size_t poly2_tile(const Poly2& model) { return model.hash_bits ? 32 : max_poly2_tile; }
 
 // logits [batch.size()]
 void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& batch, float* logits, std::size_t threads);

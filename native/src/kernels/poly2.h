@@ -16,7 +16,7 @@ struct Poly2Tile {
     const std::uint64_t* keys;      // [rows, fields]
     std::uint32_t* places;          // [rows, pairs] of the pairs' weights, which scoring finds
 
-    std::size_t pairs() const { return fields * (fields - 1) / 2; }
+    std::size_t pairs() const { return model.hash_bits ? fields * (fields - 1) / 2 : 0; }
 };
 
 // One of several parts of the weights.

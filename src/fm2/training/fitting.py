@@ -16,6 +16,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, needs
 from fm2.models import FFM, GatheredModel, Model, Poly2, build
+from fm2.models.lr import LR
 from fm2.training import growth
 from fm2.training.checkpoints import load_arrays
 from fm2.training.loop import Loop, Report
@@ -114,7 +115,7 @@ def make_stepper(model: Model, settings: Settings, counts: NDArray[np.int64], dr
     """Choose what moves the weights: native code on the CPU, torch elsewhere."""
     if learns_by_rows(settings) and isinstance(model, FFM):
         return FfmStepper(model, settings, drawn)
-    if learns_by_rows(settings) and isinstance(model, Poly2):
+    if learns_by_rows(settings) and isinstance(model, Poly2 | LR):
         return Poly2Stepper(model, settings)
     scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
     if settings.device == "cpu" and isinstance(model, GatheredModel):

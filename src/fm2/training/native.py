@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,6 +16,8 @@ from fm2.training.settings import Settings
 from fm2.training.stepper import DenseOptimiser, Floats, Ids, Stepper, to_numpy
 from fm2.training.tables import Dropout, Optimiser, Table
 from fm2.training.work import AutogradWork, FusedWork, MatrixWork, Work
+
+FTRL_BETA = 1.0
 
 
 class NativeStepper(Stepper):
@@ -41,7 +45,8 @@ class NativeStepper(Stepper):
             for name, table in model.tables.items()
         }
         for name, table in model.tables.items():
-            _remember(self._tables[name], settings, l2_scale)
+            first = self._tables[name].state[0]
+            first[:] = first_memory(settings, to_numpy(table.weight), l2_scale)
             table.weight.data = torch.from_numpy(self._tables[name].weights)
         sparse = {f"{name}.weight" for name in self._tables}
         self._dense = DenseOptimiser({n: p for n, p in model.named_parameters() if n not in sparse}, settings)
@@ -106,19 +111,24 @@ def make_optimiser(settings: Settings) -> Optimiser:
     """Make the rule that moves the tables."""
     rate, l2 = settings.learning_rate, settings.l2
     if settings.optimiser == "ftrl":
-        return tables.ftrl(rate, l1=settings.l1, l2=l2)
+        return tables.ftrl(rate, FTRL_BETA, l1=settings.l1, l2=l2)
     if settings.optimiser == "adam":
         return tables.adam(rate, l2=l2)
     return tables.adagrad(rate, l2=l2)
 
 
-def _remember(table: Table, settings: Settings, l2_scale: Floats) -> None:
-    """Set what the rule remembers before the first step; FTRL has to remember why the weights are what they are."""
+def first_memory(settings: Settings, weights: Floats, l2_scale: Floats | float = 1.0, plain: bool = False) -> Any:
+    """Give what the rule remembers first of the weights: FTRL has to know why they are what they are.
+
+    A ``plain`` weight is not held back by l1 and l2.
+    """
     if settings.optimiser == "adagrad":
-        table.state[0][:] = settings.initial_squares
-    if settings.optimiser == "ftrl":
-        pull = table.optimiser.beta / settings.learning_rate + settings.l2 * l2_scale
-        table.state[0][:] = -table.weights * pull - np.sign(table.weights) * np.float32(settings.l1)
+        return settings.initial_squares
+    if settings.optimiser == "adam":
+        return 0.0
+    l1, l2 = (0.0, 0.0) if plain else (settings.l1, settings.l2)
+    pull = FTRL_BETA / settings.learning_rate + l2 * l2_scale
+    return -weights * pull - np.sign(weights) * np.float32(l1)
 
 
 def _parts(table: Table) -> Arrays:

@@ -1,4 +1,4 @@
-"""FFM and Poly2 on the CPU: native code scores a row, finds its gradient and moves its weights in one go."""
+"""FFM, Poly2 and LR on the CPU: native code scores a row, finds its gradient and moves its weights in one go."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.models import FFM, Model, Poly2
 from fm2.models.base import generator, randomise
+from fm2.models.lr import LR
 from fm2.training import tables
 from fm2.training.checkpoints import Arrays, Pieces
-from fm2.training.native import make_optimiser
+from fm2.training.native import first_memory, make_optimiser
 from fm2.training.settings import Settings
 from fm2.training.stepper import Floats, Ids, Stepper, to_numpy
 
@@ -24,7 +25,8 @@ PIECE = 1 << 14  # features whose vectors are copied at once
 
 def learns_by_rows(settings: Settings) -> bool:
     """Tell whether native code can train the model row after row as the settings ask; torch can where it cannot."""
-    rules = {"ffm": ("adagrad",), "poly2": ("adagrad", "ftrl")}.get(settings.model, ())
+    linear = ("adagrad", "ftrl")
+    rules = {"ffm": ("adagrad",), "poly2": linear, "lr": linear}.get(settings.model, ())
     plain = not (settings.average or settings.l2_power)
     return settings.device == "cpu" and settings.optimiser in rules and plain
 
@@ -112,27 +114,25 @@ class FfmStepper(RowStepper):
 
 
 class Poly2Stepper(RowStepper):
-    """Drives a degree-2 polynomial; what the rule remembers of a weight stands beside it."""
+    """Drives a degree-2 polynomial, or LR, which has no pairs; what the rule remembers of a weight stands beside it."""
 
-    model: Poly2
-
-    def __init__(self, model: Poly2, settings: Settings) -> None:
+    def __init__(self, model: Poly2 | LR, settings: Settings) -> None:
         super().__init__(model, settings)
         cell = _native.Poly2.cell(self._rule)
-        weights = {name: to_numpy(getattr(model, name).weight) for name in ("pairs", "linear")}
+        weights = {name: to_numpy(table.weight) for name, table in model.tables.items()}
         self._cells = {name: tables.aligned_zeros(len(w) * cell).reshape(-1, cell) for name, w in weights.items()}
         self._cells["bias"] = np.zeros((1, cell), np.float32)
         for name, values in (weights | {"bias": to_numpy(model.bias)}).items():
             self._cells[name][:, 0] = values
-            if settings.optimiser == "adagrad":
-                self._cells[name][:, 1] = settings.initial_squares
+            self._cells[name][:, 1] = first_memory(settings, values, plain=name == "bias")
+        hash_bits = model.hash_bits if isinstance(model, Poly2) else 0
+        pairs = self._cells.get("pairs", np.empty((0, cell), np.float32))
         sizes = np.array(model.field_sizes, np.int32)
-        cells = self._cells
-        self._native = _native.Poly2(sizes, model.hash_bits, cells["pairs"], cells["linear"], cells["bias"][0])
+        self._native = _native.Poly2(sizes, hash_bits, pairs, self._cells["linear"], self._cells["bias"][0])
 
     def weights(self) -> dict[str, NDArray[Any] | Pieces]:
         found = {name: np.ascontiguousarray(cells[:, 0]) for name, cells in self._cells.items()}
-        return {"bias": found["bias"][0], "linear.weight": found["linear"], "pairs.weight": found["pairs"]}
+        return {"bias": found.pop("bias")[0], **{f"{name}.weight": values for name, values in found.items()}}
 
     def state(self) -> Arrays:
-        return {f"poly2.{name}": cells for name, cells in self._cells.items()}
+        return {f"cells.{name}": cells for name, cells in self._cells.items()}
