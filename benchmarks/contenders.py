@@ -75,7 +75,7 @@ class Fm2(Contender):
     model: str
     dim: int = 0
     batch_rows: int = BATCH_ROWS
-    epochs: int = 2
+    epochs: int = 3
 
     def time(self) -> Timed:
         """Train, and take the best of the epochs after the first; the evaluations between them do not count."""

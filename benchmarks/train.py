@@ -33,7 +33,7 @@ ROOM_MB = 500  # beside the parameters and the optimiser's state
 
 FM2_MODELS = {"FmFM K=16": ("fmfm", 16), "FmFM K=4": ("fmfm", 4), "FM K=16": ("fm", 16), "LR": ("lr", 0)}
 # The model, its dimension, and how many epochs the longer of the two fits has.
-XLEARN_MODELS = {"LR": ("lr", 1, 6), "FM K=16": ("fm", 16, 4), "FFM K=4": ("ffm", 4, 3), "FFM K=16": ("ffm", 16, 2)}
+XLEARN_MODELS = {"LR": ("lr", 1, 9), "FM K=16": ("fm", 16, 5), "FFM K=4": ("ffm", 4, 3), "FFM K=16": ("ffm", 16, 2)}
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def measure_growth(sizes: Sizes, directory: Path, threads: int) -> None:
         for axis in axes:
             for point in axis:
                 if point not in found:
-                    found[point] = Fm2(data[point], point.rows, threads, model, point.dim, epochs=3).measure()
+                    found[point] = Fm2(data[point], point.rows, threads, model, point.dim).measure()
                 features = count_features(data[point])
                 size = f"{'':12}{point.rows:>12,}{features:>12,}{point.fields:>8}{point.dim:>6}"
                 print(f"{size}{found[point].speed:>14,.0f}{peaks(found[point])}", flush=True)

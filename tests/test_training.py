@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pkgutil
 import resource
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
 from fm2.training.run import Run
 from fm2.training.settings import Settings, read_dim
+from fm2.training.work import AutogradWork
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
 QUICK = {"epochs": 2, "batch_size": 64, "evaluations": 2, "patience": 100}
@@ -50,7 +52,8 @@ def dataset(tmp_path_factory) -> Dataset:
 
 
 def stepper_for(dataset, name, kind=None, **changes):
-    settings = Settings.of(name, **{"dropout": 0, "field_dropout": 0, "l2_power": 0.5, "dim": 3, **changes})
+    family = {"dropout": 0, "field_dropout": 0, "dim": 3} if name in GATHERED and name != "lr" else {}
+    settings = Settings.of(name, **{**family, "l2_power": 0.5, **changes})
     model = make_model(settings, dataset.field_sizes)
     stepper = make_stepper(model, settings, feature_counts(dataset, dataset.vocabularies))
     if kind is PlainStepper:
@@ -73,13 +76,18 @@ def take_steps(stepper, dataset, steps=20, batch=50):
     return losses
 
 
+KINDS = [("lr", None)] + [(n, kind) for n in GATHERED[1:] for kind in ("features", "fields", "both")]
+
+
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("optimiser", ["adagrad", "adam"])
-@pytest.mark.parametrize("name", GATHERED)
-def test_native_steps_are_torchs_steps(dataset, name, optimiser):
+@pytest.mark.parametrize(("name", "linear"), KINDS)
+def test_native_steps_are_torchs_steps(dataset, name, linear, optimiser):
     changes = {"optimiser": optimiser, "learning_rate": 0.02, "l2": 0.01, "average": 0.9, "seed": 3}
     if optimiser == "adagrad":
         changes["learning_rate"] = 0.1
+    if linear:
+        changes["linear"] = linear
     native, plain = (stepper_for(dataset, name, kind, **changes) for kind in (NativeStepper, PlainStepper))
     assert isinstance(native, NativeStepper)
     np.testing.assert_allclose(take_steps(native, dataset), take_steps(plain, dataset), rtol=1e-4)
@@ -87,6 +95,15 @@ def test_native_steps_are_torchs_steps(dataset, name, optimiser):
     np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-3, atol=1e-4)
     for key, values in plain.weights().items():
         np.testing.assert_allclose(native.weights()[key], values, rtol=2e-3, atol=2e-4, err_msg=key)
+
+
+@pytest.mark.parametrize("linear", ["features", "fields", "both"])
+def test_fmfm_is_dropped_alike_by_its_own_kernel_and_by_autograd(dataset, linear):
+    ours, other = (stepper_for(dataset, "fmfm", linear=linear, dropout=0.3, field_dropout=0.2) for _ in range(2))
+    other._work = AutogradWork(other.model, 0, other._dropout)
+    np.testing.assert_allclose(take_steps(ours, dataset), take_steps(other, dataset), rtol=1e-5)
+    ids = np.asarray(dataset.validation.ids)
+    np.testing.assert_allclose(ours.logits(ids), other.logits(ids), atol=1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -155,8 +172,108 @@ def test_a_run_resumes_bit_for_bit(dataset, tmp_path, monkeypatch, name):
         train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
     train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
     compare_runs(tmp_path / "whole", tmp_path / "parts")
-    with pytest.raises(Fm2Error, match=r"has seed 4, not 5; resume with the same"):
+    with pytest.raises(Fm2Error, match=r"has seed 4, not 5"):
         train(name, dataset, tmp_path / "parts", resume=True, **{**settings, "seed": 5})
+
+
+@pytest.mark.parametrize("place", ["fm2.training.stepper.DenseOptimiser.step", "fm2.training.loop.save_model"])
+def test_an_interrupt_in_the_middle_waits_for_the_end_of_the_step(dataset, tmp_path, monkeypatch, place):
+    settings = {**QUICK, "dim": 5}
+    train("fmfm", dataset, tmp_path / "whole", **settings)
+    calls, whole = 0, pkgutil.resolve_name(place)
+
+    def interrupted(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            signal.raise_signal(signal.SIGINT)
+        return whole(*arguments)
+
+    monkeypatch.setattr(place, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train("fmfm", dataset, tmp_path / "parts", **settings)
+    monkeypatch.setattr(place, whole)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    train("fmfm", dataset, tmp_path / "parts", resume=True)  # with the settings that it had
+    compare_runs(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_second_interrupt_does_not_wait(dataset, tmp_path):
+    def watch(report):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train("fmfm", dataset, tmp_path / "run", watch=watch, **QUICK)
+
+
+def test_only_the_same_run_is_resumed(dataset, tmp_path):
+    def stop(report):
+        raise KeyboardInterrupt
+
+    weights = np.linspace(1, 2, 4000)
+    with pytest.raises(KeyboardInterrupt):
+        train("lr", dataset, tmp_path / "run", watch=stop, row_weights=weights, **QUICK)
+    other = prepare(planted(4000, seed=1), SCHEMA, tmp_path / "other")
+    with pytest.raises(Fm2Error, match="had another data set; resume with the same"):
+        train("lr", other, tmp_path / "run", resume=True, row_weights=weights)
+    with pytest.raises(Fm2Error, match="had other row weights; resume with the same"):
+        train("lr", dataset, tmp_path / "run", resume=True)
+    with pytest.raises(Fm2Error, match="had another model to go on from; resume with the same"):
+        start = train("lr", dataset, tmp_path / "start", **QUICK)
+        train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights, start=start)
+    with pytest.raises(Fm2Error, match=r"has model lr, not fmfm|is for fm"):
+        train("fmfm", dataset, tmp_path / "run", resume=True)
+    train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights)
+    with pytest.raises(Fm2Error, match="there is no run to resume"):
+        train("lr", dataset, tmp_path / "none", resume=True)
+
+
+def test_a_run_without_a_checkpoint_begins_anew(dataset, tmp_path):
+    train("lr", dataset, tmp_path / "whole", **QUICK)
+    train("lr", dataset, tmp_path / "parts", **QUICK)
+    (tmp_path / "parts" / "checkpoint.safetensors").unlink()
+    (tmp_path / "parts" / ".checkpoint.safetensors.partial-x").write_text("left by a kill")
+    train("lr", dataset, tmp_path / "parts", resume=True)
+    compare_runs(tmp_path / "whole", tmp_path / "parts")
+    assert len(list((tmp_path / "parts").iterdir())) == 4
+
+
+def test_a_half_written_line_of_history_is_written_again(dataset, tmp_path):
+    def stop(report):
+        if report.rows > 5000:
+            raise KeyboardInterrupt
+
+    train("lr", dataset, tmp_path / "whole", **QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        train("lr", dataset, tmp_path / "parts", watch=stop, **QUICK)
+    with (tmp_path / "parts" / "history.jsonl").open("a") as file:
+        file.write('{"epoch": 1.5, "st')
+    train("lr", dataset, tmp_path / "parts", resume=True)
+    compare_runs(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_run_is_for_one_training_at_a_time(dataset, tmp_path):
+    def watch(report):
+        with pytest.raises(Fm2Error, match="another training is at work in"):
+            train("lr", dataset, tmp_path / "run", resume=True)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train("lr", dataset, tmp_path / "run", watch=watch, **QUICK)
+
+
+def test_nothing_is_lost_to_a_training_that_cannot_begin(dataset, tmp_path):
+    train("fmfm", dataset, tmp_path / "run", **QUICK)
+    before = {entry.name: entry.read_bytes() for entry in (tmp_path / "run").iterdir()}
+    for wrong in ({"dim": [1, 2]}, {"linear": "some"}, {"row_weights": np.ones(3)}, {"start": tmp_path / "none"}):
+        for out in ("run", "new"):
+            with pytest.raises(Fm2Error):
+                train("fmfm", dataset, tmp_path / out, overwrite=True, **wrong)
+    assert {entry.name: entry.read_bytes() for entry in (tmp_path / "run").iterdir()} == before
+    assert not (tmp_path / "new").exists()
+    train("fmfm", dataset, tmp_path / "run", start=tmp_path / "run", overwrite=True, **QUICK)  # goes on in its place
 
 
 def test_a_killed_run_resumes_bit_for_bit(dataset, tmp_path):
@@ -211,8 +328,12 @@ def test_a_model_goes_on_with_new_days(tmp_path):
     assert {"new", "v0", "v1"} <= values
     better = train("fmfm", new, tmp_path / "third", start=tmp_path / "first", **QUICK)
     assert better.metrics["log_loss"] < untrained.metrics["log_loss"]
-    with pytest.raises(Fm2Error, match="has other settings; its own are model fmfm, dims"):
+    assert main(["evaluate", str(tmp_path / "third"), str(tmp_path / "new")]) == 0
+    with pytest.raises(Fm2Error, match="has dim 8, not 7"):
         train("fmfm", new, tmp_path / "fourth", start=run, **QUICK, dim=7)
+    small = train("fmfm", old, tmp_path / "small", **QUICK, dim=[2, 3, 2, 1], linear="both")
+    grown = train("fmfm", new, tmp_path / "fifth", start=small, **QUICK)
+    assert grown.model.config["dims"] == [2, 3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +344,7 @@ def test_weights_survive_the_beginning_of_new_days(tmp_path, name, changes):
     settings = {**QUICK, "l2_power": 0, "average": 0, **changes}
     run = train(name, prepare(planted(3000), SCHEMA, tmp_path / "old"), tmp_path / "first", **settings)
     new = prepare(planted(3000, seed=7, values=14), SCHEMA, tmp_path / "new")
-    settings |= {"epochs": 1, "learning_rate": 1e-9, "dense_rate": 0}
+    settings |= {"epochs": 1, "learning_rate": 1e-9}
     untrained = train(name, new, tmp_path / "second", start=run, **settings)
     rows = planted(50, seed=9)
     assert np.std(run.predict(rows)) > 0.01
@@ -243,8 +364,11 @@ def test_new_days_take_the_old_buckets(tmp_path, capsys):
 
     old = prepare(day(0), schema, tmp_path / "old")
     run = train("lr", old, tmp_path / "run", **QUICK)
-    with pytest.raises(Fm2Error, match="the field 'price' is hashed or cut into buckets differently"):
-        train("lr", prepare(day(1), schema, tmp_path / "anew"), tmp_path / "none", start=run, **QUICK)
+    anew = prepare(day(1), schema, tmp_path / "anew")
+    with pytest.raises(Fm2Error, match="the field 'price' is read, hashed or cut into buckets otherwise"):
+        train("lr", anew, tmp_path / "none", start=run, **QUICK)
+    with pytest.raises(Fm2Error, match=r"the field 'price' of .* is encoded otherwise"):
+        run.check(anew)
     assert main(["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "new")]) == 0
     new = Dataset.open(tmp_path / "new")
     np.testing.assert_array_equal(new.vocabularies[0].boundaries, old.vocabularies[0].boundaries)
@@ -252,6 +376,14 @@ def test_new_days_take_the_old_buckets(tmp_path, capsys):
     command = ["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "x"), "--min-count", "2"]
     assert main(command) == 1
     assert "--min-count belongs to the schema" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lr", "fmfm", "ffm"])
+def test_batches_without_weight_are_passed_over(dataset, tmp_path, name):
+    weights = np.zeros(4000)
+    weights[::40] = 1
+    run = train(name, dataset, tmp_path / "run", row_weights=weights, **{**QUICK, "batch_size": 8})
+    assert np.isfinite(run.metrics["log_loss"])
 
 
 def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):
@@ -270,8 +402,10 @@ def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
     np.testing.assert_array_equal(by_class.predict(rows), by_row.predict(rows))
     assert by_row.predict(rows).mean() > plain.predict(rows).mean() + 0.02
     for wrong, message in (
-        (np.ones(10), r"have the shape \[10\]; the log has"),
+        (np.ones(10), r"have the shape \[10\]; the log has 4,000 rows"),
+        (np.ones(40000), r"have the shape \[40000\]; the log has 4,000 rows"),
         (-np.ones(4000), "negative or not a number"),
+        (np.zeros(4000), "or all are zero"),
         (tmp_path / "none.npy", "No such file"),
     ):
         with pytest.raises(Fm2Error, match=message):
@@ -312,8 +446,11 @@ def test_the_command_line(dataset, tmp_path, capsys):
 def test_wrong_data_is_refused(dataset, tmp_path, capsys):
     run = train("lr", dataset, tmp_path / "run", **QUICK)
     other = prepare(planted(500, seed=1, values=5), SCHEMA, tmp_path / "other")
-    with pytest.raises(Fm2Error, match="has another vocabulary than the model"):
+    with pytest.raises(Fm2Error, match="is encoded otherwise than for the model"):
         run.check(other)
+    clicks = prepare(planted(300).filter(pl.col("click")), SCHEMA, tmp_path / "clicks")
+    with pytest.raises(Fm2Error, match="for training have the label 1"):
+        train("lr", clicks, tmp_path / "none")
     empty = prepare(planted(100), SCHEMA, tmp_path / "empty", fractions=(1, 0, 0))
     with pytest.raises(Fm2Error, match="has no rows for validation"):
         train("lr", empty, tmp_path / "none")
@@ -339,13 +476,22 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
     [
         ({"colour": 1}, "'colour' is not a setting"),
         ({"optimiser": "sgd"}, "optimiser is 'sgd'; it is one of adagrad, adam, ftrl"),
-        ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0 to 0.99"),
+        ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0.0 to 0.99"),
+        ({"seed": -1}, "seed is -1; it is a whole number from 0 to"),
+        ({"batch_size": 64.5}, "batch_size is 64.5; it is a whole number"),
+        ({"epochs": 0}, "epochs is 0; it is a whole number from 1"),
+        ({"dim": 2000}, "a dimension is 2000; it is a whole number from 1 to 1024"),
+        ({"dim": True}, "a dimension is True"),
+        ({"linear": "some"}, "linear is 'some'; it is one of features, fields, both"),
+        ({"hash_bits": 10}, "hash_bits is for poly2, not for fmfm"),
+        ({"model": "lr", "dim": 16}, "dim is for fm, fwfm, fvfm, fmfm, ffm, not for lr"),
+        ({"model": "lr", "optimiser": "ftrl", "schedule": "linear"}, "ftrl lets its rates fall by itself"),
         ({"batch_size": "many"}, "batch_size is 'many'"),
         ({"optimiser": "ftrl"}, "ftrl is for the linear models, lr and poly2, not for fmfm"),
         ({"l1": 0.1}, "l1 is ftrl's"),
         ({"initial_squares": 0.1}, "initial_squares are adagrad's"),
-        ({"model": "lr", "field_dropout": 0.1}, "dropout is for fm, fwfm, fvfm and fmfm, not for lr"),
-        ({"model": "lr", "linear": "both"}, "linear is for fm, fwfm, fvfm and fmfm, not for lr"),
+        ({"model": "lr", "field_dropout": 0.1}, "field_dropout is for fm, fwfm, fvfm, fmfm, not for lr"),
+        ({"model": "lr", "linear": "both"}, "linear is for fm, fwfm, fvfm, fmfm, not for lr"),
         ({"model": "ffm", "dim": [1, 2]}, "ffm has one dimension for all fields"),
     ],
 )
@@ -384,4 +530,30 @@ def test_checkpoints_appear_whole_or_not_at_all(dataset, tmp_path, monkeypatch):
     assert len(list((tmp_path / "run").iterdir())) == 4
     (tmp_path / "run" / "model.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(Fm2Error, match=r"model.safetensors is damaged"):
+        Run.open(tmp_path / "run")
+
+
+def test_a_model_file_of_a_stranger_is_refused_where_it_does_not_fit(dataset, tmp_path):
+    train("fmfm", dataset, tmp_path / "run", **QUICK)
+    path = tmp_path / "run" / "model.safetensors"
+    arrays, values = load_arrays(path)
+    weight, ends = arrays["model.embedding.weight"], arrays["vocabulary.0.ends"]
+    for changed, other, message in (
+        ({"model.embedding.weight": weight[:-1]}, {}, "embedding.weight is float32"),
+        ({"model.embedding.weight": weight.astype(np.float64)}, {}, "embedding.weight is float64"),
+        ({"model.embedding.weight": weight * np.float32(np.nan)}, {}, "entries that are no numbers"),
+        ({"vocabulary.0.ends": ends[:-1]}, {}, "the values' ends do not fit the text"),
+        ({"vocabulary.0.ends": ends[None]}, {}, "ends is of another type or shape"),
+        ({"vocabulary.0.hashed": np.array(8)}, {}, "other sizes than the model's fields"),
+        ({}, {"metrics": None}, "NoneType"),
+        ({}, {"schema": None}, "NoneType"),
+        ({}, {"model": []}, "list indices"),
+        ({}, {"model": {**values["model"], "field_sizes": [10**13] * 4}}, "other sizes"),
+        ({}, {"model": {**values["model"], "dims": [10**13] * 4}}, ""),
+    ):
+        save_arrays(path, {**arrays, **changed}, {**values, **other})
+        with pytest.raises(Fm2Error, match=f"is damaged, or not a file of fm2's: .*{message}"):
+            Run.open(tmp_path / "run")
+    save_arrays(path, arrays, {**values, "version": 2})
+    with pytest.raises(Fm2Error, match="has the format fm2 model 2"):
         Run.open(tmp_path / "run")

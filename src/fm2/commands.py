@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
 from fm2.errors import Fm2Error
+from fm2.training.choices import Linear, Metric, Optimiser, Schedule
+from fm2.training.defaults import DEFAULTS
 
-MODELS = ("lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm")
+MODELS = tuple(DEFAULTS)
 SPLITS = ("train", "validation", "test")
 
 
@@ -44,11 +47,11 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
 
 
 def _options() -> tuple[tuple[str, Any, str], ...]:
-    from fm2.training.choices import Metric, Optimiser, Schedule
-
     return (
-        ("linear", str, "features, fields or both: what the linear part is made of"),
+        ("linear", Linear, "what the linear part is made of"),
         ("hash_bits", int, "of Poly2's pair weights"),
+        ("embedding_scale", float, "deviation of the first embeddings"),
+        ("matrix_scale", float, "deviation of the first field matrices, and of the linear part's vectors"),
         ("optimiser", Optimiser, "what moves the tables"),
         ("learning_rate", float, "of the tables"),
         ("dense_rate", float, "of all other parameters"),
@@ -78,7 +81,8 @@ _OPTIONS = _options()
 def _train(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
     from fm2.training.fitting import train
-    from fm2.training.settings import read_dim, read_settings
+    from fm2.training.rowwise import slow_path
+    from fm2.training.settings import Settings, read_dim, read_settings
     from fm2.training.watching import Watcher
 
     dataset = Dataset.open(settings.data)
@@ -89,6 +93,9 @@ def _train(settings: argparse.Namespace) -> None:
     changes |= {name: value for name, value in given.items() if value is not None}
     if settings.dim is not None:
         changes["dim"] = read_dim(settings.dim, dataset.schema.names)
+    note = slow_path(Settings.of(settings.model, **changes)) if not settings.resume else None
+    if note:
+        print(f"fm2: {note}", file=sys.stderr)
     with Watcher() as watch:
         run = train(
             settings.model,

@@ -67,6 +67,12 @@ def new_file(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def remove_partial_files(directory: Path) -> None:
+    """Remove what :func:`new_file` left in a directory when it was killed; whoever calls it has it for himself."""
+    for leftover in directory.glob(".*.partial-*"):
+        leftover.unlink(missing_ok=True)
+
+
 def checksum(path: Path) -> str:
     """Give a file's SHA-256.
 

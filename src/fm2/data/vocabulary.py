@@ -82,12 +82,12 @@ def load_vocabularies(path: Path, fields: int) -> list[Vocabulary]:
     """Read what :func:`save_vocabularies` wrote."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            return [_checked({name: file[f"{index}.{name}"] for name in ARRAYS}) for index in range(fields)]
+            return [checked({name: file[f"{index}.{name}"] for name in ARRAYS}) for index in range(fields)]
     except (OSError, KeyError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as wrong:
         raise Fm2Error(f"{path} is damaged: not a file of {fields} vocabularies: {wrong}") from wrong
 
 
-def _checked(arrays: dict[str, Any]) -> Vocabulary:
+def checked(arrays: dict[str, Any]) -> Vocabulary:
     """Make a vocabulary of arrays from a file, which anyone may have written."""
     for name, kind in ARRAYS.items():
         if arrays[name].dtype != kind or arrays[name].ndim != (0 if name == "hashed" else 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+Linear = Literal["features", "fields", "both"]
 Optimiser = Literal["adagrad", "adam", "ftrl"]
 Schedule = Literal["constant", "linear", "cosine"]
 Metric = Literal["log_loss", "auc", "rig"]

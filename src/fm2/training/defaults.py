@@ -54,3 +54,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "fvfm": {**_FAMILY},
     "fmfm": {**_FAMILY, "matrix_scale": 0.03},
 }
+
+# Learning rates for those who choose another optimiser than the model's own, and say no more.
+RATES = {"adagrad": 0.05, "adam": 0.002, "ftrl": 0.05}

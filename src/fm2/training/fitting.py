@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,17 +21,18 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, needs
 from fm2.models import FFM, GatheredModel, Model, Poly2, build
 from fm2.models.lr import LR
+from fm2.storage import checksum, new_file, remove_partial_files
 from fm2.training import growth
-from fm2.training.checkpoints import load_arrays
 from fm2.training.loop import Loop, Report
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
 from fm2.training.rowwise import FfmStepper, Poly2Stepper, learns_by_rows
 from fm2.training.run import CHECKPOINT, HISTORY, MODEL, SETTINGS, Run
-from fm2.training.settings import Settings
+from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper
 
 WORTH_THREADS = 100e6
+MAY_CHANGE = ("threads", "epochs", "patience")  # when a run is resumed
 
 
 def train(
@@ -45,56 +50,80 @@ def train(
     """Train a model and open the directory of the run, with the best state that validation saw.
 
     ``settings`` are those of :class:`fm2.training.settings.Settings`; what is not given is the model's default. With
-    ``resume`` a run that was interrupted goes on, and ends where it would have ended. ``start`` is a run whose model is
-    trained further: vocabularies grow, old features keep what they learned. ``row_weights`` has a number for every row
-    of the log, in the log's order, or names an .npy file that has: how much the row counts in training.
+    ``resume`` a run that was interrupted goes on, and ends where it would have ended; its settings are the defaults
+    then. ``start`` is a run whose model is trained further: vocabularies grow, old features keep what they learned.
+    ``row_weights`` has a number for every row of the log, in the log's order, or names an .npy file that has: how much
+    the row counts in training.
     """
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
-    chosen, path = Settings.of(model, **settings), Path(out)
-    weights = None if row_weights is None else _read_weights(row_weights, dataset)
-    _make_directory(path, chosen, resume, overwrite)
     before = Run.open(start) if isinstance(start, str | Path) else start
-    with _make_loop(dataset, chosen, path, before, weights, watch) as loop:
-        if resume and (path / CHECKPOINT).is_file():
+    path = Path(out)
+    chosen = _choose(model, settings, path if resume else None, before)
+    weights = None if row_weights is None else _read_weights(row_weights, dataset)
+    fingerprint = {
+        "another data set": _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode()),
+        "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
+        "another model to go on from": checksum(before.path / MODEL) if before else None,
+    }
+    _check_directory(path, resume, overwrite)
+    stepper, vocabularies = _make_stepper(chosen, dataset, before)
+    del before  # its weights are the stepper's now
+    loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
+    with _directory(path, chosen, resume), _torch_threads(stepper.model, chosen):
+        if resume:
             loop.resume()
         loop.run()
-    del loop  # its tables, before the model is there again
+    del loop, stepper  # their tables, before the model is there again
     return Run.open(path)
 
 
-@contextlib.contextmanager
-def _make_loop(
-    dataset: Dataset,
-    settings: Settings,
-    path: Path,
-    before: Run | None,
-    weights: NDArray[np.float32] | None,
-    watch: Callable[[Report], None],
-) -> Iterator[Loop]:
-    vocabularies = growth.grow(before, dataset.schema.names, dataset.vocabularies) if before else dataset.vocabularies
+def _choose(model: str, settings: dict[str, Any], resumed: Path | None, before: Run | None) -> Settings:
+    """Give the settings: those of a run that is resumed, or of the model to go on from, with what is given changed."""
+    if resumed is None:
+        chosen = Settings.of(model, **{**(growth.shape_of(before) if before else {}), **settings})
+        if before:
+            growth.check_shape(before, chosen)
+        return chosen
+    if not (resumed / SETTINGS).is_file():
+        raise Fm2Error(f"train: there is no run to resume in {resumed}")
+    usual = read_settings(resumed / SETTINGS)
+    chosen = Settings.of(model, **{**{name: value for name, value in usual.items() if name != "model"}, **settings})
+    for name, value in chosen.used().items():
+        if name not in MAY_CHANGE and usual.get(name) != value:
+            raise Fm2Error(f"train: the run in {resumed} has {name} {usual.get(name)}, not {value}")
+    return chosen
+
+
+def _hash(values: Any) -> str:
+    return hashlib.sha256(values).hexdigest()
+
+
+def _make_stepper(settings: Settings, dataset: Dataset, before: Run | None) -> tuple[Stepper, list[Vocabulary]]:
+    vocabularies = growth.grow(before, dataset) if before else dataset.vocabularies
     drawn = before is not None or not learns_by_rows(settings)
     network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn)
     if before:
         growth.transplant(before, network, vocabularies)
-    with _torch_threads(network, settings):
-        stepper = make_stepper(network, settings, feature_counts(dataset, vocabularies), drawn)
-        yield Loop(stepper, dataset, vocabularies, path, watch, weights)
+    return make_stepper(network, settings, feature_counts(dataset, vocabularies), drawn), vocabularies
 
 
 def _read_weights(given: ArrayLike | str | Path, dataset: Dataset) -> NDArray[np.float32]:
     try:
         weights = np.load(given, mmap_mode="r", allow_pickle=False) if isinstance(given, str | Path) else given
         array: NDArray[np.float32] = np.asarray(weights, dtype=np.float32)
-    except (OSError, ValueError) as wrong:
+    except (OSError, ValueError, TypeError, EOFError) as wrong:
         raise Fm2Error(f"train: the row weights are not an array of numbers: {wrong}") from wrong
-    needed = max((int(part.rows.max()) + 1 for part in (dataset.train,) if len(part)), default=0)
-    if array.ndim != 1 or len(array) < needed:
-        raise Fm2Error(
-            f"train: the row weights have the shape {list(array.shape)}; the log has {needed:,} rows or more"
-        )
-    if not (np.isfinite(array).all() and (array >= 0).all()):
-        raise Fm2Error("train: a row weight is negative or not a number")
+    least = max((int(split.rows.max()) + 1 for split in _splits(dataset) if len(split)), default=0)
+    most = sum(len(split) for split in _splits(dataset)) + dataset.manifest["bad_rows"]["count"]
+    if array.ndim != 1 or not least <= len(array) <= most:
+        raise Fm2Error(f"train: the row weights have the shape {list(array.shape)}; the log has {most:,} rows")
+    if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
+        raise Fm2Error("train: a row weight is negative or not a number, or all are zero")
     return array
+
+
+def _splits(dataset: Dataset) -> tuple[Any, ...]:
+    return dataset.train, dataset.validation, dataset.test
 
 
 def make_model(settings: Settings, field_sizes: Sequence[int], drawn: bool = True) -> Model:
@@ -105,7 +134,7 @@ def make_model(settings: Settings, field_sizes: Sequence[int], drawn: bool = Tru
     elif settings.model != "lr":
         dim = {"dim" if settings.model == "ffm" else "dims": settings.dim}
         config |= {**dim, "embedding_scale": settings.embedding_scale}
-    if settings.model in ("fm", "fwfm", "fvfm", "fmfm"):
+    if settings.model in FAMILY:
         config |= {"linear": settings.linear} if settings.linear else {}
         config |= {"interaction_scale": settings.matrix_scale, "linear_scale": settings.matrix_scale}
     return build(config, seed=settings.seed if drawn else None)
@@ -130,41 +159,46 @@ def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDAr
 
 
 def _spread(model: Model, name: str, scale: Floats) -> Floats:
-    """Give each weight of a table the value of its feature."""
+    """Give each weight of a table the value of its feature; Poly2's pairs are no features."""
     table = model.tables[name]
-    if len(scale) != sum(table.field_sizes):
+    if name == "pairs":
         return np.ones(table.weight.numel(), np.float32)
     return np.repeat(scale, np.repeat(table.dims, table.field_sizes))
 
 
-def _make_directory(path: Path, settings: Settings, resume: bool, overwrite: bool) -> None:
-    if resume:
-        if not (path / SETTINGS).is_file():
-            raise Fm2Error(f"train: there is no run to resume in {path}")
-        _check_resumed(path, settings)
+def _check_directory(path: Path, resume: bool, overwrite: bool) -> None:
+    if resume or not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        if not overwrite:
-            raise Fm2Error(f"train: {path} is there already; --resume goes on with it, --overwrite replaces it")
-        if not (path / SETTINGS).is_file():
-            raise Fm2Error(f"train: {path} holds something else (it has no {SETTINGS}), so it is not overwritten")
-        for name in (MODEL, CHECKPOINT, HISTORY):
-            (path / name).unlink(missing_ok=True)
-    path.mkdir(parents=True, exist_ok=True)
+    if not overwrite:
+        raise Fm2Error(f"train: {path} is there already; --resume goes on with it, --overwrite replaces it")
+    if not (path / SETTINGS).is_file():
+        raise Fm2Error(f"train: {path} holds something else (it has no {SETTINGS}), so it is not overwritten")
+
+
+@contextlib.contextmanager
+def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
+    """Keep the run's directory for this training alone. An old model stays until a new one takes its place."""
     tomli_w = needs("tomli_w", "train", "writing settings")
-    values = {key: value for key, value in settings.to_dict().items() if value is not None}
-    (path / SETTINGS).write_text(tomli_w.dumps(values), encoding="utf-8")
-
-
-def _check_resumed(path: Path, settings: Settings) -> None:
-    if not (path / CHECKPOINT).is_file():
-        return
-    _, values = load_arrays(path / CHECKPOINT)
-    before, now = values["settings"], settings.to_dict()
-    changed = [name for name in now if name not in ("threads", "epochs", "patience") and before.get(name) != now[name]]
-    if changed:
-        name = changed[0]
-        raise Fm2Error(f"train: the run in {path} has {name} {before.get(name)}, not {now[name]}; resume with the same")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        held = os.open(path, os.O_RDONLY)
+    except OSError as refused:
+        raise Fm2Error(f"train: {path}: {refused.strerror}") from refused
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as taken:
+        os.close(held)
+        raise Fm2Error(f"train: another training is at work in {path}") from taken
+    try:
+        remove_partial_files(path)
+        if not resume:
+            for name in (CHECKPOINT, HISTORY):
+                (path / name).unlink(missing_ok=True)
+        with new_file(path / SETTINGS) as partial:
+            partial.write_text(tomli_w.dumps(settings.used()), encoding="utf-8")
+        yield
+    finally:
+        os.close(held)
 
 
 @contextlib.contextmanager

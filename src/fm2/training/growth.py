@@ -4,32 +4,59 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models import Model
-from fm2.training.run import Run
+from fm2.training.run import Run, same_meaning
+from fm2.training.settings import Settings
 
 
-def grow(run: Run, names: Sequence[str], vocabularies: Sequence[Vocabulary]) -> list[Vocabulary]:
+def shape_of(run: Run) -> dict[str, Any]:
+    """Give the settings that decide the shape of a run's model; whoever goes on with it has to keep them."""
+    config = run.model.config
+    if config["model"] == "poly2":
+        raise Fm2Error("train: poly2 finds its pairs by their ids, which new data changes; train it anew")
+    dims = config.get("dims", [])
+    found = {
+        "dim": config.get("dim") or (dims[0] if len(set(dims)) == 1 else list(dims)),
+        "linear": config.get("linear"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def check_shape(run: Run, settings: Settings) -> None:
+    """Refuse settings that ask for another model than the run's."""
+    for name, value in {"model": run.model.name, **shape_of(run)}.items():
+        if settings.to_dict()[name] != value:
+            raise Fm2Error(f"train: the model of {run.path} has {name} {value}, not {settings.to_dict()[name]}")
+
+
+def grow(run: Run, dataset: Dataset) -> list[Vocabulary]:
     """Append to each new vocabulary the old values that it lacks; the ids of the new data stay as they are."""
-    if tuple(names) != run.encoder.schema.names:
-        raise Fm2Error(f"train: the data set has other fields than the model of {run.path}")
-    return [
-        _joined(name, new, old) for name, new, old in zip(names, vocabularies, run.encoder.vocabularies, strict=True)
-    ]
+    schema = run.encoder.schema
+    if dataset.schema.names != schema.names:
+        raise Fm2Error(f"train: {dataset.path} has other fields than the model of {run.path}")
+    grown = []
+    for old_field, field, old, new in zip(
+        schema.fields, dataset.schema.fields, run.encoder.vocabularies, dataset.vocabularies, strict=True
+    ):
+        if not same_meaning(old_field, field, old, new):
+            raise Fm2Error(
+                f"train: the field '{field.name}' is read, hashed or cut into buckets otherwise than for the model of "
+                f"{run.path}; prepare the new rows with --like and the data set that it was trained on"
+            )
+        grown.append(_joined(new, old))
+    return grown
 
 
-def _joined(name: str, new: Vocabulary, old: Vocabulary) -> Vocabulary:
-    if new.hashed != old.hashed or not np.array_equal(new.boundaries, old.boundaries):
-        raise Fm2Error(
-            f"train: the field '{name}' is hashed or cut into buckets differently from the model's; "
-            "prepare the new rows with --like and the data set that the model was trained on"
-        )
+def _joined(new: Vocabulary, old: Vocabulary) -> Vocabulary:
     if new.hashed:
         return new
     known = set(values(new))
@@ -49,13 +76,6 @@ def values(vocabulary: Vocabulary) -> list[bytes]:
 def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> None:
     """Give a new model the weights of the old one: by value in the tables, as they are elsewhere."""
     old = run.model
-    if old.name == "poly2":
-        raise Fm2Error("train: poly2 finds its pairs by their ids, which new data changes; train it anew")
-    same = ("field_sizes",)
-    if {k: v for k, v in old.config.items() if k not in same} != {
-        k: v for k, v in model.config.items() if k not in same
-    }:
-        raise Fm2Error(f"train: the model of {run.path} has other settings; its own are {_shape(old)}")
     sources = [_sources(new, before) for new, before in zip(vocabularies, run.encoder.vocabularies, strict=True)]
     with torch.no_grad():
         for name, table in model.tables.items():
@@ -82,7 +102,3 @@ def _sources(new: Vocabulary, old: Vocabulary) -> NDArray[np.int64]:
 
 def _rows(weight: torch.Tensor, offset: int, dim: int, rows: int) -> torch.Tensor:
     return weight.detach()[offset : offset + rows * dim].view(rows, dim)
-
-
-def _shape(model: Model) -> str:
-    return ", ".join(f"{key} {value}" for key, value in model.config.items() if key != "field_sizes")

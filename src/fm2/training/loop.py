@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,8 @@ from fm2.data.dataset import Dataset, Split
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.training import metrics
-from fm2.training.checkpoints import load_arrays, save_arrays
-from fm2.training.run import CHECKPOINT, HISTORY, MODEL, read_history, save_model
+from fm2.training.checkpoints import open_arrays, save_arrays
+from fm2.training.run import CHECKPOINT, HISTORY, MODEL, add_history, read_history, save_model, write_history
 from fm2.training.settings import Settings
 from fm2.training.shuffling import shuffled
 from fm2.training.stepper import Stepper
@@ -54,7 +57,10 @@ class Report:
 
 
 class Loop:
-    """Trains until the epochs are over, or until no evaluation has been better for as long as patience lasts."""
+    """Trains until the epochs are over, or until no evaluation has been better for as long as patience lasts.
+
+    ``fingerprint`` tells data, row weights and first weights from others: only with the same can a run be resumed.
+    """
 
     def __init__(
         self,
@@ -64,39 +70,59 @@ class Loop:
         path: Path,
         watch: Callable[[Report], None],
         row_weights: NDArray[np.float32] | None = None,
+        fingerprint: dict[str, str | None] | None = None,
     ) -> None:
         self._stepper, self._dataset, self._path, self._watch = stepper, dataset, path, watch
         self._encoder = (dataset.schema, vocabularies)
         self.settings: Settings = stepper.settings
         self._train = dataset.train
         self._labels, self._rows = np.asarray(self._train.labels), np.asarray(self._train.rows)
-        self._row_weights = row_weights
+        self._row_weights, self._fingerprint = row_weights, fingerprint or {}
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
-        if len(self._train) == 0 or len(dataset.validation) == 0:
-            empty = "training" if len(self._train) == 0 else "validation"
-            raise Fm2Error(f"train: {dataset.path} has no rows for {empty}; prepare it with other --fractions")
+        self._interrupted = False
+        _check_splits(dataset)
 
     def resume(self) -> None:
-        """Go on from the last checkpoint."""
-        arrays, values = load_arrays(self._path / CHECKPOINT)
-        self._at = Position(**values["position"])
-        self._stepper.load(arrays, self._at.steps)
+        """Go on from the last checkpoint, or begin anew if there is none."""
+        if not (self._path / CHECKPOINT).is_file():
+            write_history(self._path / HISTORY, [])
+            return
+        with open_arrays(self._path / CHECKPOINT) as (arrays, values):
+            for name, now in self._fingerprint.items():
+                if values["fingerprint"].get(name) != now:
+                    raise Fm2Error(f"train: the run in {self._path} had {name}; resume with the same")
+            self._at = Position(**values["position"])
+            self._stepper.load(arrays, self._at.steps)
         history = read_history(self._path / HISTORY)[: self._at.evaluations]
         self._evaluation = history[-1] if history else None
-        lines = "".join(json.dumps(entry) + "\n" for entry in history)
-        (self._path / HISTORY).write_text(lines, encoding="utf-8")
+        write_history(self._path / HISTORY, history)
 
     def run(self) -> None:
-        """Train to the end. Interrupted, it writes a checkpoint first."""
-        try:
+        """Train to the end. Interrupted, it finishes what it is at, and writes a checkpoint."""
+        with self._interrupts():
             while self._at.epoch < self.settings.epochs and self._at.waited < self.settings.patience:
                 self._run_epoch()
-        except KeyboardInterrupt:
-            self._save_checkpoint()
-            raise
         self._save_checkpoint()
+
+    @contextlib.contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        """Let Ctrl-C wait for the end of a step, so that nothing is left half done; a second one does not wait."""
+
+        def remember(number: int, frame: FrameType | None) -> None:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, remember)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _run_epoch(self) -> None:
         rows, batch = len(self._train), self.settings.batch_size
@@ -107,8 +133,10 @@ class Loop:
             self._step(order)
             if self._at.row in pauses or self._at.row == rows:
                 self._evaluate()
-            elif time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+            if self._interrupted or time.monotonic() - self._saved > CHECKPOINT_SECONDS:
                 self._save_checkpoint()
+            if self._interrupted:
+                raise KeyboardInterrupt
             if self._at.waited >= self.settings.patience:
                 break
         if self._at.row == rows:
@@ -116,7 +144,10 @@ class Loop:
 
     def _step(self, order: NDArray[np.int64]) -> None:
         labels = self._labels[order].astype(np.float32)
-        loss = self._stepper.step(self._train.ids, order, labels, self._weights(order, labels), self._rate())
+        weights = self._weights(order, labels)
+        loss = 0.0
+        if weights is None or weights.any():
+            loss = self._stepper.step(self._train.ids, order, labels, weights, self._rate())
         self._at.row += len(order)
         self._at.steps = self._stepper.steps
         self._at.loss += loss * len(order)
@@ -125,7 +156,10 @@ class Loop:
             kept = "the best model so far is kept" if self._at.best is not None else "nothing was learned"
             raise Fm2Error(f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate ({kept})")
         done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
-        self._watch(Report(done, total, self._at.loss / self._at.loss_rows, self._evaluation))
+        try:
+            self._watch(Report(done, total, self._at.loss / self._at.loss_rows, self._evaluation))
+        except KeyboardInterrupt:
+            self._interrupted = True
 
     def _weights(self, order: NDArray[np.int64], labels: NDArray[np.float32]) -> NDArray[np.float32] | None:
         """Give the rows' own weights times those of their classes; None where all are 1."""
@@ -139,9 +173,9 @@ class Loop:
     def _rate(self) -> float:
         """Give the schedule's factor: constant, or falling to zero over all epochs."""
         done = self._at.epoch * len(self._train) + self._at.row
-        share = done / (self.settings.epochs * len(self._train))
-        falling = {"constant": 1.0, "linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}
-        return falling[self.settings.schedule]
+        left = 1 - done / (self.settings.epochs * len(self._train))
+        falling = {"constant": 1.0, "linear": left, "cosine": math.sin(math.pi / 2 * left) ** 2}
+        return max(falling[self.settings.schedule], 1e-12)
 
     def _evaluate(self) -> None:
         found = metrics.evaluate(
@@ -151,8 +185,8 @@ class Loop:
         better = self._at.best is None or (value > self._at.best) == HIGHER_IS_BETTER[self.settings.metric]
         better = better and value != self._at.best
         if better:
-            self._at.best, self._at.waited = value, 0
             save_model(self._path / MODEL, self._stepper.model, self._stepper.weights(), *self._encoder, found)
+            self._at.best, self._at.waited = value, 0
         else:
             self._at.waited += 1
         self._evaluation = {
@@ -164,15 +198,24 @@ class Loop:
         }
         self._at.loss, self._at.loss_rows = 0.0, 0
         self._at.evaluations += 1
-        with (self._path / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(self._evaluation) + "\n")
-        if time.monotonic() - self._saved > CHECKPOINT_SECONDS:
-            self._save_checkpoint()
+        add_history(self._path / HISTORY, self._evaluation)
 
     def _save_checkpoint(self) -> None:
-        values = {"position": asdict(self._at), "settings": self.settings.to_dict()}
+        values = {"position": asdict(self._at), "fingerprint": self._fingerprint}
         save_arrays(self._path / CHECKPOINT, self._stepper.state(), values)
         self._saved = time.monotonic()
+
+
+def _check_splits(dataset: Dataset) -> None:
+    """Refuse what could not be trained or evaluated, before anything is written."""
+    for split, purpose in ((dataset.train, "training"), (dataset.validation, "validation")):
+        if len(split) == 0:
+            raise Fm2Error(f"train: {dataset.path} has no rows for {purpose}; prepare it with other --fractions")
+        if split.labels.min() == split.labels.max():
+            raise Fm2Error(
+                f"train: all rows of {dataset.path} for {purpose} have the label {split.labels[0]}; "
+                "prepare it with both, or with other --fractions"
+            )
 
 
 def probabilities(stepper: Stepper, split: Split) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fm2.models import FactorizationMachine, GatheredModel
 from fm2.models.lr import LR
 from fm2.training import tables
-from fm2.training.checkpoints import Arrays
+from fm2.training.checkpoints import Arrays, Stored
 from fm2.training.settings import Settings
 from fm2.training.stepper import DenseOptimiser, Floats, Ids, Stepper, to_numpy
 from fm2.training.tables import Dropout, Optimiser, Table
@@ -99,7 +99,7 @@ class NativeStepper(Stepper):
             arrays |= {f"table.{name}.{key}": values for key, values in _parts(table).items()}
         return arrays
 
-    def load(self, state: Arrays, steps: int) -> None:
+    def load(self, state: Stored, steps: int) -> None:
         self.steps = steps
         self._dense.load(state, steps)
         for name, table in self._tables.items():

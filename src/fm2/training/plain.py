@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fm2.errors import Fm2Error
 from fm2.models import GatheredModel, Model
-from fm2.training.checkpoints import Arrays
+from fm2.training.checkpoints import Arrays, Stored
 from fm2.training.settings import Settings
 from fm2.training.stepper import DenseOptimiser, Floats, Ids, Stepper, to_numpy
 
@@ -24,8 +24,13 @@ class PlainStepper(Stepper):
 
     def __init__(self, model: Model, settings: Settings, l2_scale: dict[str, Floats]) -> None:
         super().__init__(model, settings)
-        self._device = torch.device(settings.device)
-        model.to(self._device)
+        try:
+            self._device = torch.device(settings.device)
+            model.to(self._device)
+        except (RuntimeError, AssertionError) as unknown:
+            raise Fm2Error(f"train: the device '{settings.device}' cannot be used: {unknown}") from unknown
+        # They are off anyway; saying so spares the user a warning.
+        torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]
         for table in model.tables.values():
             table.sparse = True
         tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
@@ -114,7 +119,7 @@ class PlainStepper(Stepper):
             arrays |= {f"sparse.{index}.{key}": to_numpy(torch.as_tensor(value)) for key, value in entry.items()}
         return arrays
 
-    def load(self, state: Arrays, steps: int) -> None:
+    def load(self, state: Stored, steps: int) -> None:
         self.steps = steps
         self._dense.load(state, steps)
         with torch.no_grad():

@@ -15,20 +15,31 @@ from fm2.models import FFM, Model, Poly2
 from fm2.models.base import generator, randomise
 from fm2.models.lr import LR
 from fm2.training import tables
-from fm2.training.checkpoints import Arrays, Pieces
+from fm2.training.checkpoints import Arrays, Pieces, Stored
 from fm2.training.native import first_memory, make_optimiser
 from fm2.training.settings import Settings
 from fm2.training.stepper import Floats, Ids, Stepper, to_numpy
 
 PIECE = 1 << 14  # features whose vectors are copied at once
+CELLS = 1 << 20
 
 
 def learns_by_rows(settings: Settings) -> bool:
     """Tell whether native code can train the model row after row as the settings ask; torch can where it cannot."""
     linear = ("adagrad", "ftrl")
     rules = {"ffm": ("adagrad",), "poly2": linear, "lr": linear}.get(settings.model, ())
-    plain = not (settings.average or settings.l2_power)
+    plain = not (settings.average or (settings.l2 and settings.l2_power))
     return settings.device == "cpu" and settings.optimiser in rules and plain
+
+
+def slow_path(settings: Settings) -> str | None:
+    """Say which setting keeps FFM or Poly2 from their native kernels, if one does."""
+    if settings.model not in ("ffm", "poly2") or settings.device != "cpu" or learns_by_rows(settings):
+        return None
+    reason = (
+        "average" if settings.average else "l2_power" if settings.l2_power else f"the optimiser {settings.optimiser}"
+    )
+    return f"native code trains {settings.model} without {reason}; with it torch does, many times slower"
 
 
 class RowStepper(Stepper):
@@ -58,7 +69,7 @@ class RowStepper(Stepper):
     def state(self) -> Arrays:
         """Give the arrays that the model lives in, not copies of them."""
 
-    def load(self, state: Arrays, steps: int) -> None:
+    def load(self, state: Stored, steps: int) -> None:
         self.steps = steps
         for name, values in self.state().items():
             values[:] = state[name]
@@ -131,8 +142,13 @@ class Poly2Stepper(RowStepper):
         self._native = _native.Poly2(sizes, hash_bits, pairs, self._cells["linear"], self._cells["bias"][0])
 
     def weights(self) -> dict[str, NDArray[Any] | Pieces]:
-        found = {name: np.ascontiguousarray(cells[:, 0]) for name, cells in self._cells.items()}
-        return {"bias": found.pop("bias")[0], **{f"{name}.weight": values for name, values in found.items()}}
+        weights: dict[str, NDArray[Any] | Pieces] = {"bias": self._cells["bias"][0, 0]}
+        return weights | {f"{name}.weight": _weights_of(self._cells[name]) for name in self.model.tables}
 
     def state(self) -> Arrays:
         return {f"cells.{name}": cells for name, cells in self._cells.items()}
+
+
+def _weights_of(cells: Floats) -> Pieces:
+    """Give the first numbers of cells, some at a time."""
+    return Pieces(len(cells), lambda: (cells[begin : begin + CELLS, 0] for begin in range(0, len(cells), CELLS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.vocabulary import ARRAYS, Vocabulary
+from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
 from fm2.errors import Fm2Error
 from fm2.models import Model, build
-from fm2.schema import Schema
-from fm2.training.checkpoints import Arrays, Saved, load_arrays, save_arrays
+from fm2.schema import Field, Schema
+from fm2.storage import new_file
+from fm2.training.checkpoints import Saved, Stored, open_arrays, save_arrays
 
 MODEL, CHECKPOINT, HISTORY, SETTINGS = "model.safetensors", "checkpoint.safetensors", "history.jsonl", "settings.toml"
 FORMAT, VERSION = "fm2 model", 1
@@ -38,29 +40,35 @@ class Run:
         path = Path(path)
         if not (path / MODEL).is_file():
             raise Fm2Error(f"{path} has no trained model ({MODEL}); fm2 train makes one")
-        arrays, values = load_arrays(path / MODEL)
-        try:
+        with open_arrays(path / MODEL) as (arrays, values):
             if (values["format"], values["version"]) != (FORMAT, VERSION):
                 raise Fm2Error(f"{path}: {MODEL} has the format {values['format']} {values['version']}")
             schema = Schema.from_dict(values["schema"])
-            vocabularies = [_vocabulary(arrays, index) for index in range(len(schema.fields))]
+            vocabularies = [
+                checked({name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS})
+                for index in range(len(schema.fields))
+            ]
+            _check_sizes(values["model"], schema, vocabularies)
             model = build(values["model"], seed=None)
-            _load_weights(model, {name: arrays[f"model.{name}"] for name, _ in model.named_parameters()})
-        except (KeyError, TypeError, ValueError, RuntimeError) as wrong:
-            raise Fm2Error(f"{path}: {MODEL} does not fit together: {wrong}") from wrong
-        return cls(path, model, Encoder(schema, vocabularies), values["metrics"])
+            _load_weights(model, arrays)
+            return cls(path, model, Encoder(schema, vocabularies), dict(values["metrics"]))
 
     def check(self, dataset: Dataset) -> None:
         """Make sure that the data set was encoded as this model's was."""
-        if dataset.schema.names != self.encoder.schema.names:
+        names = self.encoder.schema.names
+        if dataset.schema.names != names:
             raise Fm2Error(f"{dataset.path} has other fields than the model of {self.path}")
-        for name, ours, theirs in zip(
-            dataset.schema.names, self.encoder.vocabularies, dataset.vocabularies, strict=True
+        for index, (name, ours, theirs) in enumerate(
+            zip(names, self.encoder.vocabularies, dataset.vocabularies, strict=True)
         ):
-            if not (np.array_equal(ours.data, theirs.data) and np.array_equal(ours.ends, theirs.ends)):
+            fields = (self.encoder.schema.fields[index], dataset.schema.fields[index])
+            count = len(theirs.ends)
+            known = np.array_equal(ours.ends[:count], theirs.ends)  # the model of several data sets may know more
+            known = known and np.array_equal(ours.data[: len(theirs.data)], theirs.data)
+            if not (known and same_meaning(*fields, ours, theirs)):
                 raise Fm2Error(
-                    f"the field '{name}' of {dataset.path} has another vocabulary than the model of {self.path}; "
-                    f"encode its rows with fm2 predict, or train with this data set"
+                    f"the field '{name}' of {dataset.path} is encoded otherwise than for the model of {self.path}; "
+                    f"score its rows with fm2 predict, or train with this data set"
                 )
 
     def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
@@ -77,6 +85,12 @@ class Run:
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
         return self.probabilities(self.encoder.encode(rows))
+
+
+def same_meaning(one: Field, other: Field, its: Vocabulary, others: Vocabulary) -> bool:
+    """Tell whether two fields read a value alike, whichever values they know."""
+    alike = dataclasses.replace(one, min_count=1) == dataclasses.replace(other, min_count=1)
+    return alike and its.hashed == others.hashed and np.array_equal(its.boundaries, others.boundaries)
 
 
 def save_model(
@@ -97,21 +111,49 @@ def save_model(
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """Give the evaluations of a run, in order."""
+    """Give the evaluations of a run, in order; a last line that was not finished does not count."""
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    entries = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            break
+    return entries
 
 
-def _vocabulary(arrays: Arrays, index: int) -> Vocabulary:
-    found: dict[str, Any] = {name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS}
-    return Vocabulary(**{**found, "hashed": int(found["hashed"].item())})
+def write_history(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Write all evaluations of a run so far."""
+    with new_file(path) as partial:
+        partial.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
 
 
-def _load_weights(model: Model, weights: Arrays) -> None:
+def add_history(path: Path, entry: dict[str, Any]) -> None:
+    """Add an evaluation to those of a run."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+    except OSError as refused:
+        raise Fm2Error(f"train: {path} could not be written: {refused.strerror}") from refused
+
+
+def _check_sizes(config: dict[str, Any], schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
+    """Refuse a model whose parts do not fit each other; the file may be anyone's."""
+    if config["field_sizes"] != [len(vocabulary) for vocabulary in vocabularies]:
+        raise ValueError("the vocabularies have other sizes than the model's fields")
+    for field, vocabulary in zip(schema.fields, vocabularies, strict=True):
+        if bool(vocabulary.hashed) != bool(field.hash_bits) or not np.isfinite(vocabulary.boundaries).all():
+            raise ValueError(f"the vocabulary of the field '{field.name}' does not fit its schema")
+
+
+def _load_weights(model: Model, arrays: Stored) -> None:
     import torch
 
     for name, parameter in model.named_parameters():
-        if weights[name].shape != parameter.shape or weights[name].dtype != np.float32:
-            raise ValueError(f"{name} has the shape {list(weights[name].shape)}, not {list(parameter.shape)}")
-        parameter.data = torch.from_numpy(weights[name])
+        values = arrays[f"model.{name}"]
+        if values.shape != parameter.shape or values.dtype != np.float32:
+            raise ValueError(f"{name} is {values.dtype} {list(values.shape)}, not float32 {list(parameter.shape)}")
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has entries that are no numbers")
+        parameter.data = torch.from_numpy(values)

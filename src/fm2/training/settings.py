@@ -10,8 +10,23 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fm2.errors import Fm2Error
-from fm2.training.choices import Metric, Optimiser, Schedule
-from fm2.training.defaults import DEFAULTS
+from fm2.training.choices import Linear, Metric, Optimiser, Schedule
+from fm2.training.defaults import DEFAULTS, RATES
+
+FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
+MAX_DIM = 1024
+
+# Settings that only some models have.
+USED_BY = {
+    "dim": (*FAMILY, "ffm"),
+    "linear": FAMILY,
+    "hash_bits": ("poly2",),
+    "embedding_scale": (*FAMILY, "ffm"),
+    "matrix_scale": FAMILY,
+    "dense_rate": ("lr", *FAMILY),
+    "dropout": FAMILY,
+    "field_dropout": FAMILY,
+}
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class Settings:
 
     model: str
     dim: int | tuple[int, ...] = 8
-    linear: str | None = None
+    linear: Linear | None = None
     hash_bits: int = 22
     embedding_scale: float = 0.01
     matrix_scale: float = 0.1
@@ -54,12 +69,17 @@ class Settings:
 
     @classmethod
     def of(cls, model: str, **changes: Any) -> Settings:
-        """Give a model's defaults with some changes."""
+        """Give a model's defaults with some changes; what would have no effect is refused."""
         if model not in DEFAULTS:
             raise Fm2Error(f"train: there is no model '{model}'; there are {', '.join(DEFAULTS)}")
+        for name in changes:
+            if model not in USED_BY.get(name, (model,)):
+                raise Fm2Error(f"train: {name} is for {', '.join(USED_BY[name])}, not for {model}")
         usual = DEFAULTS[model]
-        if changes.get("optimiser", usual["optimiser"]) != usual["optimiser"]:
-            usual = {name: value for name, value in usual.items() if name not in ("l1", "initial_squares")}
+        optimiser = changes.get("optimiser", usual["optimiser"])
+        if optimiser != usual["optimiser"]:
+            usual = {name: value for name, value in usual.items() if name not in ("l1", "l2", "initial_squares")}
+            usual["learning_rate"] = RATES.get(optimiser, usual["learning_rate"])
         return cls.from_dict({"model": model, **usual, **changes})
 
     @classmethod
@@ -74,15 +94,19 @@ class Settings:
         return settings
 
     def _check(self) -> None:
-        for name, choices in {"optimiser": Optimiser, "schedule": Schedule, "metric": Metric}.items():
-            if getattr(self, name) not in get_args(choices):
-                wrong = getattr(self, name)
-                raise Fm2Error(f"train: {name} is '{wrong}'; it is one of {', '.join(get_args(choices))}")
-        for name, low, high in _RANGES:
+        for name, choices in CHOICES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise Fm2Error(f"train: {name} is {value!r}; it is a number from {low} to {high}")
-
+            if value not in get_args(choices) and not (name == "linear" and value is None):
+                raise Fm2Error(f"train: {name} is '{value}'; it is one of {', '.join(get_args(choices))}")
+        for name, low, high in _RANGES:
+            value, whole = getattr(self, name), isinstance(low, int) and isinstance(high, int)
+            number = isinstance(value, int) if whole else isinstance(value, int | float)
+            if isinstance(value, bool) or not number or not low <= value <= high:
+                kind = "a whole number" if whole else "a number"
+                raise Fm2Error(f"train: {name} is {value!r}; it is {kind} from {low} to {high}")
+        for dim in self.dim if isinstance(self.dim, tuple) else (self.dim,):
+            if isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM:
+                raise Fm2Error(f"train: a dimension is {dim!r}; it is a whole number from 1 to {MAX_DIM}")
         for wrong, message in _conflicts(self):
             if wrong:
                 raise Fm2Error(f"train: {message}")
@@ -92,42 +116,51 @@ class Settings:
         values = dataclasses.asdict(self)
         return {**values, "dim": list(self.dim) if isinstance(self.dim, tuple) else self.dim}
 
-
-def _conflicts(chosen: Settings) -> list[tuple[bool, str]]:
-    """Tell what would have no effect, or not the expected one."""
-    model, family = chosen.model, chosen.model in ("fm", "fwfm", "fvfm", "fmfm")
-    drops = bool(chosen.dropout or chosen.field_dropout)
-    ftrl = chosen.optimiser == "ftrl"
-    return [
-        (ftrl and model not in ("lr", "poly2"), f"ftrl is for the linear models, lr and poly2, not for {model}"),
-        (bool(chosen.l1) and not ftrl, "l1 is ftrl's; choose --optimiser ftrl"),
-        (bool(chosen.initial_squares) and chosen.optimiser != "adagrad", "initial_squares are adagrad's"),
-        (drops and not family, f"dropout is for fm, fwfm, fvfm and fmfm, not for {model}"),
-        (chosen.linear is not None and not family, f"linear is for fm, fwfm, fvfm and fmfm, not for {model}"),
-        (model == "ffm" and not isinstance(chosen.dim, int), "ffm has one dimension for all fields"),
-    ]
+    def used(self) -> dict[str, Any]:
+        """Give the plain values that this model has a use for, as :meth:`of` takes them."""
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if value is not None and self.model in USED_BY.get(name, (self.model,))
+        }
 
 
+CHOICES = {"linear": Linear, "optimiser": Optimiser, "schedule": Schedule, "metric": Metric}
+
+# A range of whole numbers is for whole numbers alone.
 _RANGES: tuple[tuple[str, float, float], ...] = (
-    ("embedding_scale", 0, 100),
-    ("matrix_scale", 0, 100),
+    ("embedding_scale", 0.0, 100.0),
+    ("matrix_scale", 0.0, 100.0),
     ("hash_bits", 1, 30),
     ("learning_rate", 1e-12, 1e6),
-    ("dense_rate", 0, 1e6),
+    ("dense_rate", 0.0, 1e6),
     ("batch_size", 1, 10_000_000),
-    ("epochs", 0, 1_000_000),
-    ("l2", 0, 1e9),
-    ("l2_power", 0, 1),
-    ("l1", 0, 1e9),
-    ("initial_squares", 0, 1e9),
-    ("dropout", 0, 0.99),
-    ("field_dropout", 0, 0.99),
-    ("average", 0, 0.999999),
+    ("epochs", 1, 1_000_000),
+    ("l2", 0.0, 1e9),
+    ("l2_power", 0.0, 1.0),
+    ("l1", 0.0, 1e9),
+    ("initial_squares", 0.0, 1e9),
+    ("dropout", 0.0, 0.99),
+    ("field_dropout", 0.0, 0.99),
+    ("average", 0.0, 0.999999),
     ("positive_weight", 1e-9, 1e9),
     ("evaluations", 1, 10_000),
     ("patience", 1, 1_000_000),
+    ("seed", 0, 2**63 - 1),
     ("threads", 0, 1024),
 )
+
+
+def _conflicts(chosen: Settings) -> list[tuple[bool, str]]:
+    """Tell what would have no effect, or not the expected one."""
+    model, ftrl = chosen.model, chosen.optimiser == "ftrl"
+    return [
+        (ftrl and model not in ("lr", "poly2"), f"ftrl is for the linear models, lr and poly2, not for {model}"),
+        (ftrl and chosen.schedule != "constant", "ftrl lets its rates fall by itself; leave the schedule constant"),
+        (bool(chosen.l1) and not ftrl, "l1 is ftrl's; choose --optimiser ftrl"),
+        (bool(chosen.initial_squares) and chosen.optimiser != "adagrad", "initial_squares are adagrad's"),
+        (model == "ffm" and not isinstance(chosen.dim, int), "ffm has one dimension for all fields"),
+    ]
 
 
 def read_settings(path: Path) -> dict[str, Any]:

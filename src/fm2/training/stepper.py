@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fm2.models import Model
-from fm2.training.checkpoints import Arrays, Saved
+from fm2.training.checkpoints import Arrays, Saved, Stored
 from fm2.training.settings import Settings
 
 Ids = NDArray[np.int32]
@@ -46,7 +46,7 @@ class Stepper(ABC):
         """Give everything that the next step depends on, beside the number of steps."""
 
     @abstractmethod
-    def load(self, state: Arrays, steps: int) -> None:
+    def load(self, state: Stored, steps: int) -> None:
         """Go back to what :meth:`state` gave after so many steps."""
 
 
@@ -54,7 +54,7 @@ class DenseOptimiser:
     """Torch's Adam for the parameters that are in no table, with their moving average beside them."""
 
     def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: Settings) -> None:
-        self.parameters, self._decay, self._rate = parameters, settings.average, settings.dense_rate
+        self.parameters, self._decay, self._rate = parameters, float(np.float32(settings.average)), settings.dense_rate
         self._optimiser = torch.optim.Adam(parameters.values(), lr=settings.dense_rate, fused=True)
         self._average = [torch.zeros_like(parameter) for parameter in parameters.values()] if self._decay else []
         self._steps = 0
@@ -90,7 +90,7 @@ class DenseOptimiser:
 
     def state(self) -> Arrays:
         """Give parameters, averages and moments by name."""
-        arrays = {f"dense.{name}": to_numpy(p) for name, p in self.parameters.items()}
+        arrays: dict[str, NDArray[Any]] = {f"dense.{name}": to_numpy(p) for name, p in self.parameters.items()}
         arrays |= {
             f"dense.{name}.average": to_numpy(a) for name, a in zip(self.parameters, self._average, strict=False)
         }
@@ -99,7 +99,7 @@ class DenseOptimiser:
             arrays |= {f"dense.{name}.{moment}": to_numpy(torch.as_tensor(value)) for moment, value in moments.items()}
         return arrays
 
-    def load(self, arrays: Arrays, steps: int) -> None:
+    def load(self, arrays: Stored, steps: int) -> None:
         """Go back to what :meth:`state` gave after so many steps."""
         self._steps = steps
         saved = self._optimiser.state_dict()

@@ -105,7 +105,7 @@ class Table:
         self.starts = np.cumsum(self.dims) - self.dims
         floats = self.sizes.astype(np.int64) * self.dims
         self.offsets = np.cumsum(floats) - floats
-        self.optimiser, self.decay = optimiser, decay
+        self.optimiser, self.decay = optimiser, float(np.float32(decay))  # as native code has it
         self._layout = layout = _native.Layout(self.offsets, self.dims, self.sizes)
         self.weights = aligned_zeros(layout.floats)
         self.state = tuple(aligned_zeros(layout.floats) for _ in range(optimiser.states))
