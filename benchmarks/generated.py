@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +39,17 @@ def prepare(recipe: Recipe, directory: Path) -> Path:
             log = fm2.generate(f"{folder}/log.parquet", rows, fields=recipe.fields, features=recipe.features)
             fm2.prepare(log.path, _schema(recipe.fields), path, fractions=(1 - VALIDATION, VALIDATION, 0))
     return path
+
+
+@contextlib.contextmanager
+def working_directory(given: Path | None) -> Iterator[Path]:
+    """Give the directory for the data sets: one that stays, or a temporary one."""
+    if given:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
 
 
 def open_shortened(path: Path, rows: int) -> fm2.Dataset:

@@ -18,13 +18,11 @@ each model closes. It takes about an hour on 2 cores, and 3 GB of disk.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +34,13 @@ from bars import Bar, print_bars
 from fm2.commands import MODELS
 from fm2.presets import PRESETS
 from fm2.training import metrics
+from generated import working_directory
 from spaces import draw, neighbours
 from trials import Outcome, Trial, run, run_all
 
 LOGS = {"criteo": "criteo.tsv.gz", "avazu": "avazu.csv.gz"}
 FINALISTS, FINAL_SEEDS = 4, 3
-XLEARN_GRID = {"lr": (0.02, 0.05, 0.1, 0.2), "lambda": (2e-5, 2e-4, 1e-3)}
+XLEARN_GRID = {"lr": (0.05, 0.1, 0.2), "lambda": (2e-5, 2e-4, 1e-3)}
 
 
 def main() -> None:
@@ -69,17 +68,6 @@ def main() -> None:
         job(settings, directory)
 
 
-@contextlib.contextmanager
-def working_directory(given: Path | None) -> Iterator[Path]:
-    """Give the directory for the data sets: one that stays, or a temporary one."""
-    if given:
-        given.mkdir(parents=True, exist_ok=True)
-        yield given
-        return
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
-
-
 def real_data(directory: Path) -> dict[str, Path]:
     """Prepare the real logs, unless that has been done."""
     if "FM2_DATA" not in os.environ:
@@ -102,7 +90,7 @@ def search(settings: argparse.Namespace, directory: Path) -> None:
             settings.model, neighbours(settings.model, best, settings.trials // 2, settings.seed), data, [0]
         )
     found.sort(key=lambda entry: entry[0])
-    finalists = [changes for _, changes in found[:FINALISTS]]
+    finalists = list({json.dumps(changes): changes for _, changes in found}.values())[:FINALISTS]
     print(f"\nthe best {FINALISTS}, with {FINAL_SEEDS} other seeds:")
     seeds = range(1, 1 + FINAL_SEEDS)
     loss, best = min(try_out(settings.model, finalists, data, seeds), key=lambda entry: entry[0])

@@ -15,8 +15,6 @@ It takes a quarter of an hour on 2 cores, 4 GB of disk, and 6 GB of memory, for 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from pathlib import Path
 import fm2
 from bars import Bar, print_bars
 from contenders import BareProducts, Contender, Fm2, PlainTorch, Timed, Xlearn
-from generated import Recipe, open_shortened, prepare
+from generated import Recipe, open_shortened, prepare, working_directory
 from peers import check_xlearn, write_libffm
 
 FIELDS = 39
@@ -112,17 +110,6 @@ def main() -> None:
             compare_batches(sizes, directory, settings.threads)
         if settings.only in (None, "growth"):
             measure_growth(sizes, directory, settings.threads)
-
-
-@contextlib.contextmanager
-def working_directory(given: Path | None) -> Iterator[Path]:
-    """Give the directory for the data sets: one that stays, or a temporary one."""
-    if given:
-        given.mkdir(parents=True, exist_ok=True)
-        yield given
-    else:
-        with tempfile.TemporaryDirectory() as name:
-            yield Path(name)
 
 
 def compare_models(sizes: Sizes, directory: Path, threads: int) -> None:

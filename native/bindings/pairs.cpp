@@ -1,15 +1,13 @@
 // Models of pairs that are trained row after row: FFM and Poly2.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <optional>
-#include <stdexcept>
 #include <string>
 
+#include "arrays.h"
 #include "fm2/ffm.h"
 #include "fm2/poly2.h"
-#include "kernels/kernels.h"
 #include "topics.h"
 
 namespace nb = nanobind;
@@ -17,25 +15,15 @@ using namespace nb::literals;
 
 namespace {
 
-template <class T, int Dimensions>
-using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
 using Floats = Array<float, 1>;
 using Given = Array<const float, 1>;
-using MaybeGiven = std::optional<Given>;
+using MaybeGiven = Maybe<const float, 1>;
 using Rule = fm2::Optimiser::Rule;
-
-void expect(bool fits, const std::string& message) {
-    if (!fits) throw std::invalid_argument(message);
-}
-
-const fm2::Kernels& kernels_of(const std::string& level) { return level.empty() ? fm2::kernels() : fm2::kernels(level); }
 
 void check_rows(const std::string& operation, const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights) {
     expect(labels.size() == batch.size(), operation + ": labels has an entry for every row of the batch");
     expect(!weights || weights->size() == batch.size(), operation + ": weights has an entry for every row of the batch");
 }
-
-const float* pointer(const MaybeGiven& array) { return array ? array->data() : nullptr; }
 
 // A field-aware factorization machine and the arrays it lives in.
 struct Ffm {
@@ -145,8 +133,6 @@ struct Poly2 {
         return fm2::poly2_step(kernels, model, batch, labels.data(), pointer(weights), {pairs_rule, linear_rule}, threads);
     }
 };
-
-std::vector<std::int32_t> as_vector(const Array<const std::int32_t, 1>& array) { return {array.data(), array.data() + array.size()}; }
 
 }  // namespace
 

@@ -1,15 +1,13 @@
 // The pair terms of field-matrixed factorization machines.
 #include "fm2/quadratic.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <optional>
-#include <stdexcept>
 #include <string>
 
-#include "kernels/kernels.h"
+#include "arrays.h"
 #include "topics.h"
 
 namespace nb = nanobind;
@@ -17,18 +15,10 @@ using namespace nb::literals;
 
 namespace {
 
-template <class T, int Dimensions>
-using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
 using Floats = Array<float, 1>;
 using Given = Array<const float, 1>;
 using Rows = Array<float, 2>;
 using GivenRows = Array<const float, 2>;
-
-void expect(bool fits, const std::string& message) {
-    if (!fits) throw std::invalid_argument(message);
-}
-
-const fm2::Kernels& kernels_of(const std::string& level) { return level.empty() ? fm2::kernels() : fm2::kernels(level); }
 
 void check(const std::string& operation, const fm2::QuadraticForm& form, const GivenRows& rows, std::size_t weights,
            const std::optional<std::size_t>& linear, std::size_t logits, const Rows& products) {
@@ -44,7 +34,7 @@ void score(fm2::QuadraticForm& form, const Given& weights, const std::optional<G
     check("quadratic form: score", form, rows, weights.size(), linear ? std::optional(linear->size()) : std::nullopt, logits.size(), products);
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    form.score(kernels, weights.data(), linear ? linear->data() : nullptr, rows.data(), rows.shape(0), logits.data(), products.data(), threads);
+    form.score(kernels, weights.data(), pointer(linear), rows.data(), rows.shape(0), logits.data(), products.data(), threads);
 }
 
 void follow(const fm2::QuadraticForm& form, const GivenRows& rows, const Given& slopes, const Rows& products, const Floats& weights,
@@ -52,7 +42,7 @@ void follow(const fm2::QuadraticForm& form, const GivenRows& rows, const Given& 
     check("quadratic form: follow", form, rows, weights.size(), linear ? std::optional(linear->size()) : std::nullopt, slopes.size(), products);
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    form.follow(kernels, rows.data(), rows.shape(0), slopes.data(), products.data(), weights.data(), linear ? linear->data() : nullptr, threads);
+    form.follow(kernels, rows.data(), rows.shape(0), slopes.data(), products.data(), weights.data(), pointer(linear), threads);
 }
 
 }  // namespace
@@ -61,7 +51,7 @@ void init_quadratic(nb::module_& module) {
     nb::class_<fm2::QuadraticForm>(module, "QuadraticForm",
                                    "1/2 vᵀ S v + wᵀ v for rows v of embeddings; the blocks of S are field matrices. One caller at a time.")
         .def("__init__", [](fm2::QuadraticForm* self, const Array<const std::int32_t, 1>& dims) {
-                 new (self) fm2::QuadraticForm({dims.data(), dims.data() + dims.size()});
+                 new (self) fm2::QuadraticForm(as_vector(dims));
              },
              "dims"_a.noconvert())
         .def_prop_ro("weights", &fm2::QuadraticForm::weights, "How many entries the field matrices above the diagonal have.")

@@ -1,5 +1,4 @@
 // Embedding tables: looking batches up in them, and moving them.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -9,13 +8,12 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <variant>
 
+#include "arrays.h"
 #include "fm2/embedding.h"
 #include "fm2/loss.h"
-#include "kernels/kernels.h"
 #include "topics.h"
 
 namespace nb = nanobind;
@@ -23,31 +21,16 @@ using namespace nb::literals;
 
 namespace {
 
-template <class T, int Dimensions>
-using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
-template <class T, int Dimensions>
-using Maybe = std::optional<Array<T, Dimensions>>;
 using Order = std::optional<std::variant<Array<const std::int32_t, 1>, Array<const std::int64_t, 1>>>;
-
-template <class Array>
-auto* pointer(const std::optional<Array>& array) {
-    return array ? array->data() : nullptr;
-}
 
 template <class Array>
 bool has_shape(const Array& array, std::size_t rows, std::size_t columns) {
     return array.shape(0) == rows && array.shape(1) == columns;
 }
 
-void expect(bool fits, const std::string& message) {
-    if (!fits) throw std::invalid_argument(message);
-}
-
 void check_step(std::int64_t step) {
     expect(step >= 1 && step <= std::numeric_limits<std::int32_t>::max(), "step: a number from 1 to 2^31 - 1");
 }
-
-const fm2::Kernels& kernels_of(const std::string& level) { return level.empty() ? fm2::kernels() : fm2::kernels(level); }
 
 // A table and the arrays it lives in.
 struct Table {
@@ -194,11 +177,6 @@ fm2::Optimiser make_optimiser(const std::string& rule, float learning_rate, floa
     const fm2::Optimiser optimiser{which, learning_rate, epsilon, beta1, beta2, beta, l1, l2};
     optimiser.check();
     return optimiser;
-}
-
-template <class T>
-std::vector<std::remove_const_t<T>> as_vector(const Array<T, 1>& array) {
-    return {array.data(), array.data() + array.size()};
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ class Tile {
 public:
     Tile(const Poly2& model, const Minibatch& batch)
         : model_(model), batch_(batch), features_(poly2_tile(model) * batch.fields()), keys_(features_.size()),
-          places_(poly2_tile(model) * view(0).pairs()) {}
+          places_(poly2_tile(model) * poly2_pairs(model, batch.fields())) {}
 
     // Takes some rows: the tile's [from, to), where the batch's row `begin` is the tile's first.
     void load(std::size_t begin, std::size_t from, std::size_t to) {
@@ -59,7 +59,7 @@ double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& b
     const std::size_t tile_rows = poly2_tile(model);
     threads = batch.size() <= 2 * tile_rows ? 1 : std::min(threads ? threads : default_threads(), tile_rows);
     Tile tile(model, batch);
-    std::vector<std::vector<std::uint32_t>> rooms(threads, std::vector<std::uint32_t>(2 * (tile.view(0).pairs() + 1)));
+    std::vector<std::vector<std::uint32_t>> rooms(threads, std::vector<std::uint32_t>(2 * (poly2_pairs(model, batch.fields()) + 1)));
     float logits[max_poly2_tile];
     Logistic loss;
     parallel_team(threads, [&](const Member& member) {

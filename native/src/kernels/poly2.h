@@ -8,6 +8,8 @@
 
 namespace fm2 {
 
+inline std::size_t poly2_pairs(const Poly2& model, std::size_t fields) { return model.hash_bits ? fields * (fields - 1) / 2 : 0; }
+
 // A few rows of a batch.
 struct Poly2Tile {
     const Poly2& model;
@@ -16,7 +18,7 @@ struct Poly2Tile {
     const std::uint64_t* keys;      // [rows, fields]
     std::uint32_t* places;          // [rows, pairs] of the pairs' weights, which scoring finds
 
-    std::size_t pairs() const { return model.hash_bits ? fields * (fields - 1) / 2 : 0; }
+    std::size_t pairs() const { return poly2_pairs(model, fields); }
 };
 
 // One of several parts of the weights.
