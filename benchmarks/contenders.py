@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fm2.training.fitting import train
 from fm2.training.loop import Loop, Report
+from fm2.training.settings import FAMILY
 from generated import open_shortened
 from peers import fit_xlearn
 from processes import NOTHING, Memory, in_fresh_process
@@ -110,7 +111,9 @@ class Fm2(Contender):
             "patience": self.epochs,
             "threads": self.threads,
         }
-        chosen |= dict.fromkeys(("l2", "l2_power", "dropout", "field_dropout", "average"), 0.0)
+        chosen |= dict.fromkeys(("l2", "l2_power", "average"), 0.0)
+        if self.model in FAMILY:
+            chosen["field_dropout"] = 0.0
         if self.dim:
             chosen["dim"] = self.dim
         if self.model == "fm":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-# Chosen by benchmarks/quality.py search, on validation rows of two real logs so small (110 and 24 thousand rows to train
-# with) that features need holding back by how rarely they occur.
+# Chosen by benchmarks/quality.py search, on validation rows of two real logs so small (110 and 24 thousand training
+# rows) that features need holding back by how rarely they occur.
 _FAMILY: dict[str, Any] = {
     "dim": 8,
     "linear": "features",
