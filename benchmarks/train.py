@@ -185,8 +185,8 @@ def memory_bars(found: dict[str, Timed]) -> Iterator[Bar]:
             allowed = timed.parameters * 8 / 1e6 + ROOM_MB
             yield Bar(f"{name}, anonymous / {allowed:,.0f} MB", timed.memory.anonymous / allowed, most=1)
     ours, theirs = found["fm2 FFM K=4"], found.get("xLearn FFM K=4")
-    ratio = ours.memory.resident / theirs.memory.resident if theirs else None
-    yield Bar("fm2 FFM K=4 / xLearn FFM K=4", ratio, most=1)
+    ratio = ours.memory.anonymous / theirs.memory.anonymous if theirs else None
+    yield Bar("fm2 FFM K=4 / xLearn FFM K=4, anonymous", ratio, most=1)
 
 
 def compare_batches(sizes: Sizes, directory: Path, threads: int) -> None:

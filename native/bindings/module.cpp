@@ -2,6 +2,7 @@
 
 NB_MODULE(_native, module) {
     module.doc() = "fm2's native part.";
+    nanobind::set_leak_warnings(false);  // at exit a traceback or a cache may still hold objects, which is nobody's leak
     init_cpu(module);
     init_data(module);
     init_training(module);
