@@ -124,7 +124,7 @@ def compare_defaults(settings: argparse.Namespace, directory: Path) -> None:
     means: dict[tuple[str, str], float] = {}
     for name, path in real_data(directory).items():
         dataset = fm2.Dataset.open(path)
-        print(f"\n{name}: {dataset!r}\n{'':12}{'test log loss':>20}{'test AUC':>20}{'validation':>12}  parameters")
+        print(f"\n{name}: {dataset!r}\n{'':12}{'test log loss':>20}{'test AUC':>20}{'validation':>12}")
         trials = [Trial(path, model, {"seed": seed}) for model in settings.models for seed in range(settings.seeds)]
         outcomes = run_all(trials)
         for model in settings.models:

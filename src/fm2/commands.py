@@ -42,7 +42,9 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
             f"--{name.replace('_', '-')}", type=str if choices else kind, choices=choices, metavar=shown, help=text
         )
     command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
-    command.set_defaults(run=_train, interrupted="the best model so far is kept, and --resume goes on")
+    command.set_defaults(
+        run=_train, interrupted="--resume goes on from here, and the best model so far, if there is one, is kept"
+    )
     return command
 
 

@@ -52,8 +52,14 @@ def new_directory(path: Path, operation: str, marker: str, overwrite: bool = Fal
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Fill a file under another name and give it its own at the end; on an error nothing is left."""
+    """Fill a file under another name and give it its own at the end; on an error nothing is left.
+
+    What is there and is no file, such as a pipe or /dev/stdout, is written to directly.
+    """
     path = path.absolute()
+    if path.exists() and not path.is_file():
+        yield path
+        return
     descriptor, name = tempfile.mkstemp(prefix=_prefix(path), dir=path.parent)
     os.close(descriptor)
     partial = Path(name)
