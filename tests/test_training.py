@@ -424,8 +424,11 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / "p.npy"), expected, atol=1e-6)
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "p.txt")]) == 0
     np.testing.assert_allclose(np.loadtxt(tmp_path / "p.txt"), expected, atol=1e-6)
-    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", os.devnull]) == 0
-    assert not os.path.isfile(os.devnull)  # it was written to, not replaced
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "pipe")]) == 0
+    assert os.read(pipe, 10**6) == (tmp_path / "p.txt").read_bytes()
+    os.close(pipe)
     (tmp_path / "bad.csv").write_text("c0,c1,c2,c3\na,b,c,d\na,b\n")
     with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 4"):
         main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])
