@@ -435,6 +435,19 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
     assert not (tmp_path / "q").exists()
 
 
+@pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"])
+def test_a_run_scores_as_its_module_does(dataset, tmp_path, name):
+    run = train(name, dataset, tmp_path / "run", **QUICK)
+    ids = np.array(dataset.test.ids)
+    with torch.no_grad():
+        expected = torch.sigmoid(run.model(torch.from_numpy(ids))).numpy()
+    np.testing.assert_allclose(run.probabilities(ids), expected, rtol=1e-5)
+    np.testing.assert_array_equal(run.probabilities(ids.astype(np.int64)), run.probabilities(ids))
+    ids[3, 1] = 1000
+    with pytest.raises(Fm2Error, match=r"do not fit the model .* the id 1000 in field 1"):
+        run.probabilities(ids)
+
+
 def test_the_command_line(dataset, tmp_path, capsys):
     (tmp_path / "settings.toml").write_text("epochs = 1\nbatch_size = 64\n")
     out, data = str(tmp_path / "run"), str(dataset.path)

@@ -21,7 +21,7 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.training import metrics
 from fm2.training.checkpoints import open_arrays, save_arrays
-from fm2.training.run import CHECKPOINT, HISTORY, MODEL, add_history, read_history, save_model, write_history
+from fm2.training.run import CHECKPOINT, HISTORY, MODEL, add_history, read_history, save_model, sigmoid, write_history
 from fm2.training.settings import Settings
 from fm2.training.shuffling import shuffled
 from fm2.training.stepper import Stepper
@@ -223,5 +223,4 @@ def probabilities(stepper: Stepper, split: Split) -> NDArray[np.float64]:
     parts = [
         stepper.logits(split.ids[start : start + EVALUATION_ROWS]) for start in range(0, len(split), EVALUATION_ROWS)
     ]
-    logits = np.concatenate(parts).astype(np.float64)
-    return np.exp(-np.logaddexp(0, -logits))
+    return sigmoid(np.concatenate(parts))

@@ -45,8 +45,9 @@ class NativeStepper(Stepper):
             for name, table in model.tables.items()
         }
         for name, table in model.tables.items():
-            first = self._tables[name].state[0]
-            first[:] = first_memory(settings, to_numpy(table.weight), l2_scale)
+            first = first_memory(settings, to_numpy(table.weight), l2_scale)
+            if np.any(first):  # zeros take no memory until they are written
+                self._tables[name].state[0][:] = first
             table.weight.data = torch.from_numpy(self._tables[name].weights)
         sparse = {f"{name}.weight" for name in self._tables}
         self._dense = DenseOptimiser({n: p for n, p in model.named_parameters() if n not in sparse}, settings)

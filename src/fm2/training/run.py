@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from fm2.models import Model, build
 from fm2.schema import Field, Schema
 from fm2.storage import new_file
 from fm2.training.checkpoints import Saved, Stored, open_arrays, save_arrays
+from fm2.training.scoring import make_scorer
+from fm2.training.stepper import Stepper
 
 MODEL, CHECKPOINT, HISTORY, SETTINGS = "model.safetensors", "checkpoint.safetensors", "history.jsonl", "settings.toml"
 FORMAT, VERSION = "fm2 model", 1
@@ -73,18 +76,31 @@ class Run:
 
     def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Give the click probability of encoded rows."""
-        import torch
+        found = [np.empty(0, np.float32)]
+        for start in range(0, len(ids), PREDICT_ROWS):
+            some = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
+            try:
+                found.append(sigmoid(self._scorer.logits(some)).astype(np.float32))
+            except IndexError as wrong:
+                raise Fm2Error(f"the rows from {start:,} on do not fit the model of {self.path}: {wrong}") from wrong
+        return np.concatenate(found)
 
-        with torch.no_grad():
-            parts = [
-                torch.sigmoid(self.model(torch.from_numpy(np.array(ids[start : start + PREDICT_ROWS])))).numpy()
-                for start in range(0, len(ids), PREDICT_ROWS)
-            ]
-        return np.concatenate([np.empty(0, np.float32), *parts])
+    @functools.cached_property
+    def _scorer(self) -> Stepper:
+        return make_scorer(self.model)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
         return self.probabilities(self.encoder.encode(rows))
+
+
+def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Give the probabilities of logits.
+
+    >>> sigmoid(np.array([0.0, -1e4])).tolist()
+    [0.5, 0.0]
+    """
+    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
 
 
 def same_meaning(one: Field, other: Field, its: Vocabulary, others: Vocabulary) -> bool:

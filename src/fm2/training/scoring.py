@@ -1,0 +1,23 @@
+"""A trained model at work: native code scores where it can, as it does in training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fm2.models import FFM, GatheredModel, Model, Poly2
+from fm2.models.lr import LR
+from fm2.training.native import NativeStepper
+from fm2.training.rowwise import FfmStepper, Poly2Stepper
+from fm2.training.settings import Settings
+from fm2.training.stepper import Stepper
+
+
+def make_scorer(model: Model) -> Stepper:
+    """Make something that scores rows with a model's weights as they are; it is not there to be trained."""
+    settings = Settings.from_dict({"model": model.name, "optimiser": "adagrad"})
+    if isinstance(model, FFM):
+        return FfmStepper(model, settings)
+    if isinstance(model, Poly2 | LR):
+        return Poly2Stepper(model, settings)
+    assert isinstance(model, GatheredModel)
+    return NativeStepper(model, settings, np.ones(sum(model.field_sizes), np.float32))
