@@ -24,6 +24,7 @@ from fm2.training.checkpoints import load_arrays, save_arrays
 from fm2.training.fitting import feature_counts, make_model, make_stepper, train
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
+from fm2.training.prediction import predict_files
 from fm2.training.run import Run
 from fm2.training.settings import Settings, read_dim
 from fm2.training.work import AutogradWork
@@ -392,6 +393,22 @@ def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):
         train("poly2", dataset, tmp_path / "more", start=run, **QUICK)
 
 
+def test_what_nobody_has_seen_gets_the_click_rate(tmp_path):
+    rows = planted(6000)
+    rare = rows.filter(~pl.col("click") | (pl.int_range(len(rows)) % 20 == 0))  # few clicks
+    dataset = prepare(rare, SCHEMA, tmp_path / "data")
+    rate = np.mean(dataset.train.labels)
+    unseen = {f"c{i}": ["new"] for i in range(4)}
+    for name in ("lr", "fmfm", "ffm", "poly2"):
+        run = train(name, dataset, tmp_path / name, **{**QUICK, "epochs": 1})
+        assert run.predict(unseen)[0] == pytest.approx(rate, rel=0.35), name
+
+
+def test_resuming_and_overwriting_exclude_each_other(dataset, tmp_path):
+    with pytest.raises(Fm2Error, match="choose one of them"):
+        train("lr", dataset, tmp_path / "run", resume=True, overwrite=True)
+
+
 def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
     clicks = planted(4000)["click"].to_numpy()
     by_class = train("fmfm", dataset, tmp_path / "class", **QUICK, positive_weight=3)
@@ -424,6 +441,8 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / "p.npy"), expected, atol=1e-6)
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "p.txt")]) == 0
     np.testing.assert_allclose(np.loadtxt(tmp_path / "p.txt"), expected, atol=1e-6)
+    with pytest.raises(Fm2Error, match=r"with.csv is one of the files to score"):
+        predict_files(run, [tmp_path / "with.csv"], tmp_path / "with.csv")
     os.mkfifo(tmp_path / "pipe")
     pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "pipe")]) == 0

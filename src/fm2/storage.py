@@ -56,7 +56,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
     What is there and is no file, such as a pipe or /dev/stdout, is written to directly.
     """
-    path = path.absolute()
+    path = path.resolve()
     if path.exists() and not path.is_file():
         yield path
         return

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper
 
 WORTH_THREADS = 100e6
+COUNTED_ROWS = 1 << 20
 MAY_CHANGE = ("threads", "epochs", "patience")  # when a run is resumed
 
 
@@ -55,6 +57,8 @@ def train(
     ``row_weights`` has a number for every row of the log, in the log's order, or names an .npy file that has: how much
     the row counts in training.
     """
+    if resume and overwrite:
+        raise Fm2Error("train: --resume goes on with a run and --overwrite replaces it; choose one of them")
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     before = Run.open(start) if isinstance(start, str | Path) else start
     path = Path(out)
@@ -66,7 +70,7 @@ def train(
         "another model to go on from": checksum(before.path / MODEL) if before else None,
     }
     _check_directory(path, resume, overwrite)
-    stepper, vocabularies = _make_stepper(chosen, dataset, before)
+    stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
     del before  # its weights are the stepper's now
     loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
     with _directory(path, chosen, resume), _torch_threads(stepper.model, chosen):
@@ -98,13 +102,28 @@ def _hash(values: Any) -> str:
     return hashlib.sha256(values).hexdigest()
 
 
-def _make_stepper(settings: Settings, dataset: Dataset, before: Run | None) -> tuple[Stepper, list[Vocabulary]]:
+def _make_stepper(
+    settings: Settings, dataset: Dataset, before: Run | None, weights: NDArray[np.float32] | None
+) -> tuple[Stepper, list[Vocabulary]]:
     vocabularies = growth.grow(before, dataset) if before else dataset.vocabularies
     drawn = before is not None or not learns_by_rows(settings)
     network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn)
     if before:
         growth.transplant(before, network, vocabularies)
+    else:
+        network.bias.data.fill_(_log_odds(dataset, settings, weights))
     return make_stepper(network, settings, feature_counts(dataset, vocabularies), drawn), vocabularies
+
+
+def _log_odds(dataset: Dataset, settings: Settings, weights: NDArray[np.float32] | None) -> float:
+    """Give the logit of the training rows' click rate: where the bias begins, and what unknown values fall back on."""
+    totals = np.zeros(2)
+    for begin in range(0, len(dataset.train), COUNTED_ROWS):
+        some = slice(begin, begin + COUNTED_ROWS)
+        counted = None if weights is None else weights[dataset.train.rows[some]]
+        totals += np.bincount(dataset.train.labels[some], counted, minlength=2)
+    without, clicks = totals[0], totals[1] * settings.positive_weight
+    return math.log(clicks / without) if clicks and without else 0.0
 
 
 def _read_weights(given: ArrayLike | str | Path, dataset: Dataset) -> NDArray[np.float32]:

@@ -20,6 +20,8 @@ def predict_files(run: Run, sources: Sequence[str | Path], out: Path, shown: boo
     A file whose name ends in .npy becomes a float32 array, any other has one number a line.
     """
     opened = open_sources(list(sources), run.encoder.schema, labelled=False)
+    if any(Path(str(source)).exists() and out.exists() and out.samefile(str(source)) for source in sources):
+        raise Fm2Error(f"predict: {out} is one of the files to score; choose another --out")
     rows = 0
     try:
         with new_file(out) as partial, partial.open("wb") as file, Progress("scoring", len(opened), shown) as progress:

@@ -16,6 +16,9 @@ from fm2.training.defaults import DEFAULTS, RATES
 FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 MAX_DIM = 1024
 
+# Defaults that were found for the model's own optimiser, and suit no other.
+OPTIMISERS_OWN = ("l1", "l2", "l2_power", "initial_squares", "average")
+
 # Settings that only some models have.
 USED_BY = {
     "dim": (*FAMILY, "ffm"),
@@ -78,7 +81,7 @@ class Settings:
         usual = DEFAULTS[model]
         optimiser = changes.get("optimiser", usual["optimiser"])
         if optimiser != usual["optimiser"]:
-            usual = {name: value for name, value in usual.items() if name not in ("l1", "l2", "initial_squares")}
+            usual = {name: value for name, value in usual.items() if name not in OPTIMISERS_OWN}
             usual["learning_rate"] = RATES.get(optimiser, usual["learning_rate"])
         return cls.from_dict({"model": model, **usual, **changes})
 
