@@ -150,8 +150,9 @@ def bars(means: dict[tuple[str, str], float]) -> list[Bar]:
     """Compare log losses on the Criteo rows: by how much the first is less than the second."""
 
     def less(one: str, other: str) -> float | None:
-        pair = [means.get(("criteo", name)) for name in (one, other)]
-        return None if None in pair else 1e3 * (pair[1] - pair[0])  # type: ignore[operator]
+        if ("criteo", one) not in means or ("criteo", other) not in means:
+            return None
+        return 1e3 * (means["criteo", other] - means["criteo", one])
 
     worse = [Bar(f"{name} than lr", less(name, "lr"), least=0) for name in MODELS if name not in ("lr", "fmfm")]
     return [

@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.planted import SCHEMA, planted
+
+from fm2 import Dataset, prepare
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +30,9 @@ def write(tmp_path: Path):
         return path
 
     return write_file
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory) -> Dataset:
+    """Give a prepared data set of planted rows, for tests that only read it."""
+    return prepare(planted(4000), SCHEMA, tmp_path_factory.mktemp("planted") / "data")

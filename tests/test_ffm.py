@@ -8,10 +8,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from tests.batches import draw, loaded, sizes_of
 
 import fm2
 from fm2._native import Ffm, FfmLayout
-from fm2.training.tables import Optimiser, adagrad, adam, aligned_zeros, minibatch
+from fm2.training.tables import Optimiser, adagrad, adam, aligned_zeros
 
 levels = pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 dims = pytest.mark.parametrize("dim", [1, 3, 4, 8, 16, 21])
@@ -84,23 +85,6 @@ class Model:
     ) -> float:
         vectors, linear = vectors or adagrad(0.1), linear or adagrad(0.1)
         return self.native.step(loaded(ids, self.sizes), labels, weights, vectors, linear, **options)
-
-
-def loaded(ids: np.ndarray, sizes: np.ndarray) -> fm2._native.Minibatch:
-    batch = minibatch(sizes)
-    batch.load(ids)
-    return batch
-
-
-def draw(sizes: list[int], rows: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Draw ids, of which a few are frequent, and labels."""
-    rng = np.random.default_rng(seed)
-    ids = np.stack([(rng.random(rows) ** 2 * size).astype(np.int32) for size in sizes], axis=1)
-    return ids, rng.integers(0, 2, rows).astype(np.float32)
-
-
-def sizes_of(n: int) -> list[int]:
-    return [(3, 1, 7, 20)[i % 4] for i in range(n)]
 
 
 def assert_close(native: Weights, literal: Weights, rtol: float = 2e-5) -> None:

@@ -8,10 +8,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 from tests import literal
+from tests.batches import draw, loaded, sizes_of
 
 import fm2
 from fm2._native import Poly2
-from fm2.training.tables import Optimiser, adagrad, adam, ftrl, minibatch
+from fm2.training.tables import Optimiser, adagrad, adam, ftrl
 
 levels = pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 fields = pytest.mark.parametrize("n", [2, 3, 7, 12])
@@ -51,22 +52,6 @@ class Model:
         logits = np.empty(len(ids), dtype=np.float32)
         self.native.score(loaded(ids, self.sizes), logits, **options)
         return logits
-
-
-def loaded(ids: np.ndarray, sizes: np.ndarray) -> fm2._native.Minibatch:
-    batch = minibatch(sizes)
-    batch.load(ids)
-    return batch
-
-
-def draw(sizes: list[int], rows: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    ids = np.stack([(rng.random(rows) ** 2 * size).astype(np.int32) for size in sizes], axis=1)
-    return ids, rng.integers(0, 2, rows).astype(np.float32)
-
-
-def sizes_of(n: int) -> list[int]:
-    return [(3, 1, 7, 20)[i % 4] for i in range(n)]
 
 
 def by_adagrad(cell: np.ndarray, g: float, rate: float, l1: float, l2: float) -> None:

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fm2", description="Click-through-rate models on one CPU machine, from raw logs to microsecond scores."
+        prog="fm2", description="Click-through-rate models on one CPU machine, from raw logs to trained models."
     )
     parser.add_argument("--version", action="version", version=f"fm2 {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -175,6 +175,7 @@ def _add_generate(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("--fields", type=int, default=39, metavar="N", help="default: %(default)s")
     command.add_argument("--features", type=int, default=1_000_000, metavar="N", help="default: %(default)s")
     command.add_argument("--seed", type=int, default=0, metavar="S", help="default: %(default)s")
+    command.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
     command.set_defaults(run=_generate)
     return command
 
@@ -183,6 +184,8 @@ def _generate(settings: argparse.Namespace) -> None:
     from fm2.data.generation import generate
     from fm2.progress import Progress
 
+    if Path(settings.out).exists() and not settings.overwrite:
+        raise Fm2Error(f"generate: {settings.out} is there already; --overwrite replaces it")
     with Progress("writing", settings.rows) as progress:
         log = generate(
             Path(settings.out),

@@ -188,10 +188,12 @@ def _spread(model: Model, name: str, scale: Floats) -> Floats:
 def _check_directory(path: Path, resume: bool, overwrite: bool) -> None:
     if resume or not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
+    if not (path / SETTINGS).is_file():
+        raise Fm2Error(
+            f"train: {path} is no run (it has no {SETTINGS}), so nothing is written there; give another --out"
+        )
     if not overwrite:
         raise Fm2Error(f"train: {path} is there already; --resume goes on with it, --overwrite replaces it")
-    if not (path / SETTINGS).is_file():
-        raise Fm2Error(f"train: {path} holds something else (it has no {SETTINGS}), so it is not overwritten")
 
 
 @contextlib.contextmanager

@@ -154,7 +154,10 @@ class Loop:
         self._at.loss_rows += len(order)
         if not loss < RUNAWAY_LOSS:
             kept = "the best model so far is kept" if self._at.best is not None else "nothing was learned"
-            raise Fm2Error(f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate ({kept})")
+            raise Fm2Error(
+                f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate "
+                f"and --overwrite the run ({kept})"
+            )
         done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
         try:
             self._watch(Report(done, total, self._at.loss / self._at.loss_rows, self._evaluation))

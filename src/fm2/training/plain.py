@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import cast
 
 import numpy as np
@@ -29,8 +30,6 @@ class PlainStepper(Stepper):
             model.to(self._device)
         except (RuntimeError, AssertionError) as unknown:
             raise Fm2Error(f"train: the device '{settings.device}' cannot be used: {unknown}") from unknown
-        # They are off anyway; saying so spares the user a warning.
-        torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]
         for table in model.tables.values():
             table.sparse = True
         tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
@@ -54,6 +53,12 @@ class PlainStepper(Stepper):
         return torch.from_numpy(np.array(values)).to(self._device)
 
     def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+        with warnings.catch_warnings():
+            # Torch says to whoever makes a sparse tensor, its own optimisers too, that it is not checked.
+            warnings.filterwarnings("ignore", "Sparse invariant checks")
+            return self._step(ids, order, labels, weights, rate)
+
+    def _step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         self.steps += 1
         logits = self._forward(self._tensor(ids[order]))
         weight = None if weights is None else self._tensor(weights)

@@ -1,0 +1,25 @@
+"""Random batches for the tests of native models."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fm2._native import Minibatch
+from fm2.training.tables import minibatch
+
+
+def loaded(ids: np.ndarray, sizes: np.ndarray) -> Minibatch:
+    batch = minibatch(sizes)
+    batch.load(ids)
+    return batch
+
+
+def draw(sizes: list[int], rows: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Draw ids, of which a few are frequent, and labels."""
+    rng = np.random.default_rng(seed)
+    ids = np.stack([(rng.random(rows) ** 2 * size).astype(np.int32) for size in sizes], axis=1)
+    return ids, rng.integers(0, 2, rows).astype(np.float32)
+
+
+def sizes_of(n: int) -> list[int]:
+    return [(3, 1, 7, 20)[i % 4] for i in range(n)]

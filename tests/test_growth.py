@@ -1,0 +1,84 @@
+"""Going on with a trained model on new days of logs."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.planted import QUICK, SCHEMA, planted
+
+from fm2 import Dataset, Field, Fm2Error, Schema, prepare
+from fm2.cli import main
+from fm2.training.fitting import train
+
+
+def test_a_model_goes_on_with_new_days(tmp_path):
+    old = prepare(planted(3000), SCHEMA, tmp_path / "old")
+    run = train("fmfm", old, tmp_path / "first", **QUICK)
+    later = planted(3000, seed=7).with_columns(
+        pl.when(pl.col("c0") == "v0").then(pl.lit("new")).otherwise(pl.col("c0")).alias("c0")
+    )
+    new = prepare(later, SCHEMA, tmp_path / "new")
+    untrained = train(
+        "fmfm", new, tmp_path / "second", start=run, **{**QUICK, "epochs": 1, "learning_rate": 1e-12, "dense_rate": 0}
+    )
+    rows = planted(50, seed=9)
+    np.testing.assert_allclose(untrained.predict(rows), run.predict(rows), atol=1e-5)
+    values = {untrained.encoder.vocabularies[0].value(id) for id in range(len(untrained.encoder.vocabularies[0]))}
+    assert {"new", "v0", "v1"} <= values
+    better = train("fmfm", new, tmp_path / "third", start=tmp_path / "first", **QUICK)
+    assert better.metrics["log_loss"] < untrained.metrics["log_loss"]
+    assert main(["evaluate", str(tmp_path / "third"), str(tmp_path / "new")]) == 0
+    with pytest.raises(Fm2Error, match="has dim 8, not 7"):
+        train("fmfm", new, tmp_path / "fourth", start=run, **QUICK, dim=7)
+    small = train("fmfm", old, tmp_path / "small", **QUICK, dim=[2, 3, 2, 1], linear="both")
+    grown = train("fmfm", new, tmp_path / "fifth", start=small, **QUICK)
+    assert grown.model.config["dims"] == [2, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("ffm", {}), ("lr", {"optimiser": "ftrl", "learning_rate": 0.5, "l1": 0.01})]
+)
+def test_weights_survive_the_beginning_of_new_days(tmp_path, name, changes):
+    """A rate of almost nothing leaves them; FTRL, which calculates weights anew, has to know where it was."""
+    settings = {**QUICK, "l2_power": 0, "average": 0, **changes}
+    run = train(name, prepare(planted(3000), SCHEMA, tmp_path / "old"), tmp_path / "first", **settings)
+    new = prepare(planted(3000, seed=7, values=14), SCHEMA, tmp_path / "new")
+    settings |= {"epochs": 1, "learning_rate": 1e-9}
+    untrained = train(name, new, tmp_path / "second", start=run, **settings)
+    rows = planted(50, seed=9)
+    assert np.std(run.predict(rows)) > 0.01
+    np.testing.assert_allclose(untrained.predict(rows), run.predict(rows), atol=1e-5)
+
+
+def test_new_days_take_the_old_buckets(tmp_path, capsys):
+    """Quantiles that were learned anew would mean other things to the old model."""
+    fields = [Field("price", "numeric", transform="quantiles", buckets=5), Field("c0", min_count=1)]
+    schema = Schema(fields, label="click")
+
+    def day(number: int) -> str:
+        random = np.random.default_rng(number)
+        table = planted(800, seed=number).with_columns(price=pl.Series(random.gamma(2 + number, size=800)))
+        table.write_csv(tmp_path / f"day{number}.csv")
+        return str(tmp_path / f"day{number}.csv")
+
+    old = prepare(day(0), schema, tmp_path / "old")
+    run = train("lr", old, tmp_path / "run", **QUICK)
+    anew = prepare(day(1), schema, tmp_path / "anew")
+    with pytest.raises(Fm2Error, match="the field 'price' is read, hashed or cut into buckets otherwise"):
+        train("lr", anew, tmp_path / "none", start=run, **QUICK)
+    with pytest.raises(Fm2Error, match=r"the field 'price' of .* is encoded otherwise"):
+        run.check(anew)
+    assert main(["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "new")]) == 0
+    new = Dataset.open(tmp_path / "new")
+    np.testing.assert_array_equal(new.vocabularies[0].boundaries, old.vocabularies[0].boundaries)
+    train("lr", new, tmp_path / "more", start=run, **QUICK)
+    command = ["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "x"), "--min-count", "2"]
+    assert main(command) == 1
+    assert "--min-count belongs to the schema" in capsys.readouterr().err
+
+
+def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):
+    run = train("poly2", dataset, tmp_path / "run", **QUICK)
+    with pytest.raises(Fm2Error, match="finds its pairs by their ids"):
+        train("poly2", dataset, tmp_path / "more", start=run, **QUICK)
