@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from tests.planted import QUICK, planted
@@ -39,6 +40,18 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
     with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 4"):
         main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])
     assert not (tmp_path / "q").exists()
+
+
+def test_a_column_of_values_that_the_model_never_saw_is_told(dataset, tmp_path, capsys):
+    train("lr", dataset, tmp_path / "run", **QUICK)
+    planted(200, seed=3).with_columns(c1=pl.lit("strange")).write_csv(tmp_path / "rows.csv")
+    command = ["predict", str(tmp_path / "run"), str(tmp_path / "rows.csv"), "--out", str(tmp_path / "p.txt")]
+    assert main([*command, "--threads", "1"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "fm2: in 100% of the rows the value of 'c1' is unknown to the model\n"
+    assert "200 probabilities in " in told.out
+    assert main([*command, "--threads", "-1"]) == 1
+    assert "predict: threads is -1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"])

@@ -10,14 +10,14 @@ import pytest
 import torch
 from tests.planted import QUICK, SCHEMA, planted
 
-from fm2 import Fm2Error, prepare
+from fm2 import Fm2Error, Schema, prepare
 from fm2.cli import main
 from fm2.training import metrics
 from fm2.training.fitting import feature_counts, make_model, make_stepper, train
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
 from fm2.training.run import Run
-from fm2.training.settings import Settings, read_dim
+from fm2.training.settings import Settings, read_changes, read_dim
 from fm2.training.work import AutogradWork
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
@@ -154,10 +154,11 @@ def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
     np.testing.assert_array_equal(by_class.predict(rows), by_row.predict(rows))
     assert by_row.predict(rows).mean() > plain.predict(rows).mean() + 0.02
     for wrong, message in (
-        (np.ones(10), r"have the shape \[10\]; the log has 4,000 rows"),
-        (np.ones(40000), r"have the shape \[40000\]; the log has 4,000 rows"),
-        (-np.ones(4000), "negative or not a number"),
-        (np.zeros(4000), "or all are zero"),
+        (np.ones(10), "there are 10 row weights, and the log has 4,000 rows"),
+        (np.ones(40000), "there are 40,000 row weights, and the log has 4,000 rows"),
+        (-np.ones(4000), "the weight of row 0 is -1.0; a weight is 0 or more"),
+        (np.ones((4000, 2)), r"have the shape \[4000, 2\]; one number a row"),
+        (np.zeros(4000), "all row weights are zero"),
         (tmp_path / "none.npy", "No such file"),
     ):
         with pytest.raises(Fm2Error, match=message):
@@ -180,9 +181,10 @@ def test_the_command_line(dataset, tmp_path, capsys):
 
 def test_wrong_data_is_refused(dataset, tmp_path, capsys):
     run = train("lr", dataset, tmp_path / "run", **QUICK)
-    other = prepare(planted(500, seed=1, values=5), SCHEMA, tmp_path / "other")
-    with pytest.raises(Fm2Error, match="is encoded otherwise than for the model"):
-        run.check(other)
+    fewer = Schema(SCHEMA.fields[:-1], label="click")
+    other = prepare(planted(500, seed=1, values=5), fewer, tmp_path / "other")
+    with pytest.raises(Fm2Error, match="has other fields than the model"):
+        run.evaluate(other)
     clicks = prepare(planted(300).filter(pl.col("click")), SCHEMA, tmp_path / "clicks")
     with pytest.raises(Fm2Error, match="for training have the label 1"):
         train("lr", clicks, tmp_path / "none")
@@ -209,7 +211,8 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"colour": 1}, "'colour' is not a setting"),
+        ({"colour": 1}, "'colour' is not a setting; there are model, dim"),
+        ({"epoch": 1}, "'epoch' is not a setting; did you mean 'epochs'?"),
         ({"optimiser": "sgd"}, "optimiser is 'sgd'; it is one of adagrad, adam, ftrl"),
         ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0.0 to 0.99"),
         ({"seed": -1}, "seed is -1; it is a whole number from 0 to"),
@@ -240,5 +243,28 @@ def test_dimensions_are_read_from_words_and_files(write):
     assert read_dim(str(path), ("b", "a")) == [5, 3]
     with pytest.raises(Fm2Error, match="no dimension for the field 'c'"):
         read_dim(str(path), ("a", "c"))
+    with pytest.raises(Fm2Error, match="there is no field 'b'; there are a"):
+        read_dim(str(path), ("a",))
     with pytest.raises(Fm2Error, match="is no number, no list and no readable JSON file"):
         read_dim("large", ("a",))
+
+
+def test_a_settings_file_is_named_where_it_is_wrong(write):
+    with pytest.raises(Fm2Error, match=r"train: .*/s.toml: 'rate' is not a setting"):
+        read_changes(write("s.toml", "rate = 1"), "fmfm")
+    with pytest.raises(Fm2Error, match=r"s.toml is for lr, not for fmfm"):
+        read_changes(write("s.toml", 'model = "lr"'), "fmfm")
+    assert read_changes(write("s.toml", "epochs = 3"), "fmfm") == {"epochs": 3}
+
+
+def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
+    command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--epochs"]
+    assert main([*command, "1"]) == 0
+    assert "fm2: 1.00 epochs in 0 s (" in capsys.readouterr().err
+    monkeypatch.setattr("fm2.training.watching.EVERY_SECONDS_IN_A_FILE", 0)
+    options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--average", "0"]
+    assert main([*command, "50", *options]) == 0
+    told = capsys.readouterr().err
+    assert "rows/s" in told.splitlines()[0]
+    assert "stopped, for it got no better" in told
+    assert "worse than the click rate alone" in told

@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from fm2.errors import Fm2Error
 from fm2.training.choices import Linear, Metric, Optimiser, Schedule
 from fm2.training.defaults import DEFAULTS
+
+if TYPE_CHECKING:
+    from fm2.training.run import Run
 
 MODELS = tuple(DEFAULTS)
 SPLITS = ("train", "validation", "test")
@@ -84,13 +86,11 @@ def _train(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
     from fm2.training.fitting import train
     from fm2.training.rowwise import slow_path
-    from fm2.training.settings import Settings, read_dim, read_settings
+    from fm2.training.settings import Settings, read_changes, read_dim
     from fm2.training.watching import Watcher
 
     dataset = Dataset.open(settings.data)
-    changes = read_settings(Path(settings.settings)) if settings.settings else {}
-    if changes.pop("model", settings.model) != settings.model:
-        raise Fm2Error(f"train: {settings.settings} is for another model than {settings.model}")
+    changes = read_changes(Path(settings.settings), settings.model) if settings.settings else {}
     given = {name: getattr(settings, name) for name, _, _ in _OPTIONS}
     changes |= {name: value for name, value in given.items() if value is not None}
     if settings.dim is not None:
@@ -110,6 +110,9 @@ def _train(settings: argparse.Namespace) -> None:
             watch=watch,
             **changes,
         )
+    print(f"fm2: {watch.closing()}", file=sys.stderr)
+    if run.metrics["rig"] < 0:
+        print("fm2: this is worse than the click rate alone would be; see --learning-rate and --l2", file=sys.stderr)
     _show(run.metrics, f"{settings.model} in {settings.out}, on validation", settings.json)
 
 
@@ -119,25 +122,31 @@ def add_evaluate(commands: Any) -> argparse.ArgumentParser:
         "evaluate", help="measure a trained model", description="Measure a trained model on a split of a data set."
     )
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
-    command.add_argument("data", metavar="DATA", help="the data set it was trained on")
+    command.add_argument("data", metavar="DATA", help="the data set it was trained on, or one of another day")
     command.add_argument("--split", choices=SPLITS, default="test", help="default: %(default)s")
+    command.add_argument("--threads", type=int, default=0, metavar="N", help="default: all processors")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(run=_evaluate)
+    command.set_defaults(run=_evaluate, command="evaluate")
     return command
 
 
 def _evaluate(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
-    from fm2.training import metrics
+
+    run, dataset = _open_run(settings), Dataset.open(settings.data)
+    found = run.evaluate(dataset, settings.split)
+    rows = len(dataset.split(settings.split))
+    _show(found, f"{settings.run_path}, on {settings.split} ({rows:,} rows)", settings.json)
+
+
+def _open_run(settings: argparse.Namespace) -> Run:
+    from fm2.machine import check_threads
     from fm2.training.run import Run
 
-    run, dataset = Run.open(settings.run_path), Dataset.open(settings.data)
-    run.check(dataset)
-    split = dataset.split(settings.split)
-    if len(split) == 0:
-        raise Fm2Error(f"evaluate: {settings.data} has no rows in the split '{settings.split}'")
-    found = metrics.evaluate(split.labels, run.probabilities(split.ids))
-    _show(found, f"{settings.run_path}, on {settings.split} ({len(split):,} rows)", settings.json)
+    check_threads(settings.command, settings.threads)
+    run = Run.open(settings.run_path)
+    run.threads = settings.threads
+    return run
 
 
 def add_predict(commands: Any) -> argparse.ArgumentParser:
@@ -151,16 +160,18 @@ def add_predict(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
     command.add_argument("input", nargs="+", metavar="INPUT", help="files with raw rows")
     command.add_argument("--out", required=True, metavar="FILE", help="one probability per line; .npy makes an array")
-    command.set_defaults(run=_predict)
+    command.add_argument("--threads", type=int, default=0, metavar="N", help="default: all processors")
+    command.set_defaults(run=_predict, command="predict")
     return command
 
 
 def _predict(settings: argparse.Namespace) -> None:
     from fm2.training.prediction import predict_files
-    from fm2.training.run import Run
 
-    rows = predict_files(Run.open(settings.run_path), settings.input, Path(settings.out))
-    print(f"{rows:,} probabilities in {settings.out}")
+    done = predict_files(_open_run(settings), settings.input, Path(settings.out))
+    for name, share in done.mostly_unknown().items():
+        print(f"fm2: in {share:.0%} of the rows the value of '{name}' is unknown to the model", file=sys.stderr)
+    print(f"{done.rows:,} probabilities in {settings.out}")
 
 
 def _show(found: dict[str, Any], title: str, as_json: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
 
 
@@ -18,6 +20,19 @@ def printable(text: str) -> str:
     """
     kept = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in kept)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Suggest what was meant by a word that is none of those there are, or name these.
+
+    >>> nearest("epoch", ["epochs", "seed"])
+    "did you mean 'epochs'?"
+    >>> nearest("x", ["epochs", "seed"])
+    'there are epochs, seed'
+    """
+    every = list(words)
+    close = difflib.get_close_matches(word, every, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"there are {', '.join(every)}"
 
 
 def needs(module: str, extra: str, purpose: str) -> ModuleType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class Passes:
     """The second and the third pass over the blocks that the first one left."""
 
     schema: Schema
-    given: dict[int, NDArray[np.float32]]  # fields of quantiles whose boundaries are known already
+    known: Sequence[Vocabulary]  # of older rows: their boundaries are taken, and none of their values is too rare
     scratch: Scratch
     collector: _native.Collector
     assign: Callable[[Block], Assignment]
@@ -45,7 +45,7 @@ class Passes:
             clicks += np.bincount(split, weights=block.labels, minlength=3).astype(np.int64)
         self._rows = rows
         self.splits = {name: {"rows": int(rows[i]), "clicks": int(clicks[i])} for i, name in enumerate(SPLITS)}
-        if rows[0] == 0:
+        if rows[0] == 0 and not self.known:
             raise Fm2Error(f"prepare: none of the {self.scratch.rows} rows is for training; more rows are needed")
         self._boundaries = self._learn_quantiles()
         counts = [np.zeros(self._size(index), np.int64) for index in range(len(self.schema.fields))]
@@ -58,8 +58,7 @@ class Passes:
         self.vocabularies = [vocabulary for vocabulary, _ in made]
         self._ids_of = [ids for _, ids in made]
         self._dropped = [
-            int(np.count_nonzero(count)) - len(vocabulary.counts) if not vocabulary.hashed else 0
-            for count, vocabulary in zip(counts, self.vocabularies, strict=True)
+            int(np.count_nonzero((count > 0) & (ids == 0))) for count, ids in zip(counts, self._ids_of, strict=True)
         ]
 
     def write(self, directory: Path) -> dict[str, dict[str, Any]]:
@@ -110,9 +109,8 @@ class Passes:
     def _learn_quantiles(self) -> dict[int, NDArray[np.float32]]:
         """Find boundaries between buckets of equal size, from at most a million training rows, evenly taken."""
         fields = {i: field for i, field in enumerate(self.schema.fields) if field.transform == "quantiles"}
-        fields = {index: field for index, field in fields.items() if index not in self.given}
-        if not fields:
-            return self.given
+        if self.known or not fields:
+            return {index: self.known[index].boundaries for index in fields}
         step, seen = -(-int(self._rows[0]) // QUANTILE_SAMPLE), 0
         samples: dict[int, list[NDArray[np.float32]]] = {index: [] for index in fields}
         for block in self.scratch.blocks():
@@ -121,8 +119,7 @@ class Passes:
             seen += len(training)
             for index in fields:
                 samples[index].append(block.numbers[index, chosen].view(np.float32))
-        found = {index: _quantiles(np.concatenate(samples[index]), field.buckets) for index, field in fields.items()}
-        return self.given | found
+        return {index: _quantiles(np.concatenate(samples[index]), field.buckets) for index, field in fields.items()}
 
     def _size(self, index: int) -> int:
         """Tell how many different numbers a field can have."""
@@ -136,17 +133,30 @@ class Passes:
         if field.hash_bits:
             hashed = dataclasses.replace(Vocabulary.of([]), counts=counts, hashed=len(counts))
             return hashed, np.arange(1, len(counts) + 1, dtype=np.int32)
-        kept = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts >= field.min_count)]
+        frequent = counts >= field.min_count
+        if self.known:
+            frequent |= self._is_known(index, np.flatnonzero(~frequent), len(counts))
+        order = np.argsort(-counts, kind="stable")
+        kept = order[frequent[order]]
         ids = np.zeros(len(counts), np.int32)
         ids[kept] = np.arange(1, len(kept) + 1)
+        return dataclasses.replace(self._texts(index, kept), counts=counts[kept]), ids
+
+    def _is_known(self, index: int, rare: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+        """Tell which of the rare numbers of a field stand for values that are known from older rows."""
+        found = np.zeros(size, np.bool_)
+        found[rare] = self._texts(index, rare).ids_in(self.known[index])[1:] > 0
+        return found
+
+    def _texts(self, index: int, numbers: NDArray[np.int64]) -> Vocabulary:
+        """Give the values that numbers of a field stand for."""
         boundaries = self._boundaries.get(index)
         if boundaries is not None:
-            texts = [str(number) if number <= len(boundaries) else "" for number in kept.tolist()]
-            vocabulary = Vocabulary.of(texts, counts[kept].tolist())
-            return dataclasses.replace(vocabulary, boundaries=boundaries), ids
-        data, ends = self.collector.texts(index, kept)
-        none = np.empty(0, np.float32)
-        return Vocabulary(np.frombuffer(data, np.uint8), np.array(ends, np.uint64), counts[kept], none), ids
+            texts = [str(number) if number <= len(boundaries) else "" for number in numbers.tolist()]
+            return dataclasses.replace(Vocabulary.of(texts), boundaries=boundaries)
+        data, ends = self.collector.texts(index, numbers)
+        nothing = Vocabulary.of([])
+        return dataclasses.replace(nothing, data=np.frombuffer(data, np.uint8), ends=np.array(ends, np.uint64))
 
 
 def _quantiles(values: NDArray[np.float32], buckets: int) -> NDArray[np.float32]:

@@ -47,10 +47,11 @@ def prepare(
     """Turn raw logs into encoded rows in a new directory, and open it.
 
     ``source`` is a path, a glob, a table (polars, pandas, pyarrow), or a list of these; ``schema`` a :class:`Schema`,
-    the name of a preset or the path of a TOML file; or a data set, whose schema is taken, and whose boundaries between
-    quantiles, so that a model of older rows can go on with these. Rows are divided at random, or by time: the first
-    timestamp field tells it, or the order of the rows where there is none. ``validation`` and ``test`` are sources of
-    their own for these splits. The vocabularies count the training rows alone unless ``vocabulary`` is "all".
+    the name of a preset or the path of a TOML file; or a data set of older rows, whose schema and boundaries between
+    quantiles are taken, and none of whose values is too rare, so that a model of those can go on with these rows. Rows
+    are divided at random, or by time: the first timestamp field tells it, or the order of the rows where there is none.
+    ``validation`` and ``test`` are sources of their own for these splits. The vocabularies count the training rows
+    alone unless ``vocabulary`` is "all".
 
     >>> import polars, tempfile
     >>> table = polars.DataFrame({"click": [0, 1] * 50, "site": ["a", "b", "b", "c"] * 25})
@@ -59,7 +60,7 @@ def prepare(
     >>> dataset.train.ids.shape[1], len(dataset.vocabularies[0])
     (1, 4)
     """
-    boundaries = _boundaries(schema) if isinstance(schema, Dataset) else {}
+    known = schema.vocabularies if isinstance(schema, Dataset) else []
     schema = _find_schema(schema)
     for name, value, choices in (
         ("split", split, ("random", "time")),
@@ -71,7 +72,7 @@ def prepare(
     if not -(2**63) <= seed < 2**63:
         raise Fm2Error(f"prepare: the seed is {seed}; it has 64 bits at most")
     check_threads("prepare", threads)
-    shares = check_fractions(fractions, (False, validation is not None, test is not None))
+    shares = check_fractions(fractions, (False, validation is not None, test is not None), untrained=bool(known))
     roles = [(source, None), (validation, 1), (test, 2)]
     sources = [(found, role) for given, role in roles if given is not None for found in open_sources(given, schema)]
     if not any(role is None for _, role in sources):
@@ -88,9 +89,7 @@ def prepare(
             if scratch.rows == 0:
                 raise Fm2Error(f"prepare: all {bad.count} rows are bad; the first: {_first_line(bad.path)}")
             assign = _assignment(scratch, split, time is not None, shares, seed)
-            passes = Passes(
-                schema, boundaries, scratch, reader.collector, assign, vocabulary == "all", threads, progress
-            )
+            passes = Passes(schema, known, scratch, reader.collector, assign, vocabulary == "all", threads, progress)
             passes.learn()
             written = passes.write(directory)
         schema.save(directory / SCHEMA)
@@ -113,14 +112,6 @@ def prepare(
         }
         (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
     return Dataset.open(out)
-
-
-def _boundaries(dataset: Dataset) -> dict[int, NDArray[np.float32]]:
-    return {
-        index: dataset.vocabularies[index].boundaries
-        for index, field in enumerate(dataset.schema.fields)
-        if field.transform == "quantiles"
-    }
 
 
 def _find_schema(schema: Schema | Dataset | str | Path) -> Schema:

@@ -15,8 +15,12 @@ Rows = NDArray[np.int64]
 Assignment = NDArray[np.uint8]
 
 
-def check_fractions(fractions: Sequence[float], given: Sequence[bool] = (False, False, False)) -> tuple[float, ...]:
+def check_fractions(
+    fractions: Sequence[float], given: Sequence[bool] = (False, False, False), untrained: bool = False
+) -> tuple[float, ...]:
     """Check the shares of the splits; those that have files of their own get none of the rest.
+
+    Only where the rows are not to be learned from, ``untrained``, may there be none for training.
 
     >>> check_fractions((0.8, 0.1, 0.1), given=(False, False, True))
     (0.888..., 0.111..., 0.0)
@@ -24,7 +28,7 @@ def check_fractions(fractions: Sequence[float], given: Sequence[bool] = (False, 
     if len(fractions) != 3 or not (all(share >= 0 for share in fractions) and abs(sum(fractions) - 1) <= 1e-6):
         raise Fm2Error(f"prepare: the fractions {tuple(fractions)} are not three shares that add up to 1")
     left = [0.0 if has_files else share for share, has_files in zip(fractions, given, strict=True)]
-    if left[0] <= 0:
+    if left[0] <= 0 and not (untrained and sum(left) > 0):
         raise Fm2Error("prepare: the fractions leave no rows for training")
     return tuple(share / sum(left) for share in left)
 

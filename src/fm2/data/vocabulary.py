@@ -49,6 +49,22 @@ class Vocabulary:
         begin = int(self.ends[id - 2]) if id > 1 else 0
         return self.data[begin : int(self.ends[id - 1])].tobytes().decode() or None
 
+    def values(self) -> list[bytes]:
+        """Give all values, that of id 1 first; a hashed field has none."""
+        text, ends = self.data.tobytes(), self.ends.tolist()
+        return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+    def ids_in(self, other: Vocabulary) -> NDArray[np.int32]:
+        """Tell for each of our ids which id the value has in another vocabulary, or -1.
+
+        >>> Vocabulary.of(["b", "a"]).ids_in(Vocabulary.of(["a", "c"])).tolist()
+        [0, -1, 1]
+        """
+        if self.hashed:
+            return np.arange(len(self), dtype=np.int32)
+        ids = {value: id for id, value in enumerate(other.values(), start=1)}
+        return np.array([0, *(ids.get(value, -1) for value in self.values())], dtype=np.int32)
+
     @classmethod
     def of(cls, values: Sequence[str], counts: Sequence[int] = ()) -> Vocabulary:
         """Make a vocabulary from texts.

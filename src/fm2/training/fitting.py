@@ -134,10 +134,15 @@ def _read_weights(given: ArrayLike | str | Path, dataset: Dataset) -> NDArray[np
         raise Fm2Error(f"train: the row weights are not an array of numbers: {wrong}") from wrong
     least = max((int(split.rows.max()) + 1 for split in _splits(dataset) if len(split)), default=0)
     most = sum(len(split) for split in _splits(dataset)) + dataset.manifest["bad_rows"]["count"]
-    if array.ndim != 1 or not least <= len(array) <= most:
-        raise Fm2Error(f"train: the row weights have the shape {list(array.shape)}; the log has {most:,} rows")
-    if not (np.isfinite(array).all() and (array >= 0).all() and array.any()):
-        raise Fm2Error("train: a row weight is negative or not a number, or all are zero")
+    if array.ndim != 1:
+        raise Fm2Error(f"train: the row weights have the shape {list(array.shape)}; one number a row is needed")
+    if not least <= len(array) <= most:
+        raise Fm2Error(f"train: there are {len(array):,} row weights, and the log has {most:,} rows")
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if len(bad):
+        raise Fm2Error(f"train: the weight of row {bad[0]:,} is {array[bad[0]]}; a weight is 0 or more")
+    if not array.any():
+        raise Fm2Error("train: all row weights are zero")
     return array
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
@@ -59,24 +58,20 @@ def grow(run: Run, dataset: Dataset) -> list[Vocabulary]:
 def _joined(new: Vocabulary, old: Vocabulary) -> Vocabulary:
     if new.hashed:
         return new
-    known = set(values(new))
-    kept = [(value, count) for value, count in zip(values(old), old.counts.tolist(), strict=True) if value not in known]
+    known = set(new.values())
+    kept = [
+        (value, count) for value, count in zip(old.values(), old.counts.tolist(), strict=True) if value not in known
+    ]
     added = Vocabulary.of([value.decode() for value, _ in kept], [count for _, count in kept])
     ends = np.concatenate([new.ends, added.ends + np.uint64(len(new.data))])
     counts = np.concatenate([new.counts, added.counts])
     return dataclasses.replace(new, data=np.concatenate([new.data, added.data]), ends=ends, counts=counts)
 
 
-def values(vocabulary: Vocabulary) -> list[bytes]:
-    """Give a vocabulary's values, from id 1 on."""
-    text, ends = vocabulary.data.tobytes(), vocabulary.ends.tolist()
-    return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
 def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> None:
     """Give a new model the weights of the old one: by value in the tables, as they are elsewhere."""
     old = run.model
-    sources = [_sources(new, before) for new, before in zip(vocabularies, run.encoder.vocabularies, strict=True)]
+    sources = [new.ids_in(before) for new, before in zip(vocabularies, run.encoder.vocabularies, strict=True)]
     with torch.no_grad():
         for name, table in model.tables.items():
             before = old.tables[name]
@@ -90,14 +85,6 @@ def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> No
         for name, parameter in model.named_parameters():
             if name not in tables:
                 parameter.copy_(learned[name])
-
-
-def _sources(new: Vocabulary, old: Vocabulary) -> NDArray[np.int64]:
-    """Tell for each id of the new vocabulary which id of the old one it had, or -1."""
-    if new.hashed:
-        return np.arange(len(new))
-    ids = {value: id for id, value in enumerate(values(old), start=1)}
-    return np.array([0, *(ids.get(value, -1) for value in values(new))])
 
 
 def _rows(weight: torch.Tensor, offset: int, dim: int, rows: int) -> torch.Tensor:

@@ -52,6 +52,7 @@ class Report:
 
     rows: int
     total: int
+    epochs: float
     loss: float
     evaluation: dict[str, Any] | None
 
@@ -160,7 +161,9 @@ class Loop:
             )
         done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
         try:
-            self._watch(Report(done, total, self._at.loss / self._at.loss_rows, self._evaluation))
+            self._watch(
+                Report(done, total, done / len(self._train), self._at.loss / self._at.loss_rows, self._evaluation)
+            )
         except KeyboardInterrupt:
             self._interrupted = True
 

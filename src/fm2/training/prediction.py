@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,21 +14,37 @@ from fm2.progress import Progress
 from fm2.storage import new_file
 from fm2.training.run import Run
 
+MOSTLY = 0.5
 
-def predict_files(run: Run, sources: Sequence[str | Path], out: Path, shown: bool | None = None) -> int:
-    """Write one probability for each row, in the order of the rows; give how many there are.
+
+@dataclass
+class Scored:
+    """How many rows were scored, and in how many of them each field's value was unknown to the model."""
+
+    rows: int
+    unknown: dict[str, int]
+
+    def mostly_unknown(self) -> dict[str, float]:
+        """Give the share of unknown values, of the fields where it is large: a column of another form, perhaps."""
+        shares = {name: count / max(self.rows, 1) for name, count in self.unknown.items()}
+        return {name: share for name, share in shares.items() if share > MOSTLY}
+
+
+def predict_files(run: Run, sources: Sequence[str | Path], out: Path, shown: bool | None = None) -> Scored:
+    """Write one probability for each row, in the order of the rows.
 
     A file whose name ends in .npy becomes a float32 array, any other has one number a line.
     """
     opened = open_sources(list(sources), run.encoder.schema, labelled=False)
     if any(Path(str(source)).exists() and out.exists() and out.samefile(str(source)) for source in sources):
         raise Fm2Error(f"predict: {out} is one of the files to score; choose another --out")
-    rows = 0
+    rows, unknown = 0, np.zeros(len(run.encoder.schema.fields), np.int64)
     try:
         with new_file(out) as partial, partial.open("wb") as file, Progress("scoring", len(opened), shown) as progress:
             parts = []
             for done, source in enumerate(opened):
-                for ids in run.encoder.encode_file(source):
+                for ids in run.encoder.encode_file(source, run.threads):
+                    unknown += np.count_nonzero(ids == 0, axis=0)
                     found = run.probabilities(ids)
                     rows += len(found)
                     if out.suffix == ".npy":
@@ -39,4 +56,4 @@ def predict_files(run: Run, sources: Sequence[str | Path], out: Path, shown: boo
                 np.save(file, np.concatenate([np.empty(0, np.float32), *parts]))
     except OSError as refused:
         raise Fm2Error(f"predict: {out}: {refused.strerror or refused}") from refused
-    return rows
+    return Scored(rows, dict(zip(run.encoder.schema.names, unknown.tolist(), strict=True)))

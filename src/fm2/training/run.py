@@ -19,6 +19,7 @@ from fm2.errors import Fm2Error
 from fm2.models import Model, build
 from fm2.schema import Field, Schema
 from fm2.storage import new_file
+from fm2.training import metrics
 from fm2.training.checkpoints import Saved, Stored, open_arrays, save_arrays
 from fm2.training.scoring import make_scorer
 from fm2.training.stepper import Stepper
@@ -32,10 +33,13 @@ class Run:
     """A trained model with what it needs to read raw rows: from a directory that :func:`fm2.train` made.
 
     The model file holds everything: weights, vocabularies, schema; the rest of the directory tells how it came about.
+    It scores with as many ``threads`` as are given, or as there are processors.
     """
 
-    def __init__(self, path: Path, model: Model, encoder: Encoder, metrics: dict[str, Any]) -> None:
-        self.path, self.model, self.encoder, self.metrics = path, model, encoder, metrics
+    threads = 0
+
+    def __init__(self, path: Path, model: Model, encoder: Encoder, found: dict[str, Any]) -> None:
+        self.path, self.model, self.encoder, self.metrics = path, model, encoder, found
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
@@ -56,29 +60,43 @@ class Run:
             _load_weights(model, arrays)
             return cls(path, model, Encoder(schema, vocabularies), dict(values["metrics"]))
 
-    def check(self, dataset: Dataset) -> None:
-        """Make sure that the data set was encoded as this model's was."""
-        names = self.encoder.schema.names
-        if dataset.schema.names != names:
-            raise Fm2Error(f"{dataset.path} has other fields than the model of {self.path}")
-        for index, (name, ours, theirs) in enumerate(
-            zip(names, self.encoder.vocabularies, dataset.vocabularies, strict=True)
-        ):
-            fields = (self.encoder.schema.fields[index], dataset.schema.fields[index])
-            count = len(theirs.ends)
-            known = np.array_equal(ours.ends[:count], theirs.ends)  # the model of several data sets may know more
-            known = known and np.array_equal(ours.data[: len(theirs.data)], theirs.data)
-            if not (known and same_meaning(*fields, ours, theirs)):
-                raise Fm2Error(
-                    f"the field '{name}' of {dataset.path} is encoded otherwise than for the model of {self.path}; "
-                    f"score its rows with fm2 predict, or train with this data set"
-                )
+    def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
+        """Measure the model on a split of a data set: the one it was trained on, or one of another day.
 
-    def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Give the click probability of encoded rows."""
+        Of another one, values are found again by their text; what the model does not know is unknown to it. Fields that
+        are hashed, transformed or cut into buckets have to be so in the same way: ``fm2 prepare --like`` sees to it.
+        """
+        opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+        rows = opened.split(split)
+        if len(rows) == 0:
+            raise Fm2Error(f"evaluate: {opened.path} has no rows in the split '{split}'")
+        return metrics.evaluate(rows.labels, self.probabilities(rows.ids, self._known_as(opened)))
+
+    def _known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
+        """Give the model's ids of a data set's, field by field; None where they are the same."""
+        if dataset.schema.names != self.encoder.schema.names:
+            raise Fm2Error(f"{dataset.path} has other fields than the model of {self.path}")
+        fields = zip(self.encoder.schema.fields, dataset.schema.fields, strict=True)
+        vocabularies = list(zip(self.encoder.vocabularies, dataset.vocabularies, strict=True))
+        for (ours, theirs), (known, given) in zip(fields, vocabularies, strict=True):
+            if not same_meaning(ours, theirs, known, given):
+                raise Fm2Error(
+                    f"the field '{ours.name}' of {dataset.path} is read, hashed or cut into buckets otherwise than for "
+                    f"the model of {self.path}; prepare the rows with --like and the data set that it was trained on"
+                )
+        if all(_begins_with(known, given) for known, given in vocabularies):
+            return None
+        return [np.maximum(given.ids_in(known), 0) for known, given in vocabularies]
+
+    def probabilities(
+        self, ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]] | None = None
+    ) -> NDArray[np.float32]:
+        """Give the click probability of encoded rows; ``known_as`` tells, by field, the model's ids of these."""
         found = [np.empty(0, np.float32)]
         for start in range(0, len(ids), PREDICT_ROWS):
             some = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
+            if known_as is not None:
+                some = np.stack([own[column] for own, column in zip(known_as, some.T, strict=True)], axis=1)
             try:
                 found.append(sigmoid(self._scorer.logits(some)).astype(np.float32))
             except IndexError as wrong:
@@ -87,11 +105,17 @@ class Run:
 
     @functools.cached_property
     def _scorer(self) -> Stepper:
-        return make_scorer(self.model)
+        return make_scorer(self.model, self.threads)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
         return self.probabilities(self.encoder.encode(rows))
+
+
+def _begins_with(whole: Vocabulary, part: Vocabulary) -> bool:
+    """Tell whether the values of one vocabulary have the same ids in another, which may have more."""
+    ends = np.array_equal(whole.ends[: len(part.ends)], part.ends)
+    return ends and np.array_equal(whole.data[: len(part.data)], part.data)
 
 
 def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -115,7 +139,7 @@ def save_model(
     weights: Saved,
     schema: Schema,
     vocabularies: Sequence[Vocabulary],
-    metrics: dict[str, Any],
+    found: dict[str, Any],
 ) -> None:
     """Write a model with its encoder to one file."""
     arrays: dict[str, Any] = {f"model.{name}": values for name, values in weights.items()}
@@ -123,7 +147,7 @@ def save_model(
         for name, kind in ARRAYS.items():
             arrays[f"vocabulary.{index}.{name}"] = np.asarray(getattr(vocabulary, name), dtype=kind)
     values = {"format": FORMAT, "version": VERSION, "model": model.config, "schema": schema.to_dict()}
-    save_arrays(path, arrays, {**values, "metrics": metrics})
+    save_arrays(path, arrays, {**values, "metrics": found})
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ from fm2.training.settings import Settings
 from fm2.training.stepper import Stepper
 
 
-def make_scorer(model: Model) -> Stepper:
+def make_scorer(model: Model, threads: int = 0) -> Stepper:
     """Make something that scores rows with a model's weights as they are; it is not there to be trained."""
-    settings = Settings.from_dict({"model": model.name, "optimiser": "adagrad"})
+    settings = Settings.from_dict({"model": model.name, "optimiser": "adagrad", "threads": threads})
     if isinstance(model, FFM):
         return FfmStepper(model, settings)
     if isinstance(model, Poly2 | LR):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, nearest
 from fm2.training.choices import Linear, Metric, Optimiser, Schedule
 from fm2.training.defaults import DEFAULTS, RATES
 
@@ -74,7 +74,7 @@ class Settings:
     def of(cls, model: str, **changes: Any) -> Settings:
         """Give a model's defaults with some changes; what would have no effect is refused."""
         if model not in DEFAULTS:
-            raise Fm2Error(f"train: there is no model '{model}'; there are {', '.join(DEFAULTS)}")
+            raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, DEFAULTS)}")
         for name in changes:
             if model not in USED_BY.get(name, (model,)):
                 raise Fm2Error(f"train: {name} is for {', '.join(USED_BY[name])}, not for {model}")
@@ -90,7 +90,7 @@ class Settings:
         """Make settings from plain values, refusing names and types that are not understood."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values.keys() - fields.keys():
-            raise Fm2Error(f"train: '{name}' is not a setting; there are {', '.join(fields)}")
+            raise Fm2Error(f"train: '{name}' is not a setting; {nearest(name, fields)}")
         dim = values.get("dim", cls.dim)
         settings = cls(**{**values, "dim": tuple(dim) if isinstance(dim, list | tuple) else dim})
         settings._check()
@@ -176,6 +176,19 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise Fm2Error(f"train: {path} is not TOML: {wrong}") from wrong
 
 
+def read_changes(path: Path, model: str) -> dict[str, Any]:
+    """Read the settings of a person's own file for a model; what is wrong in it is told with the file's name."""
+    changes = read_settings(path)
+    meant = changes.pop("model", model)
+    if meant != model:
+        raise Fm2Error(f"train: {path} is for {meant}, not for {model}")
+    try:
+        Settings.of(model, **changes)
+    except Fm2Error as wrong:
+        raise Fm2Error(f"{str(wrong).replace('train:', f'train: {path}:', 1)}") from wrong
+    return changes
+
+
 def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
     """Understand ``16``, ``4,8,2,...`` (one per field), or a JSON file that gives each field's dimension by name.
 
@@ -191,9 +204,12 @@ def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
     except (OSError, ValueError) as wrong:
         raise Fm2Error(f"train: --dim is '{text}', which is no number, no list and no readable JSON file") from wrong
     if isinstance(found, dict):
-        missing = [name for name in fields if name not in found]
-        if missing:
-            raise Fm2Error(f"train: {text} has no dimension for the field '{missing[0]}'")
+        for name in fields:
+            if name not in found:
+                raise Fm2Error(f"train: {text} has no dimension for the field '{name}'")
+        for name in found:
+            if name not in fields:
+                raise Fm2Error(f"train: {text}: there is no field '{name}'; {nearest(name, fields)}")
         found = [found[name] for name in fields]
     if not isinstance(found, int | list):
         raise Fm2Error(f"train: {text} holds neither a list of dimensions nor a table of them by field")

@@ -8,25 +8,37 @@ from types import TracebackType
 
 from fm2.training.loop import Report
 
-EVERY_SECONDS = 0.2
+EVERY_SECONDS, EVERY_SECONDS_IN_A_FILE = 0.2, 30.0
 
 
 class Watcher:
-    """Writes one line to the terminal, over and over; nothing where standard error is not a terminal."""
+    """Writes one line to the terminal, over and over; where standard error is a file, a new line now and then."""
 
-    def __init__(self, shown: bool | None = None) -> None:
-        self._shown = sys.stderr.isatty() if shown is None else shown
+    def __init__(self, terminal: bool | None = None) -> None:
+        self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._start = self._last = time.perf_counter()
         self._first: int | None = None
+        self._report: Report | None = None
 
     def __call__(self, report: Report) -> None:
-        now = time.perf_counter()
+        now, self._report = time.perf_counter(), report
         if self._first is None:
             self._first = report.rows
-        if not self._shown or now - self._last < EVERY_SECONDS:
+        if now - self._last < (EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_FILE):
             return
         self._last = now
-        print("\r\x1b[2K" + describe(report, self._first, now - self._start), end="", file=sys.stderr, flush=True)
+        line = describe(report, self._first, now - self._start)
+        begin, end = ("\r\x1b[2K", "") if self._terminal else ("", "\n")
+        print(begin + line, end=end, file=sys.stderr, flush=True)
+
+    def closing(self) -> str:
+        """Say how long the training was and why it ended."""
+        if self._report is None or self._first is None:
+            return "there was nothing left to train"
+        report, seconds = self._report, time.perf_counter() - self._start
+        reason = "all epochs done" if report.rows == report.total else "stopped, for it got no better"
+        speed = (report.rows - self._first) / max(seconds, 1e-9)
+        return f"{report.epochs:.2f} epochs in {seconds:.0f} s ({speed:,.0f} rows/s); {reason}"
 
     def __enter__(self) -> Watcher:
         return self
@@ -34,14 +46,14 @@ class Watcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self._terminal:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
 def describe(report: Report, first: int, seconds: float) -> str:
     """Say how far a training is, in one line.
 
-    >>> describe(Report(rows=5000, total=20000, loss=0.5, evaluation=None), first=0, seconds=2)
+    >>> describe(Report(rows=5000, total=20000, epochs=0.5, loss=0.5, evaluation=None), first=0, seconds=2)
     ' 25% 2,500 rows/s, 0:06 left, loss 0.5000'
     """
     speed = (report.rows - first) / max(seconds, 1e-9)
