@@ -118,6 +118,8 @@ class Fm2(Contender):
             chosen["dim"] = self.dim
         if self.model == "fm":
             chosen["linear"] = "features"  # as xLearn's has
+        elif self.model in FAMILY:
+            chosen["linear"] = "fields"  # the paper's; plain torch has no linear part at all
         return chosen
 
 

@@ -1,6 +1,6 @@
 """How good the models are with their defaults, and the search that found the defaults.
 
-    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0] [--near JSON]
+    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0] [--near JSON] [--generated]
     python benchmarks/quality.py defaults [--seeds 5] [--models MODEL ...]
     python benchmarks/quality.py generated [--rows 5000000] [--features 100000]
 
@@ -8,7 +8,8 @@ The first two need the directory with criteo.tsv.gz and avazu.csv.gz in the vari
 validation; what is reported is test.
 
 `search` draws settings at random, and half as many near the best of these, trains with each on both data sets, and
-trains the best few again with other seeds; the best has the least log loss over the validation rows of both.
+trains the best few again with other seeds; the best has the least log loss over the validation rows of both. With
+`--generated` it does so on a million generated rows, for the defaults of large logs.
 `defaults` trains every model with its defaults and several seeds, and xLearn's FFM, if `make peers` has installed it,
 with the best of a small grid. It takes some minutes.
 `generated` trains on rows whose true probabilities are known, and tells what share of the gap between LR and the truth
@@ -35,11 +36,12 @@ from fm2.commands import MODELS
 from fm2.presets import PRESETS
 from fm2.training import metrics
 from generated import working_directory
-from spaces import draw, neighbours
+from spaces import LARGE, SPACES, draw, neighbours
 from trials import Outcome, Trial, run, run_all
 
 LOGS = {"criteo": "criteo.tsv.gz", "avazu": "avazu.csv.gz"}
 FINALISTS, FINAL_SEEDS = 4, 3
+SEARCHED = (1_000_000, 100_000)  # rows and features of the generated log
 XLEARN_GRID = {"lr": (0.05, 0.1, 0.2), "lambda": (2e-6, 2e-5, 2e-4)}
 
 
@@ -52,6 +54,7 @@ def main() -> None:
     command.add_argument("--trials", type=int, default=30)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--near", type=json.loads, metavar="JSON", help="search near these settings alone")
+    command.add_argument("--generated", action="store_true", help="on a million generated rows, not on the real ones")
     command.set_defaults(job=search)
     command = commands.add_parser("defaults", help="train with defaults on real rows")
     command.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
@@ -78,17 +81,29 @@ def real_data(directory: Path) -> dict[str, Path]:
     return {name: directory / name for name in LOGS}
 
 
+def generated_data(directory: Path, rows: int, features: int) -> Path:
+    """Prepare a generated log, unless that has been done; the true probabilities stay beside it."""
+    data, log = directory / f"{rows}-rows-{features}-features", directory / "log.parquet"
+    if not data.exists():
+        print(f"generating {rows:,} rows ...", flush=True)
+        made = fm2.generate(log, rows, features=features)
+        fm2.prepare(log, PRESETS["criteo"](), data)
+        log.unlink()
+        made.truth.rename(f"{data}.truth.npy")
+    return data
+
+
 def search(settings: argparse.Namespace, directory: Path) -> None:
     """Draw settings, train, train the best again; print all, the best last."""
-    data = list(real_data(directory).values())
-    drawn = draw(settings.model, settings.trials, settings.seed)
+    spaces = (LARGE if settings.generated else SPACES)[settings.model]
+    data = [generated_data(directory, *SEARCHED)] if settings.generated else list(real_data(directory).values())
+    drawn = draw(spaces, settings.trials, settings.seed)
     found = try_out(settings.model, [{}, *drawn], data, [0]) if settings.near is None else [(0.0, settings.near)]
     best = min(found, key=lambda entry: entry[0])[1]
     if best:
         print("\nnear the best:")
-        found += try_out(
-            settings.model, neighbours(settings.model, best, settings.trials // 2, settings.seed), data, [0]
-        )
+        near = neighbours(spaces, best, settings.trials // 2, settings.seed)
+        found += try_out(settings.model, near, data, [0])
     found.sort(key=lambda entry: entry[0])
     finalists = list({json.dumps(changes): changes for _, changes in found}.values())[:FINALISTS]
     print(f"\nthe best {FINALISTS}, with {FINAL_SEEDS} other seeds:")
@@ -188,14 +203,9 @@ def measure_xlearn(dataset: fm2.Dataset, directory: Path, seeds: int) -> float:
 
 def compare_generated(settings: argparse.Namespace, directory: Path) -> None:
     """Train on generated rows; print the log losses and the share of the gap from LR to the truth."""
-    data, log = directory / "data", directory / "log.parquet"
-    if not data.exists():
-        print(f"generating {settings.rows:,} rows ...", flush=True)
-        fm2.generate(log, settings.rows, features=settings.features)
-        fm2.prepare(log, PRESETS["criteo"](), data)
-        log.unlink()
+    data = generated_data(directory, settings.rows, settings.features)
     dataset = fm2.Dataset.open(data)
-    truth = np.load(f"{log}.truth.npy")[dataset.test.rows]
+    truth = np.load(f"{data}.truth.npy")[dataset.test.rows]
     best = metrics.evaluate(dataset.test.labels, truth)
     print(f"{dataset!r}\n{'':8}{'log loss':>10}{'AUC':>9}{'of the gap':>12}{'epochs':>8}{'seconds':>9}")
     losses: dict[str, float] = {}

@@ -51,11 +51,37 @@ SPACES: dict[str, list[Space]] = {
     "fmfm": [{**FAMILY, "matrix_scale": [0.01, 0.03, 0.1]}],
 }
 
+# For generated logs of a million rows; all that is not here is as for the small ones.
+LARGE_FAMILY: Space = {
+    "schedule": ["constant", "linear"],
+    "epochs": [3, 4, 6],
+    "batch_size": [512, 1024, 2048],
+    "learning_rate": [0.002, 0.003, 0.004, 0.006],
+    "dense_rate": [0.004, 0.008, 0.016],
+    "l2": [0.004, 0.0075, 0.015, 0.03],
+    "field_dropout": [0.0, 0.05, 0.1],
+    "average": [0.998, 0.999],
+}
+LARGE: dict[str, list[Space]] = {
+    "lr": [
+        {
+            "schedule": ["constant", "linear"],
+            "epochs": [3, 4, 6],
+            "batch_size": [512, 1024, 2048],
+            "learning_rate": [0.003, 0.006, 0.012],
+            "l2": [1e-4, 2.5e-4, 1e-3],
+        }
+    ],
+    "poly2": SPACES["poly2"],
+    "ffm": [{"learning_rate": [0.01, 0.02, 0.05], "l2": [5e-4, 1e-3, 2e-3, 5e-3]}],
+    **{name: [LARGE_FAMILY] for name in ("fm", "fwfm", "fvfm", "fmfm")},
+}
 
-def neighbours(model: str, start: dict[str, Any], count: int, seed: int) -> list[dict[str, Any]]:
+
+def neighbours(spaces: list[Space], start: dict[str, Any], count: int, seed: int) -> list[dict[str, Any]]:
     """Draw settings near some others: each of these is drawn anew with a probability of a quarter."""
     random = np.random.default_rng([seed, 1])
-    space = next(space for space in SPACES[model] if start.get("optimiser") in space.get("optimiser", [None]))
+    space = next(space for space in spaces if start.get("optimiser") in space.get("optimiser", [None]))
 
     def near(name: str) -> Any:
         return space[name][random.integers(len(space[name]))] if random.random() < 0.25 else start[name]
@@ -63,9 +89,8 @@ def neighbours(model: str, start: dict[str, Any], count: int, seed: int) -> list
     return [{name: near(name) for name in space} for _ in range(count)]
 
 
-def draw(model: str, count: int, seed: int) -> list[dict[str, Any]]:
+def draw(spaces: list[Space], count: int, seed: int) -> list[dict[str, Any]]:
     """Draw settings at random, each choice as likely as the others."""
     random = np.random.default_rng(seed)
-    spaces = SPACES[model]
     picked = [spaces[random.integers(len(spaces))] for _ in range(count)]
     return [{name: choices[random.integers(len(choices))] for name, choices in space.items()} for space in picked]

@@ -53,8 +53,8 @@ class Case:
         logits, products = np.zeros(len(self.rows), np.float32), np.empty_like(self.rows)
         self.form.score(self.weights, self.linear, self.rows, logits, products, **options)
         in_weights, in_linear = np.empty_like(self.weights), np.empty_like(self.linear)
-        self.form.follow(self.rows, self.slopes, products, in_weights, in_linear, **options)
-        return logits, products, in_weights, in_linear
+        self.form.follow(self.rows, self.slopes, in_weights, in_linear, **options)
+        return logits, self.slopes[:, None] * products, in_weights, in_linear
 
 
 @levels
@@ -89,7 +89,7 @@ def test_without_a_linear_part_there_is_none():
     case.form.score(case.weights, None, case.rows, logits, products)
     np.testing.assert_allclose(logits, 1 + case.literal()[0], atol=1e-4)  # added to what is there
     in_weights = np.empty_like(case.weights)
-    case.form.follow(case.rows, case.slopes, products, in_weights, None)
+    case.form.follow(case.rows, case.slopes, in_weights, None)
     np.testing.assert_allclose(in_weights, case.literal()[2], atol=1e-4)
 
 

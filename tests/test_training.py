@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from tests.planted import QUICK, SCHEMA, planted
 from fm2 import Fm2Error, Schema, prepare
 from fm2.cli import main
 from fm2.training import metrics
+from fm2.training.defaults import DEFAULTS, LARGE
 from fm2.training.fitting import feature_counts, make_model, make_stepper, train
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
@@ -268,3 +270,19 @@ def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     assert "rows/s" in told.splitlines()[0]
     assert "stopped, for it got no better" in told
     assert "worse than the click rate alone" in told
+
+
+@pytest.mark.parametrize("values", [DEFAULTS, {name: changes for name, changes in LARGE.items() if changes}])
+def test_the_documentation_has_the_defaults(values):
+    text = Path("docs/training.md").read_text(encoding="utf-8")
+    for name in {name: None for own in values.values() for name in own}:
+        row = " | ".join(str(own.get(name, "")) for own in values.values())
+        assert f"| `{name}` | {row} |\n" in text
+
+
+def test_many_rows_have_defaults_of_their_own():
+    few, many = Settings.of("fmfm", 500_000), Settings.of("fmfm", 500_001)
+    assert (few.schedule, many.schedule) == ("constant", "linear")
+    assert few.field_dropout > many.field_dropout
+    assert Settings.of("fmfm", 10**6, field_dropout=0.5).field_dropout == 0.5
+    assert Settings.of("lr", 10**6, optimiser="ftrl").schedule == "constant"

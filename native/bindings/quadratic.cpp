@@ -21,28 +21,28 @@ using Rows = Array<float, 2>;
 using GivenRows = Array<const float, 2>;
 
 void check(const std::string& operation, const fm2::QuadraticForm& form, const GivenRows& rows, std::size_t weights,
-           const std::optional<std::size_t>& linear, std::size_t logits, const Rows& products) {
+           const std::optional<std::size_t>& linear, std::size_t logits) {
     expect(rows.shape(1) == form.width(), operation + ": rows have " + std::to_string(form.width()) + " columns");
     expect(weights == form.weights(), operation + ": there are " + std::to_string(form.weights()) + " weights");
     expect(!linear || *linear == form.width(), operation + ": the linear part has a weight for every column");
     expect(logits == rows.shape(0), operation + ": there is a logit, or its slope, for every row");
-    expect(products.shape(0) == rows.shape(0) && products.shape(1) == rows.shape(1), operation + ": products have the rows' shape");
 }
 
 void score(fm2::QuadraticForm& form, const Given& weights, const std::optional<Given>& linear, const GivenRows& rows, const Floats& logits,
            const Rows& products, std::size_t threads, const std::string& level) {
-    check("quadratic form: score", form, rows, weights.size(), linear ? std::optional(linear->size()) : std::nullopt, logits.size(), products);
+    check("quadratic form: score", form, rows, weights.size(), linear ? std::optional(linear->size()) : std::nullopt, logits.size());
+    expect(products.shape(0) == rows.shape(0) && products.shape(1) == rows.shape(1), "quadratic form: score: products have the rows' shape");
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
     form.score(kernels, weights.data(), pointer(linear), rows.data(), rows.shape(0), logits.data(), products.data(), threads);
 }
 
-void follow(const fm2::QuadraticForm& form, const GivenRows& rows, const Given& slopes, const Rows& products, const Floats& weights,
+void follow(const fm2::QuadraticForm& form, const GivenRows& rows, const Given& slopes, const Floats& weights,
             const std::optional<Floats>& linear, std::size_t threads, const std::string& level) {
-    check("quadratic form: follow", form, rows, weights.size(), linear ? std::optional(linear->size()) : std::nullopt, slopes.size(), products);
+    check("quadratic form: follow", form, rows, weights.size(), linear ? std::optional(linear->size()) : std::nullopt, slopes.size());
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    form.follow(kernels, rows.data(), rows.shape(0), slopes.data(), products.data(), weights.data(), pointer(linear), threads);
+    form.follow(kernels, rows.data(), rows.shape(0), slopes.data(), weights.data(), pointer(linear), threads);
 }
 
 }  // namespace
@@ -58,8 +58,7 @@ void init_quadratic(nb::module_& module) {
         .def("score", &score, "weights"_a.noconvert(), "linear"_a.noconvert().none(), "rows"_a.noconvert(), "logits"_a.noconvert(),
              "products"_a.noconvert(), "threads"_a = 0, "level"_a = "",
              "Adds the terms of the rows to the logits; writes the products S v + w.")
-        .def("follow", &follow, "rows"_a.noconvert(), "slopes"_a.noconvert(), "products"_a.noconvert(), "weights"_a.noconvert(),
-             "linear"_a.noconvert().none(), "threads"_a = 0, "level"_a = "",
-             "Turns the products into the gradient of the rows, given the slopes of the loss in the logits; writes the gradients of "
-             "the weights and of the linear part. The result is the same for any number of threads.");
+        .def("follow", &follow, "rows"_a.noconvert(), "slopes"_a.noconvert(), "weights"_a.noconvert(), "linear"_a.noconvert().none(), "threads"_a = 0, "level"_a = "",
+             "Writes the gradients of the weights and of the linear part, given the slopes of the loss in the logits; that of a row is "
+             "its slope times its product. The result is the same for any number of threads.");
 }

@@ -88,9 +88,9 @@ struct Update {
         expect(table->state.size() == optimiser.states(),
                "update: the rule remembers " + std::to_string(optimiser.states()) + " arrays, the table has " +
                    std::to_string(table->state.size()));
-        expect(rows.has_value() != logits.has_value(), "update: a gradient is given by rows, or else by logits");
+        expect(rows || logits, "update: a gradient is given by rows, by logits, or by both");
         expect(!dropout || rows, "update: dropout is for gathered rows");
-        expect(!sums || (logits && table->layout.equal_dims), "update: sums go with logits, and equal dimensions");
+        expect(!sums || (logits && !rows && table->layout.equal_dims), "update: sums go with logits, and equal dimensions");
         expect(rows || sums || table->is_linear(), "update: logits alone are for a table of dimension 1");
         expect(!rows || has_shape(*rows, batch.size(), table->width()), "update: rows has the shape of the gathered rows");
         expect(!logits || logits->size() == batch.size(), "update: logits has an entry for every row of the batch");

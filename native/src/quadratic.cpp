@@ -61,15 +61,9 @@ void QuadraticForm::score(const Kernels& kernels, const float* weights, const fl
     });
 }
 
-void QuadraticForm::follow(const Kernels& kernels, const float* rows, std::size_t count, const float* slopes, float* products,
-                           float* weights_slope, float* w_slope, std::size_t threads) const {
-    const std::size_t blocks = rounded_up(width(), block_rows);
-    parallel_for(blocks + rounded_up(count, rows_a_task), threads, [&](std::size_t task) {
-        if (task >= blocks) {
-            const std::size_t begin = (task - blocks) * rows_a_task, some = std::min(rows_a_task, count - begin);
-            kernels.quadratic.scale(some, width(), slopes + begin, products + begin * width());
-            return;
-        }
+void QuadraticForm::follow(const Kernels& kernels, const float* rows, std::size_t count, const float* slopes, float* weights_slope,
+                           float* w_slope, std::size_t threads) const {
+    parallel_for(rounded_up(width(), block_rows), threads, [&](std::size_t task) {
         const std::size_t begin = task * block_rows, first = begin / panel_columns * panel_columns;
         const std::size_t stride = rounded_up(width() - first, panel_columns) * panel_columns;
         std::vector<float> outer(block_rows * stride);

@@ -31,7 +31,7 @@ void update_field(const TableKernels& kernels, Minibatch& batch, std::span<const
     const float* in_masses = nullptr;  // which logits' gradients the masses are sums of
     for (const Update& update : updates) {
         const Gradient& gradient = update.gradient;
-        if (gradient.logits && gradient.logits != in_masses) {
+        if (gradient.logits && !gradient.rows && gradient.logits != in_masses) {
             kernels.sum_logits(rows, gradient.logits, work.masses.data());
             in_masses = gradient.logits;
         }

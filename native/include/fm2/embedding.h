@@ -29,6 +29,7 @@ struct Embeddings {
 
 // The gradient of the loss in a batch's weights, given as one of:
 //   rows [size, width]                       with respect to the gathered (and masked) rows themselves;
+//   logits [size] and rows [size, width]     the same, which is logit * rows;
 //   logits [size]                            with respect to the logits, for a table of linear weights;
 //   logits [size] and sums [size, dim]       the same for a factorisation machine, whose gradient is logit * (sum - weights).
 struct Gradient {

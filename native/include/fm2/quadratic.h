@@ -26,10 +26,10 @@ public:
     void score(const Kernels& kernels, const float* weights, const float* w, const float* rows, std::size_t count, float* logits,
                float* products, std::size_t threads);
 
-    // From the slopes [rows] of the loss in the logits, and the products of `score`: the loss's gradient in the rows, which takes the
-    // products' place, in the weights, and in w (which may be null).
-    void follow(const Kernels& kernels, const float* rows, std::size_t count, const float* slopes, float* products, float* weights_slope,
-                float* w_slope, std::size_t threads) const;
+    // From the slopes [rows] of the loss in the logits: its gradient in the weights, and in w (which may be null). That in a row is the
+    // row's slope times its product.
+    void follow(const Kernels& kernels, const float* rows, std::size_t count, const float* slopes, float* weights_slope, float* w_slope,
+                std::size_t threads) const;
 
 private:
     void lay_out(const float* weights, std::size_t panel);

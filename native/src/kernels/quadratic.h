@@ -12,8 +12,6 @@ struct QuadraticKernels {
     void (*multiply)(const float* rows, std::size_t count, std::size_t width, const float* panels, float* products);
     // products += w; logits += 1/2 vᵀ (product) + wᵀ v.
     void (*finish)(const float* rows, std::size_t count, std::size_t width, const float* w, float* products, float* logits);
-    // products *= slopes.
-    void (*scale)(std::size_t count, std::size_t width, const float* slopes, float* products);
     // outer [24, stride] = the rows [begin, begin + 24) of Σ slope v vᵀ, from the column `begin` rounded down to 16 on; rows from
     // `width` on are zero. sums [24] = Σ slope v.
     void (*outer_products)(const float* rows, std::size_t count, std::size_t width, const float* slopes, std::size_t begin, float* outer,

@@ -56,5 +56,33 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "fmfm": {**_FAMILY, "matrix_scale": 0.03},
 }
 
+# Above so many training rows there is less to hold back: larger batches at higher rates that fall to zero over a few
+# epochs. Chosen on validation rows of generated logs of a million rows, by benchmarks/quality.py search --generated.
+MANY_ROWS = 500_000
+_LARGE_FAMILY: dict[str, Any] = {
+    "learning_rate": 0.004,
+    "dense_rate": 0.008,
+    "schedule": "linear",
+    "batch_size": 1024,
+    "epochs": 4,
+    "l2": 0.0075,
+    "field_dropout": 0.05,
+}
+LARGE: dict[str, dict[str, Any]] = {
+    "lr": {"learning_rate": 0.006, "schedule": "linear", "batch_size": 1024, "epochs": 4, "l2": 0.00025},
+    "poly2": {},
+    "fm": {**_LARGE_FAMILY, "dense_rate": 0.016},
+    "ffm": {"l2": 0.002},
+    "fwfm": _LARGE_FAMILY,
+    "fvfm": _LARGE_FAMILY,
+    "fmfm": _LARGE_FAMILY,
+}
+
+
+def defaults(model: str, rows: int = 0) -> dict[str, Any]:
+    """Give a model's defaults for so many training rows."""
+    return DEFAULTS[model] | (LARGE[model] if rows > MANY_ROWS else {})
+
+
 # Learning rates for those who choose another optimiser than the model's own, and say no more.
 RATES = {"adagrad": 0.05, "adam": 0.002, "ftrl": 0.05}

@@ -62,7 +62,7 @@ def train(
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     before = Run.open(start) if isinstance(start, str | Path) else start
     path = Path(out)
-    chosen = _choose(model, settings, path if resume else None, before)
+    chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
     weights = None if row_weights is None else _read_weights(row_weights, dataset)
     fingerprint = {
         "another data set": _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode()),
@@ -81,17 +81,18 @@ def train(
     return Run.open(path)
 
 
-def _choose(model: str, settings: dict[str, Any], resumed: Path | None, before: Run | None) -> Settings:
+def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | None, before: Run | None) -> Settings:
     """Give the settings: those of a run that is resumed, or of the model to go on from, with what is given changed."""
     if resumed is None:
-        chosen = Settings.of(model, **{**(growth.shape_of(before) if before else {}), **settings})
+        chosen = Settings.of(model, rows, **{**(growth.shape_of(before) if before else {}), **settings})
         if before:
             growth.check_shape(before, chosen)
         return chosen
     if not (resumed / SETTINGS).is_file():
         raise Fm2Error(f"train: there is no run to resume in {resumed}")
     usual = read_settings(resumed / SETTINGS)
-    chosen = Settings.of(model, **{**{name: value for name, value in usual.items() if name != "model"}, **settings})
+    kept = {name: value for name, value in usual.items() if name != "model"}
+    chosen = Settings.of(model, rows, **{**kept, **settings})
     for name, value in chosen.used().items():
         if name not in MAY_CHANGE and usual.get(name) != value:
             raise Fm2Error(f"train: the run in {resumed} has {name} {usual.get(name)}, not {value}")

@@ -11,13 +11,13 @@ from typing import Any, get_args
 
 from fm2.errors import Fm2Error, nearest
 from fm2.training.choices import Linear, Metric, Optimiser, Schedule
-from fm2.training.defaults import DEFAULTS, RATES
+from fm2.training.defaults import DEFAULTS, RATES, defaults
 
 FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 MAX_DIM = 1024
 
 # Defaults that were found for the model's own optimiser, and suit no other.
-OPTIMISERS_OWN = ("l1", "l2", "l2_power", "initial_squares", "average")
+OPTIMISERS_OWN = ("l1", "l2", "l2_power", "initial_squares", "average", "schedule")
 
 # Settings that only some models have.
 USED_BY = {
@@ -71,14 +71,14 @@ class Settings:
     device: str = "cpu"
 
     @classmethod
-    def of(cls, model: str, **changes: Any) -> Settings:
-        """Give a model's defaults with some changes; what would have no effect is refused."""
+    def of(cls, model: str, rows: int = 0, **changes: Any) -> Settings:
+        """Give a model's defaults for so many training rows, changed as told; what would have no effect is refused."""
         if model not in DEFAULTS:
             raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, DEFAULTS)}")
         for name in changes:
             if model not in USED_BY.get(name, (model,)):
                 raise Fm2Error(f"train: {name} is for {', '.join(USED_BY[name])}, not for {model}")
-        usual = DEFAULTS[model]
+        usual = defaults(model, rows)
         optimiser = changes.get("optimiser", usual["optimiser"])
         if optimiser != usual["optimiser"]:
             usual = {name: value for name, value in usual.items() if name not in OPTIMISERS_OWN}

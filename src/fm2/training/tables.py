@@ -157,9 +157,9 @@ class Table:
         _native.gather(self.native, batch, out, dropout, step, threads)
         return out
 
-    def by_rows(self, gradient: Floats, dropout: Dropout | None = None) -> Update:
-        """Follow the gradient of what `gather` returned, with the same dropout."""
-        return Update(self.native, self.optimiser, rows=gradient, dropout=dropout)
+    def by_rows(self, gradient: Floats, dropout: Dropout | None = None, slopes: Floats | None = None) -> Update:
+        """Follow the gradient of what `gather` returned, with the same dropout; a row's is multiplied by its slope."""
+        return Update(self.native, self.optimiser, rows=gradient, logits=slopes, dropout=dropout)
 
     def by_logits(self, gradient: Floats) -> Update:
         """Follow the gradient of the logits, in a table of dimension 1 whose weights were summed to them."""

@@ -84,9 +84,9 @@ class MatrixWork(Work):
         if linear is not None:
             linear.grad = torch.empty_like(linear)
             linear_slope = to_numpy(linear.grad)
-        self._form.follow(rows, slope, products, to_numpy(weight.grad), linear_slope, self._threads)
+        self._form.follow(rows, slope, to_numpy(weight.grad), linear_slope, self._threads)
         self._model.bias.grad = torch.tensor(slope.sum())
-        updates = [found["embedding"].by_rows(products, self._dropout)]
+        updates = [found["embedding"].by_rows(products, self._dropout, slope)]
         if "linear" in found:
             updates.append(found["linear"].by_logits(slope))
         return loss, updates
