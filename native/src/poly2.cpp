@@ -1,11 +1,11 @@
 #include "fm2/poly2.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
-#include "logistic.h"
 
 namespace fm2 {
 namespace {
@@ -24,7 +24,7 @@ public:
             for (std::size_t r = from; r < to; ++r) {
                 const std::int32_t id = batch_.ids(f)[begin + r];
                 features_[r * batch_.fields() + f] = first + static_cast<std::uint64_t>(id);
-                keys_[r * batch_.fields() + f] = poly2_key(f, id);
+                if (!places_.empty()) keys_[r * batch_.fields() + f] = poly2_key(f, id);
             }
             first += static_cast<std::uint64_t>(batch_.sizes()[f]);
         }
@@ -38,6 +38,41 @@ private:
     std::vector<std::uint64_t> features_, keys_;
     std::vector<std::uint32_t> places_;
 };
+
+double mean_loss(double sum, const float* weights, std::size_t rows) {
+    const double total = weights ? std::accumulate(weights, weights + rows, 0.0) : static_cast<double>(rows);
+    return total > 0 ? sum / total : 0;
+}
+
+// The same without pairs. Every thread sums the weights of its fields; then all threads find all slopes, and move their fields. The
+// next tile's sums go to other rooms, so that threads wait for each other but once a tile.
+double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
+                   const Optimiser& optimiser, std::size_t threads) {
+    std::vector<std::uint64_t> first(batch.fields());
+    for (std::size_t f = 1; f < batch.fields(); ++f) first[f] = first[f - 1] + static_cast<std::uint64_t>(batch.sizes()[f - 1]);
+    const std::size_t tile_rows = max_poly2_tile, groups = LinearTile{model, batch, first.data(), 0, 0}.groups();
+    std::vector<float> sums(2 * (groups + 1) * tile_rows), ones(tile_rows, 1.0f);
+    double loss = 0;
+    parallel_team(std::min(threads ? threads : default_threads(), groups), [&](const Member& member) {
+        const Poly2Part part{member.number, member.of, nullptr};
+        float logits[max_poly2_tile], losses[max_poly2_tile], slopes[max_poly2_tile];
+        std::size_t room = 0;
+        for (std::size_t begin = 0; begin < batch.size(); begin += tile_rows, room = 1 - room) {
+            const LinearTile tile{model, batch, first.data(), begin, std::min(tile_rows, batch.size() - begin)};
+            float* own = sums.data() + room * (groups + 1) * tile_rows;  // the last of them is the bias
+            for (std::size_t group = part.number; group < groups; group += part.of) kernels.poly2.sum_group(tile, group, own + group * tile_rows);
+            if (part.number == 0) own[groups * tile_rows] = model.bias[0];
+            member.barrier.wait();
+            std::fill(logits, logits + tile.rows, own[groups * tile_rows]);
+            for (std::size_t group = 0; group < groups; ++group)
+                for (std::size_t r = 0; r < tile.rows; ++r) logits[r] += own[group * tile_rows + r];
+            kernels.logistic(logits, labels + begin, weights ? weights + begin : ones.data(), tile.rows, losses, slopes);
+            if (part.number == 0) loss = std::accumulate(losses, losses + tile.rows, loss);
+            kernels.poly2.move_groups(tile, part, slopes, optimiser);
+        }
+    });
+    return mean_loss(loss, weights, batch.size());
+}
 
 }  // namespace
 
@@ -56,30 +91,30 @@ void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& ba
 
 double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
                   const Poly2Optimisers& optimisers, std::size_t threads) {
+    if (!model.hash_bits) return linear_step(kernels, model, batch, labels, weights, optimisers.linear, threads);
     const std::size_t tile_rows = poly2_tile(model);
     threads = batch.size() <= 2 * tile_rows ? 1 : std::min(threads ? threads : default_threads(), tile_rows);
     Tile tile(model, batch);
     std::vector<std::vector<std::uint32_t>> rooms(threads, std::vector<std::uint32_t>(2 * (poly2_pairs(model, batch.fields()) + 1)));
-    float logits[max_poly2_tile];
-    Logistic loss;
+    float logits[max_poly2_tile], losses[max_poly2_tile], slopes[max_poly2_tile], ones[max_poly2_tile];
+    std::fill(std::begin(ones), std::end(ones), 1.0f);
+    double loss = 0;
     parallel_team(threads, [&](const Member& member) {
         const Poly2Part part{member.number, member.of, rooms[member.number].data()};
-        Logistic own_loss;
         for (std::size_t begin = 0; begin < batch.size(); begin += tile_rows) {
             const std::size_t rows = std::min(tile_rows, batch.size() - begin);
             const std::size_t from = rows * part.number / part.of, to = rows * (part.number + 1) / part.of;
             tile.load(begin, from, to);
             kernels.poly2.score(tile.view(rows), from, to, logits);
+            const float* shares = weights ? weights + begin : ones;
+            kernels.logistic(logits + from, labels + begin + from, shares + from, to - from, losses + from, slopes + from);
             member.barrier.wait();
-            float slopes[max_poly2_tile];
-            for (std::size_t r = 0; r < rows; ++r)
-                slopes[r] = own_loss.add(logits[r], labels[begin + r], weights ? weights[begin + r] : 1);
+            if (member.number == 0) loss = std::accumulate(losses, losses + rows, loss);
             kernels.poly2.move(tile.view(rows), part, slopes, optimisers);
             member.barrier.wait();
         }
-        if (member.number == 0) loss = own_loss;
     });
-    return loss.mean();
+    return mean_loss(loss, weights, batch.size());
 }
 
 }  // namespace fm2

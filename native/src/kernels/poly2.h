@@ -27,11 +27,28 @@ struct Poly2Part {
     std::uint32_t* room;     // [2, pairs + 1]
 };
 
+// A few rows of a batch for logistic regression, which needs no rows side by side: a thread has some of the fields to itself, and
+// their weights stay in its processor's cache.
+struct LinearTile {
+    static constexpr std::size_t group = 4;  // fields whose weights are summed on their own; the result depends on it
+
+    const Poly2& model;
+    const Minibatch& batch;
+    const std::uint64_t* first;  // [fields] the number of each field's first feature
+    std::size_t begin, rows;
+
+    std::size_t groups() const { return (batch.fields() + group - 1) / group; }
+};
+
 struct Poly2Kernels {
     // logits[row] for rows [begin, end).
     void (*score)(const Poly2Tile& tile, std::size_t begin, std::size_t end, float* logits);
     // Moves a part of the weights, row after row, by the slopes [rows] of the loss in the logits.
     void (*move)(const Poly2Tile& tile, const Poly2Part& part, const float* slopes, const Poly2Optimisers& optimisers);
+    // sums[row] of the weights of a group of fields.
+    void (*sum_group)(const LinearTile& tile, std::size_t group, float* sums);
+    // Moves the weights of the groups number, number + of, ..., row after row; the part 0 moves the bias too.
+    void (*move_groups)(const LinearTile& tile, const Poly2Part& part, const float* slopes, const Optimiser& optimiser);
 };
 
 }  // namespace fm2
