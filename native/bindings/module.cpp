@@ -8,4 +8,5 @@ NB_MODULE(_native, module) {
     init_training(module);
     init_pairs(module);
     init_quadratic(module);
+    init_engine(module);
 }

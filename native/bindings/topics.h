@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 void init_cpu(nanobind::module_& module);
+void init_engine(nanobind::module_& module);
 void init_data(nanobind::module_& module);
 void init_training(nanobind::module_& module);
 void init_pairs(nanobind::module_& module);

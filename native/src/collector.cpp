@@ -39,9 +39,11 @@ std::vector<std::string_view> cut(std::string_view text, const TextFormat& forma
 
 void CellReader::read(const Column& column, std::size_t first, std::size_t count, Batch& batch) const {
     column.read(first, count, batch);
-    for (const std::string& word : missing_)
-        for (std::size_t i = 0; i < count; ++i)
-            if (batch.cells[i] == word) batch.cells[i] = {};
+    for (std::size_t i = 0; i < count; ++i) batch.cells[i] = read(batch.cells[i]);
+}
+
+std::string_view CellReader::read(std::string_view cell) const {
+    return std::ranges::find(missing_, cell) == missing_.end() ? cell : std::string_view();
 }
 
 Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time,

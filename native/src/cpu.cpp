@@ -19,7 +19,8 @@ const std::vector<Level>& levels() {
         std::vector<Level> list{{"generic", &generic::kernels}};
 #ifdef FM2_HAS_X86_64_V3
         __builtin_cpu_init();
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+            __builtin_cpu_supports("f16c"))
             list.push_back({"x86-64-v3", &x86_64_v3::kernels});
 #endif
         return list;

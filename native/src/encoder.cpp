@@ -8,16 +8,8 @@
 namespace fm2 {
 
 void Encoder::set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends) {
-    Table table;
-    std::uint64_t begin = 0;
-    for (const std::uint64_t end : ends) {
-        if (end < begin || end > bytes.size()) throw std::invalid_argument("the vocabulary's ends do not fit its bytes");
-        const std::size_t size = table.size();
-        if (table.add(bytes.substr(begin, end - begin)) != static_cast<std::int32_t>(size))
-            throw std::invalid_argument("the vocabulary has a value twice");
-        begin = end;
-    }
-    tables_[field] = std::move(table);
+    tables_[field] = table_of(bytes, ends);
+    views_[field] = tables_[field].view();
 }
 
 void Encoder::encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,
@@ -59,10 +51,24 @@ void Encoder::encode_field(std::size_t index, const Column& column, std::size_t 
         if (field.hash_bits)
             for (std::size_t i = 0; i < size; ++i) found[i] = field.hashed(batch.cells[i]);
         else
-            tables_[index].find({batch.cells.data(), size}, found.data());
+            views_[index].find({batch.cells.data(), size}, found.data());
         for (const std::size_t i : unreadable) found[i] = Table::absent;
         for (std::size_t i = 0; i < size; ++i) ids[(begin + i) * fields_.size() + index] = found[i] + 1;
     });
+}
+
+void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids) const {
+    static thread_local Batch batch;
+    static thread_local std::vector<std::size_t> unreadable;
+    batch.size = 1;
+    for (std::size_t index = 0; index < fields_.size(); ++index) {
+        const Field& field = fields_[index];
+        batch.cells[0] = reader_.read(cells[field.column]);
+        unreadable.clear();
+        field.transform.apply(batch, unreadable);
+        const std::string_view token = batch.cells[0];
+        ids[index] = !unreadable.empty() ? 0 : 1 + (field.hash_bits ? field.hashed(token) : views_[index].find(token));
+    }
 }
 
 }  // namespace fm2

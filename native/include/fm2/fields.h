@@ -28,6 +28,7 @@ class CellReader {
 public:
     explicit CellReader(std::vector<std::string> missing) : missing_(std::move(missing)) {}
     void read(const Column& column, std::size_t first, std::size_t count, Batch& batch) const;
+    std::string_view read(std::string_view cell) const;
 
 private:
     std::vector<std::string> missing_;

@@ -8,6 +8,7 @@
 #include "kernels/ffm.h"
 #include "kernels/poly2.h"
 #include "kernels/quadratic.h"
+#include "kernels/scoring.h"
 #include "kernels/tables.h"
 
 namespace fm2 {
@@ -22,6 +23,7 @@ struct Kernels {
     FfmKernels ffm;
     Poly2Kernels poly2;
     QuadraticKernels quadratic;
+    ScoringKernels scoring;
 };
 
 const Kernels& kernels();                         // of the level in use

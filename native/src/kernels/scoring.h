@@ -1,0 +1,21 @@
+// What the kernels of compiled models are told, and the functions that exist once per instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fm2/plans.h"
+
+namespace fm2 {
+
+struct ScoringKernels {
+    // logits[row] of ids [rows, fields], which are within their fields. `room` has the plan's room() floats, zeros at first.
+    void (*score_prefixes)(const PrefixPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits, float* room);
+    void (*score_squares)(const SquaresPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
+    void (*score_partners)(const PartnersPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
+    // Σ a b over `count` numbers, and the same for several rows of them that lie `stride` apart.
+    void (*dots)(const float* rows, std::size_t stride, std::size_t count, const float* vector, std::size_t width, float* out);
+};
+
+}  // namespace fm2

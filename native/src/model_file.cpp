@@ -1,0 +1,144 @@
+#include "fm2/model_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "fm2/hash.h"
+#include "fm2/pool.h"
+
+namespace fm2 {
+namespace {
+
+constexpr std::array<char, 8> magic{'f', 'm', '2', 'm', 'o', 'd', 'e', 'l'};
+constexpr std::size_t max_sections = 1 << 16;
+
+struct Header {
+    std::array<char, 8> magic;
+    std::uint32_t version, sections;
+    std::uint64_t size, checksum, own_checksum;
+    std::array<std::byte, 24> room;
+};
+static_assert(sizeof(Header) == ModelFile::alignment);
+
+struct Entry {
+    std::array<char, ModelFile::name_size> name;  // zeros behind
+    std::uint64_t offset, bytes;
+};
+static_assert(sizeof(Entry) == ModelFile::alignment);
+
+std::uint64_t word(const std::byte* from) {
+    std::uint64_t value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+// Eight words side by side, so that no multiplication waits for another.
+std::uint64_t hash_part(std::span<const std::byte> bytes) {
+    constexpr std::size_t lanes = 8, stripe = lanes * sizeof(std::uint64_t);
+    std::array<std::uint64_t, lanes> state;
+    for (std::size_t l = 0; l < lanes; ++l) state[l] = bytes.size() + l;
+    std::size_t at = 0;
+    for (; at + stripe <= bytes.size(); at += stripe)
+        for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ word(bytes.data() + at + l * 8), 0xa0761d6478bd642fu + 2 * l);
+    std::array<std::byte, stripe> last{};
+    std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end(), last.begin());
+    for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ word(last.data() + l * 8), 0xe7037ed1a0b428dbu + 2 * l);
+    std::uint64_t total = 0;
+    for (const std::uint64_t part : state) total = mix(total ^ part, 0x9e3779b97f4a7c15u);
+    return total;
+}
+
+std::uint64_t own_checksum(const Header& header) {
+    return hash_part(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, own_checksum)));
+}
+
+}  // namespace
+
+std::uint64_t checksum(std::span<const std::byte> bytes, std::size_t threads) {
+    constexpr std::size_t part = 1 << 20;
+    std::vector<std::uint64_t> sums((bytes.size() + part - 1) / part);
+    parallel_for(sums.size(), threads, [&](std::size_t i) { sums[i] = hash_part(bytes.subspan(i * part, std::min(part, bytes.size() - i * part))); });
+    return hash_part(std::as_bytes(std::span(sums)));
+}
+
+std::vector<std::byte> model_header(std::uint32_t sections, std::span<const std::byte> rest, std::size_t threads) {
+    Header header{magic, ModelFile::version, sections, sizeof(Header) + rest.size(), checksum(rest, threads), 0, {}};
+    header.own_checksum = own_checksum(header);
+    const auto bytes = std::as_bytes(std::span(&header, 1));
+    return {bytes.begin(), bytes.end()};
+}
+
+ModelFile::ModelFile(const std::string& path, bool verify, std::size_t threads) : path_(path) {
+    map();
+    try {
+        read_index();
+        Header header;
+        std::memcpy(&header, whole_.data(), sizeof header);
+        if (verify && checksum(whole_.subspan(sizeof(Header)), threads) != header.checksum)
+            refuse("its bytes are not those that were written; the checksum differs");
+    } catch (...) {
+        munmap(const_cast<std::byte*>(whole_.data()), whole_.size());
+        throw;
+    }
+}
+
+ModelFile::~ModelFile() { munmap(const_cast<std::byte*>(whole_.data()), whole_.size()); }
+
+void ModelFile::map() {
+    const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) throw BadModel(path_ + ": " + std::strerror(errno));
+    struct stat found;
+    const bool known = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
+    const auto size = known ? static_cast<std::size_t>(found.st_size) : 0;
+    void* at = size < sizeof(Header) ? MAP_FAILED : mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (!known) throw BadModel(path_ + " is not a file");
+    if (size < sizeof(Header)) refuse("it is too short");
+    if (at == MAP_FAILED) throw BadModel(path_ + " cannot be mapped into memory: " + std::strerror(errno));
+    whole_ = {static_cast<const std::byte*>(at), size};
+}
+
+void ModelFile::read_index() {
+    Header header;
+    std::memcpy(&header, whole_.data(), sizeof header);
+    if (header.magic != magic) refuse("it does not begin as a model does");
+    if (header.version != version)
+        refuse("it has the version " + std::to_string(header.version) + ", and this fm2 reads version " + std::to_string(version));
+    if (header.own_checksum != own_checksum(header)) refuse("its first bytes have changed");
+    if (header.size != whole_.size())
+        refuse("it has " + std::to_string(whole_.size()) + " bytes, and " + std::to_string(header.size) + " were written");
+    if (header.sections > max_sections || sizeof(Header) + header.sections * sizeof(Entry) > whole_.size()) refuse("its index is cut off");
+    for (std::size_t i = 0; i < header.sections; ++i) {
+        Entry entry;
+        std::memcpy(&entry, whole_.data() + sizeof(Header) + i * sizeof(Entry), sizeof entry);
+        if (entry.offset % alignment || entry.offset > whole_.size() || entry.bytes > whole_.size() - entry.offset)
+            refuse("a section lies outside of it");
+        const auto end = std::find(entry.name.begin(), entry.name.end(), '\0');
+        sections_.push_back({std::string(entry.name.begin(), end), whole_.subspan(entry.offset, entry.bytes)});
+    }
+}
+
+bool ModelFile::has(std::string_view name) const {
+    return std::ranges::any_of(sections_, [&](const Section& section) { return section.name == name; });
+}
+
+std::vector<std::string> ModelFile::names() const {
+    std::vector<std::string> names;
+    for (const Section& section : sections_) names.push_back(section.name);
+    return names;
+}
+
+std::span<const std::byte> ModelFile::bytes(std::string_view name) const {
+    const auto found = std::ranges::find(sections_, name, &Section::name);
+    if (found == sections_.end()) refuse("it has no section '" + std::string(name) + "'");
+    return found->bytes;
+}
+
+}  // namespace fm2

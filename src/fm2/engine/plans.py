@@ -1,0 +1,230 @@
+"""The sections of a compiled model, for each way of scoring it (native/include/fm2/plans.h says how they lie)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2 import _native
+from fm2.engine.files import Bytes, rounded
+from fm2.engine.weights import Floats, Weights
+
+Dtype = Literal["f32", "f16", "i8"]
+NUMBERS: dict[Dtype, int] = {"f32": 0, "f16": 1, "i8": 2}
+PREFIXES, SQUARES, PARTNERS = 0, 1, 2
+PIECE = 1 << 16  # features whose rows are made at once
+
+Sections = dict[str, NDArray[Any] | int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sections, and who writes the rows of features into the one that is only a size; it tells the rounding error."""
+
+    title: str
+    sections: Sections
+    write_rows: Callable[[Bytes], float]
+
+
+def padded(count: int) -> int:
+    """Round up to a multiple of eight, as rows are read."""
+    return -(-count // 8) * 8
+
+
+def head(form: int, dtype: Dtype, fields: int, dim: int = 0, hash_bits: int = 0, diagonal: bool = False) -> Any:
+    """Give the section that says what the others mean."""
+    return np.array([form, NUMBERS[dtype], fields, dim, hash_bits, diagonal], np.int64)
+
+
+def common(weights: Weights) -> Sections:
+    """Give the sections that every plan has."""
+    return {"sizes": np.array(weights.sizes, np.int32), "bias": np.array([weights.bias], np.float32)}
+
+
+class RowWriter:
+    """Writes rows of features, block after block, each from a whole cache line on."""
+
+    def __init__(self, dtype: Dtype, out: Bytes) -> None:
+        self._number, self._out, self._at, self.error = NUMBERS[dtype], out, 0, 0.0
+
+    def write(self, count: int, rows: Callable[[slice], tuple[Floats | None, Floats | None, Floats]]) -> None:
+        """Write ``count`` rows: ``rows`` gives the first part, the second part and the linear weight of some."""
+        for begin in range(0, count, PIECE):
+            first, second, linear = (
+                None if part is None else np.ascontiguousarray(part, np.float32)
+                for part in rows(slice(begin, min(begin + PIECE, count)))
+            )
+            assert linear is not None
+            widths = [0 if part is None else part.shape[1] for part in (first, second)]
+            size = len(linear) * _native.row_bytes(self._number, *widths)
+            found = _native.pack_rows(self._number, first, second, linear, self._out[self._at : self._at + size])
+            self.error, self._at = max(self.error, found), self._at + size
+        self._at = rounded(self._at)
+
+
+def prefixes(weights: Weights, order: Sequence[int], cached: Sequence[int], dtype: Dtype, title: str) -> Plan:
+    """Plan a model of FwFM, FvFM or FmFM: fields in this order, so many features of each with cached products."""
+    number, diagonal = NUMBERS[dtype], weights.name != "fmfm"
+    dims = [weights.dims[field] for field in order]
+    starts = [sum(dims[:place]) for place in range(len(dims))]
+    matrices = [_before(weights, order, place, diagonal) for place in range(len(order))]
+    size = 0
+    for field, many, dim, start in zip(order, cached, dims, starts, strict=True):
+        size += rounded(many * _native.row_bytes(number, start, dim))
+        size += rounded((weights.sizes[field] - many) * _native.row_bytes(number, 0, dim))
+
+    def write_rows(out: Bytes) -> float:
+        writer = RowWriter(dtype, out)
+        for field, many, matrix in zip(order, cached, matrices, strict=True):
+            table, linear = weights.embeddings[field], weights.linear[field]
+
+            def whole(some: slice, table: Floats = table, linear: Floats = linear, matrix: Floats = matrix) -> Any:
+                own = table[some]
+                products = np.tile(own, matrix.size // own.shape[1]) * matrix if diagonal else own @ matrix
+                return products, own, linear[some]
+
+            def rest(some: slice, table: Floats = table[many:], linear: Floats = linear[many:]) -> Any:
+                return None, table[some], linear[some]
+
+            writer.write(many, whole)
+            writer.write(weights.sizes[field] - many, rest)
+        return writer.error
+
+    sections: Sections = {
+        "plan": head(PREFIXES, dtype, len(order), diagonal=diagonal),
+        **common(weights),
+        "order": np.array(order, np.int32),
+        "dims": np.array(dims, np.int32),
+        "cached": np.array(cached, np.int32),
+        "matrix": _aligned([_padded_columns(matrix) for matrix in matrices]),
+        "rows": size,
+    }
+    return Plan(title, sections, write_rows)
+
+
+def _before(weights: Weights, order: Sequence[int], place: int, diagonal: bool) -> Floats:
+    """Give what a field has in common with all fields before it: its matrices side by side, D × start."""
+    field = order[place]
+    if diagonal:
+        parts = [weights.blocks[min(field, other), max(field, other)][None] for other in order[:place]]
+        return np.concatenate([np.empty((1, 0), np.float32), *parts], axis=1)
+    parts = [weights.block(field, other) for other in order[:place]]
+    return np.concatenate([np.empty((weights.dims[field], 0), np.float32), *parts], axis=1)
+
+
+def _padded_columns(matrix: Floats) -> Floats:
+    return np.pad(matrix, ((0, 0), (0, padded(matrix.shape[1]) - matrix.shape[1])))
+
+
+def _aligned(matrices: Sequence[Floats]) -> Floats:
+    """Put matrices behind one another, each from a whole cache line on."""
+    parts = [np.pad(matrix.ravel(), (0, rounded(matrix.nbytes) // 4 - matrix.size)) for matrix in matrices]
+    return np.concatenate(parts)
+
+
+def squares(
+    weights: Weights, features: Callable[[int, slice], tuple[Floats, Floats]], signs: Floats, dtype: Dtype, title: str
+) -> Plan:
+    """Plan sums and squares: ``features`` gives the vectors and linear weights of some features of a field."""
+    number, rank = NUMBERS[dtype], len(signs)
+    stride = _native.row_bytes(number, rank, 0)
+    hash_bits = 0 if weights.pairs is None else int(weights.config["hash_bits"])
+
+    def write_rows(out: Bytes) -> float:
+        writer = RowWriter(dtype, out)
+        for field, size in enumerate(weights.sizes):
+
+            def rows(some: slice, field: int = field) -> Any:
+                vectors, linear = features(field, some)
+                return (vectors if rank else None), None, linear
+
+            writer.write(size, rows)
+        return writer.error
+
+    sections: Sections = {
+        "plan": head(SQUARES, dtype, len(weights.sizes), rank, hash_bits),
+        **common(weights),
+        "signs": np.pad(signs.astype(np.float32), (0, padded(rank) - rank)),
+        "rows": sum(rounded(size * stride) for size in weights.sizes),
+    }
+    if weights.pairs is not None:
+        sections["pairs"] = weights.pairs
+    return Plan(title, sections, write_rows)
+
+
+def sums(weights: Weights, dtype: Dtype) -> Plan:
+    """Plan LR or Poly2: sums of weights."""
+    nothing = np.empty(0, np.float32)
+
+    def features(field: int, some: slice) -> tuple[Floats, Floats]:
+        return nothing, weights.linear[field][some]
+
+    return squares(weights, features, nothing, dtype, "sums")
+
+
+def machine(weights: Weights, dtype: Dtype) -> Plan:
+    """Plan FM: half the square of the sum of all embeddings, less what each embedding has with itself."""
+
+    def features(field: int, some: slice) -> tuple[Floats, Floats]:
+        table = weights.embeddings[field][some]
+        return table, weights.linear[field][some] - np.square(table).sum(axis=1) / 2
+
+    return squares(weights, features, np.full(weights.dims[0], 0.5, np.float32), dtype, "sum of embeddings")
+
+
+def partners(weights: Weights, dtype: Dtype) -> Plan:
+    """Plan FFM: for every pair, the two vectors that are meant for each other."""
+    dim = int(weights.config["dim"])
+    stride = _native.row_bytes(NUMBERS[dtype], 0, weights.dims[0])
+
+    def write_rows(out: Bytes) -> float:
+        writer = RowWriter(dtype, out)
+        for table, linear in zip(weights.embeddings, weights.linear, strict=True):
+
+            def rows(some: slice, table: Floats = table, linear: Floats = linear) -> Any:
+                return None, table[some], linear[some]
+
+            writer.write(len(linear), rows)
+        return writer.error
+
+    sections: Sections = {
+        "plan": head(PARTNERS, dtype, len(weights.sizes), dim),
+        **common(weights),
+        "rows": sum(rounded(size * stride) for size in weights.sizes),
+    }
+    return Plan("pairs of vectors", sections, write_rows)
+
+
+def orders(weights: Weights) -> Iterator[tuple[str, list[int]]]:
+    """Give the orders of fields worth trying.
+
+    By dimension, each pair costs the lower of its two dimensions (section 4.3 of the paper). By size, features of
+    large fields, which are rarely in a cache, have short rows, and long rows are those of few features.
+    """
+    fields = range(len(weights.sizes))
+    yield "by dimension", sorted(fields, key=lambda field: (weights.dims[field], -weights.sizes[field]))
+    yield "by size", sorted(fields, key=lambda field: -weights.sizes[field])
+
+
+def affordable(weights: Weights, order: Sequence[int], dtype: Dtype, memory: float) -> list[int]:
+    """Tell how many features of each field can have cached products: the most useful ones, while there is memory.
+
+    A feature is worth its frequency times the arithmetic that it saves, over the bytes that it takes.
+    """
+    number, start = NUMBERS[dtype], 0
+    worth, extra = [], []
+    for field in order:
+        dim = weights.dims[field]
+        more = _native.row_bytes(number, start, dim) - _native.row_bytes(number, 0, dim)
+        counts = np.minimum.accumulate(weights.counts(field))  # ids come in the order of frequency, or nearly so
+        worth.append(counts * (dim * start / more if more else 0.0))
+        extra.append(np.full(len(counts), float(more)))
+        start += dim
+    places = np.repeat(np.arange(len(order)), [len(part) for part in worth])
+    best = np.argsort(-np.concatenate(worth), kind="stable")
+    kept = best[np.cumsum(np.concatenate(extra)[best]) <= memory]
+    return [int(count) for count in np.bincount(places[kept], minlength=len(order))]

@@ -1,0 +1,140 @@
+"""What a trained model has learned, as numpy arrays: read from a run's model file, without torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
+from fm2.errors import Fm2Error
+from fm2.schema import Schema
+from fm2.training.checkpoints import Stored, open_arrays
+
+Floats = NDArray[np.float32]
+MODEL, FORMAT, VERSION = "model.safetensors", "fm2 model", 1
+FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model's numbers; those of features by field, in the order of their ids.
+
+    ``blocks`` has what stands between fields i < j of FwFM, FvFM (a diagonal) and FmFM (a matrix).
+    """
+
+    name: str
+    config: dict[str, Any]
+    schema: Schema
+    vocabularies: Sequence[Vocabulary]
+    metrics: dict[str, Any]
+    bias: float
+    linear: Sequence[Floats]  # [size]
+    embeddings: Sequence[Floats]  # [size, dim]; of FFM [size, (n - 1) dim]
+    blocks: dict[tuple[int, int], Floats]
+    pairs: Floats | None = None  # Poly2's
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many features each field has, the unknown one included."""
+        return list(self.config["field_sizes"])
+
+    @property
+    def dims(self) -> list[int]:
+        """Each field's dimension."""
+        return [table.shape[1] for table in self.embeddings]
+
+    def counts(self, field: int) -> NDArray[np.int64]:
+        """Tell how often each feature of a field occurred in training; of the unknown one nothing is known."""
+        counted = self.vocabularies[field].counts
+        return np.r_[counted.max(initial=0), counted] if len(counted) else np.ones(self.sizes[field], np.int64)
+
+    def block(self, i: int, j: int) -> Floats:
+        """Give the field matrix of any two fields, D_i × D_j, or its diagonal."""
+        return self.blocks[i, j] if i < j else self.blocks[j, i].T
+
+
+def read_weights(path: str | Path) -> Weights:
+    """Read the best model of a run."""
+    file = Path(path) / MODEL
+    if not file.is_file():
+        raise Fm2Error(f"{path} has no trained model ({MODEL}); fm2 train makes one")
+    with open_arrays(file) as (arrays, values):
+        if (values["format"], values["version"]) != (FORMAT, VERSION):
+            raise Fm2Error(f"{path}: {MODEL} has the format {values['format']} {values['version']}")
+        return _read(arrays, values)
+
+
+def _read(arrays: Stored, values: dict[str, Any]) -> Weights:
+    config, schema = values["model"], Schema.from_dict(values["schema"])
+    vocabularies = [
+        checked({name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS}) for index in range(len(schema.fields))
+    ]
+    sizes, n = config["field_sizes"], len(config["field_sizes"])
+    if sizes != [len(vocabulary) for vocabulary in vocabularies]:
+        raise ValueError("the vocabularies have other sizes than the model's fields")
+    name = config["model"]
+    dims = [config["dim"] * (n - 1)] * n if name == "ffm" else list(config.get("dims", [0] * n))
+    embeddings = _by_field(arrays, "model.embedding.weight", sizes, dims)
+    linear = [
+        weights.ravel() + table @ vector
+        for weights, table, vector in zip(
+            _by_field(arrays, "model.linear.weight", sizes, [1] * n), embeddings, _vectors(arrays, dims), strict=True
+        )
+    ]
+    return Weights(
+        name,
+        config,
+        schema,
+        vocabularies,
+        dict(values["metrics"]),
+        float(arrays["model.bias"]),
+        linear,
+        embeddings,
+        _blocks(name, arrays, dims),
+        arrays["model.pairs.weight"].ravel() if name == "poly2" else None,
+    )
+
+
+def _by_field(arrays: Stored, name: str, sizes: Sequence[int], dims: Sequence[int]) -> list[Floats]:
+    """Cut a flat table into the tables of the fields; a table that is not there is zero."""
+    ends = list(itertools.accumulate(size * dim for size, dim in zip(sizes, dims, strict=True)))
+    if name not in arrays:
+        return [np.zeros((size, dim), np.float32) for size, dim in zip(sizes, dims, strict=True)]
+    flat = arrays[name].reshape(-1)
+    if len(flat) != ends[-1]:
+        raise ValueError(f"{name} has {len(flat)} numbers, not {ends[-1]}")
+    return [flat[end - size * dim : end].reshape(size, dim) for end, size, dim in zip(ends, sizes, dims, strict=True)]
+
+
+def _vectors(arrays: Stored, dims: Sequence[int]) -> list[Floats]:
+    """Give the vector w_F of each field, zero where the model has none."""
+    name = "model.field_linear"
+    whole = arrays[name] if name in arrays else np.zeros(sum(dims), np.float32)
+    return np.split(whole, np.cumsum(dims)[:-1])
+
+
+def _blocks(name: str, arrays: Stored, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:
+    pairs = list(itertools.combinations(range(len(dims)), 2))
+    if name == "fmfm":
+        return dict(zip(pairs, _matrices(arrays["model.interaction.weight"], dims), strict=True))
+    if name in ("fwfm", "fvfm"):
+        rows = arrays["model.interaction.weight"]
+        return {pair: np.broadcast_to(row, dims[0]) for pair, row in zip(pairs, rows, strict=True)}
+    return {}
+
+
+def _matrices(packed: Floats, dims: Sequence[int]) -> Iterator[Floats]:
+    """Unpack the field matrices: of each field, its matrices with the later fields side by side, row by row."""
+    ends = np.cumsum(dims)
+    at = 0
+    for i, dim in enumerate(dims):
+        beside = int(ends[-1] - ends[i])
+        rows = packed[at : at + dim * beside].reshape(dim, beside)
+        at += dim * beside
+        yield from np.split(rows, ends[i + 1 : -1] - ends[i], axis=1) if i + 1 < len(dims) else ()

@@ -1,0 +1,67 @@
+"""Compiled models score as the trained ones do, by every plan, at every level, from ids and from raw rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.planted import QUICK, planted
+
+import fm2
+from fm2.engine.compilation import compile
+from fm2.engine.scoring import load
+from fm2.training.fitting import train
+
+MODELS = {
+    "lr": {},
+    "poly2": {"hash_bits": 12},
+    "fm": {"dim": 5},
+    "ffm": {"dim": 3},
+    "fwfm": {"dim": 5},
+    "fvfm": {"dim": 8, "linear": "both"},
+    "fmfm": {"dim": [3, 1, 17, 8], "linear": "fields"},
+}
+PLANS = ("direct", "cached")
+
+
+@pytest.fixture(scope="module")
+def runs(dataset, tmp_path_factory):
+    """Train every model once."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: train(name, dataset, folder / name, **{**QUICK, **own}) for name, own in MODELS.items()}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
+def test_every_plan_agrees_with_the_trained_model(runs, dataset, tmp_path, name, plan, level):
+    run = runs[name]
+    compile(run.path, tmp_path / "model.fm2", plan=plan)
+    scorer = load(tmp_path / "model.fm2")
+    ids = np.ascontiguousarray(dataset.test.ids)
+    logits = np.empty(len(ids), np.float32)
+    scorer._native.score(ids, logits, 0, level)
+    np.testing.assert_allclose(1 / (1 + np.exp(-logits.astype(np.float64))), run.probabilities(ids), atol=1e-5)
+    rows = planted(300, seed=3)
+    expected = run.predict(rows)
+    np.testing.assert_allclose(scorer.predict(rows), expected, atol=1e-5)
+    np.testing.assert_allclose(scorer.predict(rows.to_dicts()), expected, atol=1e-5)
+    np.testing.assert_allclose(scorer.predict(rows.to_dict(as_series=False)), expected, atol=1e-5)
+    assert scorer.predict_one(rows.to_dicts()[7]) == pytest.approx(expected[7], abs=1e-5)
+
+
+@pytest.mark.parametrize("memory", [0, 500, 1500, 4000])
+def test_with_little_memory_some_products_are_computed(runs, dataset, tmp_path, memory):
+    run = runs["fmfm"]
+    compile(run.path, tmp_path / "model.fm2", plan="cached", memory=memory)
+    found = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
+    np.testing.assert_allclose(found, run.probabilities(dataset.test.ids), atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f16", 2e-3), ("i8", 3e-2)])
+@pytest.mark.parametrize("name", MODELS)
+def test_smaller_numbers_come_close(runs, dataset, tmp_path, name, dtype, tolerance):
+    run = runs[name]
+    compiled = compile(run.path, tmp_path / "model.fm2", plan="cached", dtype=dtype)
+    found = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
+    np.testing.assert_allclose(found, run.probabilities(dataset.test.ids), atol=tolerance)
+    assert (compiled.error > 0) == (name not in ("lr", "poly2"))
