@@ -13,7 +13,7 @@ from fm2.engine import plans
 from fm2.engine.encoding import encoder_sections
 from fm2.engine.files import new_model
 from fm2.engine.plans import Dtype, Plan
-from fm2.engine.weights import Weights, read_weights
+from fm2.compression.weights import Weights, read_weights
 from fm2.errors import Fm2Error
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]

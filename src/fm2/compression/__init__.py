@@ -1,0 +1,1 @@
+"""A trained model made smaller: dimensions, pairs of fields, spectrum."""
