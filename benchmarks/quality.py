@@ -87,9 +87,9 @@ def generated_data(directory: Path, rows: int, features: int) -> Path:
     if not data.exists():
         print(f"generating {rows:,} rows ...", flush=True)
         made = fm2.generate(log, rows, features=features)
+        made.truth.rename(f"{data}.truth.npy")
         fm2.prepare(log, PRESETS["criteo"](), data)
         log.unlink()
-        made.truth.rename(f"{data}.truth.npy")
     return data
 
 

@@ -75,6 +75,39 @@ def test_a_model_is_measured_on_another_day(name, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == pytest.approx(expected)
 
 
+def test_a_value_is_remembered_from_day_to_day(tmp_path):
+    """A value that a day does not show at all is still known on the next one."""
+    schema = Schema([Field("c0", min_count=5), Field("c1", min_count=1)], label="click")
+
+    def day(number: int, like: Schema | Dataset, hot: int) -> Dataset:
+        table = planted(600, seed=number)
+        values = ["hot"] * hot + table["c0"].to_list()[hot:]
+        return prepare(
+            table.with_columns(c0=pl.Series(values)), like, tmp_path / f"day{number}", fractions=(0.5, 0.25, 0.25)
+        )
+
+    first = day(1, schema, hot=200)
+    third = day(3, day(2, first, hot=0), hot=3)
+    values = third.vocabularies[0].values()
+    assert b"hot" in values
+    assert len(values) == len(set(values)) == len(third.vocabularies[0].counts)
+    ids = np.concatenate([split.ids[split.rows < 3, 0] for split in (third.train, third.validation, third.test)])
+    assert ids.tolist() == [1 + values.index(b"hot")] * 3
+
+
+def test_another_day_that_was_prepared_alone_is_measured_with_a_word(tmp_path, capsys):
+    old = prepare(planted(1000), SCHEMA, tmp_path / "old")
+    train("lr", old, tmp_path / "run", **QUICK)
+    prepare(planted(500, seed=4), SCHEMA, tmp_path / "alone")
+    prepare(planted(500, seed=4), old, tmp_path / "like")
+    for name, told in (("old", False), ("like", False), ("alone", True)):
+        assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / name)]) == 0
+        assert ("was not prepared --like" in capsys.readouterr().err) == told
+    other = Schema(SCHEMA.fields, label="click", missing=("NA",))
+    with pytest.raises(Fm2Error, match="has other words for a missing value"):
+        train("lr", prepare(planted(500), other, tmp_path / "words"), tmp_path / "none", start=tmp_path / "run")
+
+
 def test_new_days_take_the_old_buckets(tmp_path, capsys):
     """Quantiles that were learned anew would mean other things to the old model."""
     fields = [Field("price", "numeric", transform="quantiles", buckets=5), Field("c0", min_count=1)]

@@ -195,25 +195,29 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_without_pairs_it_is_logistic_regression(level: str, rule: str) -> None:
     """Rows are scored 256 at a time; every occurrence of a feature moves its weight."""
     pairs_rule, linear_rule, move, l1 = RULES[rule]
-    sizes, tile = [3, 7, 20], 256
+    sizes, tile = [3, 7, 20, 2, 5, 9, 4, 3, 6, 11], 256  # three groups of fields, for as many threads
     ids, labels = draw(sizes, 2 * tile + 30)
+    weights = np.random.default_rng(5).choice(np.array([0, 0.5, 1, 2], np.float32), len(ids))
     whole, cell = np.array(sizes, dtype=np.int32), Poly2.cell(pairs_rule)
-    linear, bias = np.full((30, cell), 0.1, np.float32), np.full(cell, 0.1, np.float32)
+    linear, bias = np.full((sum(sizes), cell), 0.1, np.float32), np.full(cell, 0.1, np.float32)
     expected = {"linear": linear.astype(np.float64), "bias": bias.astype(np.float64)}
+    loss = 0.0
     for begin in range(0, len(ids), tile):
         some = slice(begin, begin + tile)
-        features = ids[some] + np.array([0, 3, 10])
+        features = ids[some] + np.cumsum([0, *sizes[:-1]])
         logits = expected["bias"][0] + expected["linear"][features, 0].sum(axis=1)
-        for row, label, logit in zip(features, labels[some], logits, strict=True):
-            slope = 1 / (1 + np.exp(-logit)) - label
+        loss += (weights[some] * (np.logaddexp(0, logits) - labels[some] * logits)).sum()
+        for row, label, weight, logit in zip(features, labels[some], weights[some], logits, strict=True):
+            slope = weight * (1 / (1 + np.exp(-logit)) - label)
             for feature in row:
                 move(expected["linear"][feature], slope, 0.1, l1, 0.02)
             move(expected["bias"], slope, 0.1, 0.0, 0.0)
     found = []
-    for threads in (1, 2, 3):
+    for threads in (1, 2, 3, 8):
         moved, moved_bias = linear.copy(), bias.copy()
         native = Poly2(whole, 0, np.empty((0, cell), np.float32), moved, moved_bias)
-        native.step(loaded(ids, whole), labels, None, pairs_rule, linear_rule, threads, level)
+        told = native.step(loaded(ids, whole), labels, weights, pairs_rule, linear_rule, threads, level)
+        assert told == pytest.approx(loss / weights.sum(), rel=1e-4)
         found.append(moved.tobytes() + moved_bias.tobytes())
     np.testing.assert_allclose(moved[:, :-1], expected["linear"][:, :-1], rtol=2e-3, atol=1e-5)
     np.testing.assert_allclose(moved_bias[:-1], expected["bias"][:-1], rtol=2e-3, atol=1e-5)

@@ -237,7 +237,7 @@ def test_dropout_masks_what_is_gathered_and_its_gradient(level: str, dims: list[
 
     slopes = normal(200)
     _native.update(batch, [table.by_rows(gradient, dropout, slopes)], 7, level=level)
-    _native.update(batch, [plain.by_rows(gradient * mask, None, slopes)], 7, level=level)
+    _native.update(batch, [plain.by_rows(gradient * mask * slopes[:, None])], 7, level=level)
     np.testing.assert_allclose(table.weights, plain.weights, rtol=1e-4, atol=1e-5)
 
 

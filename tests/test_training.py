@@ -256,13 +256,22 @@ def test_a_settings_file_is_named_where_it_is_wrong(write):
         read_changes(write("s.toml", "rate = 1"), "fmfm")
     with pytest.raises(Fm2Error, match=r"s.toml is for lr, not for fmfm"):
         read_changes(write("s.toml", 'model = "lr"'), "fmfm")
+    with pytest.raises(Fm2Error, match=r"s.toml: epochs is 0"):
+        read_changes(write("s.toml", "epochs = 0"), "fmfm")
     assert read_changes(write("s.toml", "epochs = 3"), "fmfm") == {"epochs": 3}
+
+
+def test_a_settings_file_may_need_an_option_beside_it(dataset, write, tmp_path):
+    settings = ["--settings", str(write("s.toml", "l1 = 0.001"))]
+    command = ["train", "lr", str(dataset.path), "--epochs", "1", *settings, "--out", str(tmp_path / "run")]
+    assert main([*command, "--optimiser", "ftrl"]) == 0
+    assert main(command) == 1
 
 
 def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--epochs"]
     assert main([*command, "1"]) == 0
-    assert "fm2: 1.00 epochs in 0 s (" in capsys.readouterr().err
+    assert "fm2: 1.00 epochs, in 0 s (" in capsys.readouterr().err
     monkeypatch.setattr("fm2.training.watching.EVERY_SECONDS_IN_A_FILE", 0)
     options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--average", "0"]
     assert main([*command, "50", *options]) == 0

@@ -31,7 +31,8 @@ void check(const std::string& operation, const fm2::QuadraticForm& form, const G
 void score(fm2::QuadraticForm& form, const Given& weights, const std::optional<Given>& linear, const GivenRows& rows, const Floats& logits,
            const Rows& products, std::size_t threads, const std::string& level) {
     check("quadratic form: score", form, rows, weights.size(), linear ? std::optional(linear->size()) : std::nullopt, logits.size());
-    expect(products.shape(0) == rows.shape(0) && products.shape(1) == rows.shape(1), "quadratic form: score: products have the rows' shape");
+    const bool alike = products.shape(0) == rows.shape(0) && products.shape(1) == rows.shape(1);
+    expect(alike, "quadratic form: score: products have the rows' shape");
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
     form.score(kernels, weights.data(), pointer(linear), rows.data(), rows.shape(0), logits.data(), products.data(), threads);
@@ -58,7 +59,8 @@ void init_quadratic(nb::module_& module) {
         .def("score", &score, "weights"_a.noconvert(), "linear"_a.noconvert().none(), "rows"_a.noconvert(), "logits"_a.noconvert(),
              "products"_a.noconvert(), "threads"_a = 0, "level"_a = "",
              "Adds the terms of the rows to the logits; writes the products S v + w.")
-        .def("follow", &follow, "rows"_a.noconvert(), "slopes"_a.noconvert(), "weights"_a.noconvert(), "linear"_a.noconvert().none(), "threads"_a = 0, "level"_a = "",
+        .def("follow", &follow, "rows"_a.noconvert(), "slopes"_a.noconvert(), "weights"_a.noconvert(),
+             "linear"_a.noconvert().none(), "threads"_a = 0, "level"_a = "",
              "Writes the gradients of the weights and of the linear part, given the slopes of the loss in the logits; that of a row is "
              "its slope times its product. The result is the same for any number of threads.");
 }

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "fm2/loss.h"
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
-#include "logistic.h"
 
 namespace fm2 {
 namespace {
@@ -113,30 +114,30 @@ double ffm_step(const Kernels& kernels, const Ffm& model, const Minibatch& batch
     threads = batch.size() <= 2 * ffm_tile ? 1 : std::min(threads ? threads : default_threads(), blocks.size());
     std::vector<Tile> tiles(threads, Tile(kernels, model, batch));
     Terms terms[2];  // a member that is ahead writes one while others still read the other
-    Logistic loss;
+    double loss = 0;
     parallel_team(threads, [&](const Member& member) {
         const Share share = share_of(layout, member);
         Tile& tile = tiles[member.number];
         Bias bias{model.bias[0], model.bias[1]};
-        Logistic own_loss;
+        float logits[ffm_tile], losses[ffm_tile], slopes[ffm_tile], ones[ffm_tile];
+        std::fill(std::begin(ones), std::end(ones), 1.0f);
         for (std::size_t begin = 0; begin < batch.size(); begin += ffm_tile) {
             const std::size_t rows = std::min(ffm_tile, batch.size() - begin);
             Terms& shared = terms[begin / ffm_tile % 2];
             tile.load(begin, rows);
             tile.score(share, shared.of);
             member.barrier.wait();
-            float slopes[ffm_tile];
-            for (std::size_t r = 0; r < rows; ++r)
-                slopes[r] = own_loss.add(shared.sum(r, blocks.size(), bias.value), labels[begin + r], weights ? weights[begin + r] : 1);
+            for (std::size_t r = 0; r < rows; ++r) logits[r] = shared.sum(r, blocks.size(), bias.value);
+            kernels.logistic(logits, labels + begin, weights ? weights + begin : ones, rows, losses, slopes);
+            if (member.number == 0) loss = std::accumulate(losses, losses + rows, loss);
             tile.move(share, slopes, optimisers);
             for (std::size_t r = 0; r < rows; ++r) bias.move(slopes[r], optimisers.linear);
         }
         if (member.number) return;
         model.bias[0] = bias.value;
         model.bias[1] = bias.squares;
-        loss = own_loss;
     });
-    return loss.mean();
+    return mean_loss(loss, weights, batch.size());
 }
 
 }  // namespace fm2

@@ -25,4 +25,9 @@ double log_loss(const Kernels& kernels, const float* logits, const float* labels
     return loss;
 }
 
+double mean_loss(double sum, const float* weights, std::size_t rows) {
+    const double total = weights ? std::accumulate(weights, weights + rows, 0.0) : static_cast<double>(rows);
+    return total > 0 ? sum / total : 0;
+}
+
 }  // namespace fm2

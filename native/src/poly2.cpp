@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "fm2/loss.h"
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
 
@@ -39,13 +40,8 @@ private:
     std::vector<std::uint32_t> places_;
 };
 
-double mean_loss(double sum, const float* weights, std::size_t rows) {
-    const double total = weights ? std::accumulate(weights, weights + rows, 0.0) : static_cast<double>(rows);
-    return total > 0 ? sum / total : 0;
-}
-
-// The same without pairs. Every thread sums the weights of its fields; then all threads find all slopes, and move their fields. The
-// next tile's sums go to other rooms, so that threads wait for each other but once a tile.
+// poly2_step without pairs. Every thread sums the weights of its groups of fields; then all threads find all slopes, and move their
+// groups. The next tile's sums go elsewhere, so that threads wait for each other but once a tile.
 double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
                    const Optimiser& optimiser, std::size_t threads) {
     std::vector<std::uint64_t> first(batch.fields());
@@ -53,14 +49,16 @@ double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& 
     const std::size_t tile_rows = max_poly2_tile, groups = LinearTile{model, batch, first.data(), 0, 0}.groups();
     std::vector<float> sums(2 * (groups + 1) * tile_rows), ones(tile_rows, 1.0f);
     double loss = 0;
-    parallel_team(std::min(threads ? threads : default_threads(), groups), [&](const Member& member) {
+    threads = batch.size() <= 2 * tile_rows ? 1 : std::min(threads ? threads : default_threads(), groups);
+    parallel_team(threads, [&](const Member& member) {
         const Poly2Part part{member.number, member.of, nullptr};
         float logits[max_poly2_tile], losses[max_poly2_tile], slopes[max_poly2_tile];
-        std::size_t room = 0;
-        for (std::size_t begin = 0; begin < batch.size(); begin += tile_rows, room = 1 - room) {
+        std::size_t turn = 0;
+        for (std::size_t begin = 0; begin < batch.size(); begin += tile_rows, turn = 1 - turn) {
             const LinearTile tile{model, batch, first.data(), begin, std::min(tile_rows, batch.size() - begin)};
-            float* own = sums.data() + room * (groups + 1) * tile_rows;  // the last of them is the bias
-            for (std::size_t group = part.number; group < groups; group += part.of) kernels.poly2.sum_group(tile, group, own + group * tile_rows);
+            float* own = sums.data() + turn * (groups + 1) * tile_rows;  // the last of them is the bias
+            for (std::size_t group = part.number; group < groups; group += part.of)
+                kernels.poly2.sum_group(tile, group, own + group * tile_rows);
             if (part.number == 0) own[groups * tile_rows] = model.bias[0];
             member.barrier.wait();
             std::fill(logits, logits + tile.rows, own[groups * tile_rows]);

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fm2.data.dataset import Dataset
     from fm2.data.generation import generate
     from fm2.data.preparation import prepare
+    from fm2.engine.compilation import compile
+    from fm2.engine.scoring import Scorer, load
     from fm2.training.fitting import train
     from fm2.training.run import Run
 
@@ -23,12 +25,28 @@ __version__ = "0.1.0"
 _LATER = {
     "Dataset": "fm2.data.dataset",
     "Run": "fm2.training.run",
+    "Scorer": "fm2.engine.scoring",
+    "compile": "fm2.engine.compilation",
     "generate": "fm2.data.generation",
+    "load": "fm2.engine.scoring",
     "prepare": "fm2.data.preparation",
     "train": "fm2.training.fitting",
 }
 
-__all__ = ["Dataset", "Field", "Fm2Error", "Run", "Schema", "cpu_info", "generate", "prepare", "train"]
+__all__ = [
+    "Dataset",
+    "Field",
+    "Fm2Error",
+    "Run",
+    "Schema",
+    "Scorer",
+    "compile",
+    "cpu_info",
+    "generate",
+    "load",
+    "prepare",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

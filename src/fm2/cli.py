@@ -70,9 +70,7 @@ def _add_prepare(commands: Any) -> argparse.ArgumentParser:
     meaning.add_argument("--preset", choices=("criteo", "avazu"), help="the schema of a well-known data set")
     meaning.add_argument("--schema", metavar="FILE", help="a TOML file that tells the fields and the label")
     meaning.add_argument("--label", metavar="COLUMN", help="the column that is 1 for a click; fields are inferred")
-    meaning.add_argument(
-        "--like", metavar="DIR", help="a data set, whose schema and buckets are taken; for train --from"
-    )
+    meaning.add_argument("--like", metavar="DIR", help="an older data set, whose schema, buckets and values are kept")
     command.add_argument("--out", required=True, metavar="DIR", help="the directory to make")
     command.add_argument("--validation", nargs="+", metavar="FILE", help="files of their own for validation")
     command.add_argument("--test", nargs="+", metavar="FILE", help="files of their own for the test")

@@ -111,7 +111,8 @@ def _train(settings: argparse.Namespace) -> None:
             **changes,
         )
     print(f"fm2: {watch.closing()}", file=sys.stderr)
-    if run.metrics["rig"] < 0:
+    weighed = settings.row_weights or changes.get("positive_weight", 1) != 1
+    if run.metrics["rig"] < 0 and not weighed:
         print("fm2: this is worse than the click rate alone would be; see --learning-rate and --l2", file=sys.stderr)
     _show(run.metrics, f"{settings.model} in {settings.out}, on validation", settings.json)
 
@@ -134,6 +135,12 @@ def _evaluate(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
 
     run, dataset = _open_run(settings), Dataset.open(settings.data)
+    if not (run.knows_ids_of(dataset) or dataset.manifest["settings"].get("like")):
+        print(
+            f"fm2: {settings.data} was not prepared --like the model's data set: values that were too rare in it are "
+            "unknown, though the model may know them",
+            file=sys.stderr,
+        )
     found = run.evaluate(dataset, settings.split)
     rows = len(dataset.split(settings.split))
     _show(found, f"{settings.run_path}, on {settings.split} ({rows:,} rows)", settings.json)
@@ -144,9 +151,7 @@ def _open_run(settings: argparse.Namespace) -> Run:
     from fm2.training.run import Run
 
     check_threads(settings.command, settings.threads)
-    run = Run.open(settings.run_path)
-    run.threads = settings.threads
-    return run
+    return Run.open(settings.run_path, settings.threads)
 
 
 def add_predict(commands: Any) -> argparse.ArgumentParser:

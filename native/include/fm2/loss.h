@@ -12,4 +12,7 @@ struct Kernels;
 double log_loss(const Kernels& kernels, const float* logits, const float* labels, const float* weights, std::size_t count,
                 float* slopes);
 
+// The mean of so many rows' losses, whose weighted sum is known; 0 where the rows weigh nothing.
+double mean_loss(double sum, const float* weights, std::size_t rows);
+
 }  // namespace fm2

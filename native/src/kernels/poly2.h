@@ -1,6 +1,7 @@
 // What the kernels of degree-2 polynomials are told, and the functions that exist once per instruction set.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -30,14 +31,15 @@ struct Poly2Part {
 // A few rows of a batch for logistic regression, which needs no rows side by side: a thread has some of the fields to itself, and
 // their weights stay in its processor's cache.
 struct LinearTile {
-    static constexpr std::size_t group = 4;  // fields whose weights are summed on their own; the result depends on it
+    static constexpr std::size_t group_fields = 4;  // whose weights are summed on their own; the result depends on it
 
     const Poly2& model;
     const Minibatch& batch;
     const std::uint64_t* first;  // [fields] the number of each field's first feature
     std::size_t begin, rows;
 
-    std::size_t groups() const { return (batch.fields() + group - 1) / group; }
+    std::size_t groups() const { return (batch.fields() + group_fields - 1) / group_fields; }
+    std::size_t begin_of(std::size_t group) const { return std::min(batch.fields(), group * group_fields); }
 };
 
 struct Poly2Kernels {

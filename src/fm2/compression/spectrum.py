@@ -1,9 +1,9 @@
 """Field matrices through their spectrum: an FmFM at the cost of an FM.
 
-The block matrix S is symmetric, so S ≈ Q Λ Qᵀ with r columns in Q, and 1/2 vᵀ S v ≈ 1/2 Σ λ (Σ z)², where z = Qᵀ v of a
-feature alone can be had beforehand. Two things make a small r good enough. The error is measured where the data is: what
-is cut is C^1/2 S C^1/2 for C = E[v vᵀ]. And the diagonal blocks, which S has not, may be anything: what they add to the
-form, 1/2 Σ λ z² of each feature on its own, is taken off its linear weight.
+The block matrix S is symmetric, so S ≈ Q Λ Qᵀ with r columns in Q, and 1/2 vᵀ S v ≈ 1/2 Σ λ (Σ z)², where z = Qᵀ v of
+a feature alone can be had beforehand. Two things make a small r good enough. The error is measured where the data is:
+what is cut is C^1/2 S C^1/2 for C = E[v vᵀ]. And the diagonal blocks, which S has not, may be anything: what they add
+to the form, 1/2 Σ λ z² of each feature on its own, is taken off its linear weight.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fm2.compression.weights import Floats, Weights
 from fm2.errors import Fm2Error
 
 Matrix = NDArray[np.float64]
-ROUNDS = 50
+ROUNDS, ENOUGH = 50, 1e-3  # of alternating; it stops where λ changes by less
 LEAST = 1e-7  # of the largest variance: less is taken for as much
 ROWS_A_TIME = 8192
 
@@ -50,9 +50,8 @@ def cut(weights: Weights, rank: int, moments: Matrix | None = None) -> Spectrum:
     if rank == width:
         values, vectors = np.linalg.eigh(form)
     else:
-        values, vectors = _cut_where_the_data_is(
-            form, weights.dims, rank, guess_moments(weights) if moments is None else moments
-        )
+        moments = guess_moments(weights) if moments is None else moments
+        values, vectors = _cut_where_the_data_is(form, weights.dims, rank, moments)
     scaled = (vectors * np.sqrt(np.abs(values))).astype(np.float32)
     return Spectrum(np.split(scaled, np.cumsum(weights.dims)[:-1]), np.sign(values).astype(np.float32))
 
@@ -116,7 +115,9 @@ def _cut_where_the_data_is(form: Matrix, dims: Sequence[int], rank: int, moments
     for _ in range(ROUNDS):
         every, directions = np.linalg.eigh(root @ free @ root)
         kept = np.argsort(-np.abs(every))[:rank]
-        values, vectors = every[kept], inverse @ directions[:, kept]
+        before, values, vectors = values, every[kept], inverse @ directions[:, kept]
+        if len(before) and np.linalg.norm(values - before) < ENOUGH * np.linalg.norm(values):
+            break
         free[places] = ((vectors * values) @ vectors.T)[places]
     return values, vectors
 

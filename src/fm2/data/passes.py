@@ -140,7 +140,8 @@ class Passes:
         kept = order[frequent[order]]
         ids = np.zeros(len(counts), np.int32)
         ids[kept] = np.arange(1, len(kept) + 1)
-        return dataclasses.replace(self._texts(index, kept), counts=counts[kept]), ids
+        vocabulary = dataclasses.replace(self._texts(index, kept), counts=counts[kept])
+        return (vocabulary.with_values_of(self.known[index], keep_counts=False) if self.known else vocabulary), ids
 
     def _is_known(self, index: int, rare: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
         """Tell which of the rare numbers of a field stand for values that are known from older rows."""

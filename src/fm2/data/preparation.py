@@ -48,7 +48,7 @@ def prepare(
 
     ``source`` is a path, a glob, a table (polars, pandas, pyarrow), or a list of these; ``schema`` a :class:`Schema`,
     the name of a preset or the path of a TOML file; or a data set of older rows, whose schema and boundaries between
-    quantiles are taken, and none of whose values is too rare, so that a model of those can go on with these rows. Rows
+    quantiles are taken, and all of whose values are kept, so that a model of those can go on with these rows. Rows
     are divided at random, or by time: the first timestamp field tells it, or the order of the rows where there is none.
     ``validation`` and ``test`` are sources of their own for these splits. The vocabularies count the training rows
     alone unless ``vocabulary`` is "all".
@@ -72,9 +72,10 @@ def prepare(
     if not -(2**63) <= seed < 2**63:
         raise Fm2Error(f"prepare: the seed is {seed}; it has 64 bits at most")
     check_threads("prepare", threads)
-    shares = check_fractions(fractions, (False, validation is not None, test is not None), untrained=bool(known))
+    given = (False, validation is not None, test is not None)
+    shares = check_fractions(fractions, given, may_lack_training=bool(known))
     roles = [(source, None), (validation, 1), (test, 2)]
-    sources = [(found, role) for given, role in roles if given is not None for found in open_sources(given, schema)]
+    sources = [(found, role) for source, role in roles if source is not None for found in open_sources(source, schema)]
     if not any(role is None for _, role in sources):
         raise Fm2Error("prepare: there are no sources")
     time = next((field for field in schema.fields if field.kind == "timestamp"), None) if split == "time" else None
@@ -107,7 +108,13 @@ def prepare(
             "sources": [
                 {"name": printable(str(found)), "split": SPLITS[role] if role else split} for found, role in sources
             ],
-            "settings": {"split": split, "fractions": list(shares), "seed": seed, "vocabulary": vocabulary},
+            "settings": {
+                "split": split,
+                "fractions": list(shares),
+                "seed": seed,
+                "vocabulary": vocabulary,
+                "like": bool(known),
+            },
             "files": files | written,
         }
         (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")

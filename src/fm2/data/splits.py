@@ -16,11 +16,11 @@ Assignment = NDArray[np.uint8]
 
 
 def check_fractions(
-    fractions: Sequence[float], given: Sequence[bool] = (False, False, False), untrained: bool = False
+    fractions: Sequence[float], given: Sequence[bool] = (False, False, False), may_lack_training: bool = False
 ) -> tuple[float, ...]:
     """Check the shares of the splits; those that have files of their own get none of the rest.
 
-    Only where the rows are not to be learned from, ``untrained``, may there be none for training.
+    There have to be some for training, unless ``may_lack_training``.
 
     >>> check_fractions((0.8, 0.1, 0.1), given=(False, False, True))
     (0.888..., 0.111..., 0.0)
@@ -28,7 +28,7 @@ def check_fractions(
     if len(fractions) != 3 or not (all(share >= 0 for share in fractions) and abs(sum(fractions) - 1) <= 1e-6):
         raise Fm2Error(f"prepare: the fractions {tuple(fractions)} are not three shares that add up to 1")
     left = [0.0 if has_files else share for share, has_files in zip(fractions, given, strict=True)]
-    if left[0] <= 0 and not (untrained and sum(left) > 0):
+    if left[0] <= 0 and not (may_lack_training and sum(left) > 0):
         raise Fm2Error("prepare: the fractions leave no rows for training")
     return tuple(share / sum(left) for share in left)
 
@@ -53,10 +53,12 @@ def ordered_split(blocks: Callable[[], Iterable[Rows]], fractions: Sequence[floa
     >>> assign = ordered_split(lambda: [np.array([30, 10, 20, 20, 40])], (0.6, 0.2, 0.2))
     >>> assign(np.array([10, 20, 30, 40]))
     array([0, 0, 1, 2], dtype=uint8)
+    >>> ordered_split(lambda: [np.array([30, 10, 20])], (0, 0.4, 0.6))(np.array([10, 20, 30]))
+    array([1, 2, 2], dtype=uint8)
     """
     total = sum(len(block) for block in blocks())
-    ranks = [min(total - 1, max(0, round(total * share) - 1)) for share in np.cumsum(fractions)[:2]]
-    last = np.array([_value_at(blocks, rank) if total else 0 for rank in ranks])
+    ends = [min(total, max(1, round(total * share)) if share else 0) for share in np.cumsum(fractions)[:2]]
+    last = np.array([_value_at(blocks, end - 1) if end else np.iinfo(np.int64).min for end in ends])
     return lambda values: np.searchsorted(last, values, side="left").astype(np.uint8)
 
 

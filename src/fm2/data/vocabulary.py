@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,6 +65,28 @@ class Vocabulary:
             return np.arange(len(self), dtype=np.int32)
         ids = {value: id for id, value in enumerate(other.values(), start=1)}
         return np.array([0, *(ids.get(value, -1) for value in self.values())], dtype=np.int32)
+
+    def with_values_of(self, other: Vocabulary, keep_counts: bool = True) -> Vocabulary:
+        """Append the values of another vocabulary that are not here, with their counts or with none.
+
+        >>> Vocabulary.of(["b"], [2]).with_values_of(Vocabulary.of(["a", "b"], [3, 4])).counts.tolist()
+        [2, 3]
+        """
+        if self.hashed:
+            return self
+        known = set(self.values())
+        added = [
+            (value.decode(), count if keep_counts else 0)
+            for value, count in zip(other.values(), other.counts.tolist(), strict=True)
+            if value not in known
+        ]
+        more = Vocabulary.of([value for value, _ in added], [count for _, count in added])
+        return dataclasses.replace(
+            self,
+            data=np.concatenate([self.data, more.data]),
+            ends=np.concatenate([self.ends, more.ends + np.uint64(len(self.data))]),
+            counts=np.concatenate([self.counts, more.counts]),
+        )
 
     @classmethod
     def of(cls, values: Sequence[str], counts: Sequence[int] = ()) -> Vocabulary:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from fm2 import _native
-from fm2.engine.plans import Sections
 from fm2.compression.weights import Weights
+from fm2.engine.plans import Sections
 from fm2.schema import Field
 
 KINDS = ("none", "log_square", "quantiles", "weekday", "hour")  # fm2::Transform::Kind

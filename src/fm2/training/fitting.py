@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fm2 import _native
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, needs
@@ -29,6 +27,7 @@ from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
 from fm2.training.rowwise import FfmStepper, Poly2Stepper, learns_by_rows
 from fm2.training.run import CHECKPOINT, HISTORY, MODEL, SETTINGS, Run
+from fm2.training.scoring import torch_threads
 from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper
 
@@ -73,12 +72,12 @@ def train(
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
     del before  # its weights are the stepper's now
     loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
-    with _directory(path, chosen, resume), _torch_threads(stepper.model, chosen):
+    with _directory(path, chosen, resume), torch_threads(_torch_threads(stepper.model, chosen)):
         if resume:
             loop.resume()
         loop.run()
     del loop, stepper  # their tables, before the model is there again
-    return Run.open(path)
+    return Run.open(path, chosen.threads)
 
 
 def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | None, before: Run | None) -> Settings:
@@ -228,14 +227,7 @@ def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
         os.close(held)
 
 
-@contextlib.contextmanager
-def _torch_threads(model: Model, settings: Settings) -> Iterator[None]:
-    """Set torch's threads for a while: one where the products of a batch are small, for threads wait for each other."""
-    before = torch.get_num_threads()
+def _torch_threads(model: Model, settings: Settings) -> int:
+    """Tell how many threads torch should have: one where a batch's products are small, for threads wait for others."""
     work = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2
-    large = model.name in ("fwfm", "fvfm") and work > WORTH_THREADS
-    torch.set_num_threads((settings.threads or _native.default_threads()) if large else 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return settings.threads if model.name in ("fwfm", "fvfm") and work > WORTH_THREADS else 1

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from fm2.data.dataset import Dataset
@@ -42,6 +40,8 @@ def grow(run: Run, dataset: Dataset) -> list[Vocabulary]:
     schema = run.encoder.schema
     if dataset.schema.names != schema.names:
         raise Fm2Error(f"train: {dataset.path} has other fields than the model of {run.path}")
+    if set(dataset.schema.missing) != set(schema.missing):
+        raise Fm2Error(f"train: {dataset.path} has other words for a missing value than the model of {run.path}")
     grown = []
     for old_field, field, old, new in zip(
         schema.fields, dataset.schema.fields, run.encoder.vocabularies, dataset.vocabularies, strict=True
@@ -51,21 +51,8 @@ def grow(run: Run, dataset: Dataset) -> list[Vocabulary]:
                 f"train: the field '{field.name}' is read, hashed or cut into buckets otherwise than for the model of "
                 f"{run.path}; prepare the new rows with --like and the data set that it was trained on"
             )
-        grown.append(_joined(new, old))
+        grown.append(new.with_values_of(old))
     return grown
-
-
-def _joined(new: Vocabulary, old: Vocabulary) -> Vocabulary:
-    if new.hashed:
-        return new
-    known = set(new.values())
-    kept = [
-        (value, count) for value, count in zip(old.values(), old.counts.tolist(), strict=True) if value not in known
-    ]
-    added = Vocabulary.of([value.decode() for value, _ in kept], [count for _, count in kept])
-    ends = np.concatenate([new.ends, added.ends + np.uint64(len(new.data))])
-    counts = np.concatenate([new.counts, added.counts])
-    return dataclasses.replace(new, data=np.concatenate([new.data, added.data]), ends=ends, counts=counts)
 
 
 def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> None:

@@ -48,11 +48,15 @@ class Position:
 
 @dataclass(frozen=True)
 class Report:
-    """What a watcher is told: how far the training is, and the last evaluation."""
+    """What a watcher is told: how far the training is, and the last evaluation.
+
+    ``begun`` is the rows that were done before, by a run that is resumed now; ``epoch_rows`` those of an epoch.
+    """
 
     rows: int
     total: int
-    epochs: float
+    begun: int
+    epoch_rows: int
     loss: float
     evaluation: dict[str, Any] | None
 
@@ -82,7 +86,7 @@ class Loop:
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
-        self._interrupted = False
+        self._interrupted, self._begun = False, 0
         _check_splits(dataset)
 
     def resume(self) -> None:
@@ -102,6 +106,7 @@ class Loop:
 
     def run(self) -> None:
         """Train to the end. Interrupted, it finishes what it is at, and writes a checkpoint."""
+        self._begun = self._at.epoch * len(self._train) + self._at.row
         with self._interrupts():
             while self._at.epoch < self.settings.epochs and self._at.waited < self.settings.patience:
                 self._run_epoch()
@@ -162,7 +167,7 @@ class Loop:
         done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
         try:
             self._watch(
-                Report(done, total, done / len(self._train), self._at.loss / self._at.loss_rows, self._evaluation)
+                Report(done, total, self._begun, len(self._train), self._at.loss / self._at.loss_rows, self._evaluation)
             )
         except KeyboardInterrupt:
             self._interrupted = True

@@ -19,9 +19,9 @@ from fm2.errors import Fm2Error
 from fm2.models import Model, build
 from fm2.schema import Field, Schema
 from fm2.storage import new_file
-from fm2.training import metrics
 from fm2.training.checkpoints import Saved, Stored, open_arrays, save_arrays
-from fm2.training.scoring import make_scorer
+from fm2.training.metrics import evaluate
+from fm2.training.scoring import make_scorer, torch_threads
 from fm2.training.stepper import Stepper
 
 MODEL, CHECKPOINT, HISTORY, SETTINGS = "model.safetensors", "checkpoint.safetensors", "history.jsonl", "settings.toml"
@@ -36,13 +36,11 @@ class Run:
     It scores with as many ``threads`` as are given, or as there are processors.
     """
 
-    threads = 0
-
-    def __init__(self, path: Path, model: Model, encoder: Encoder, found: dict[str, Any]) -> None:
-        self.path, self.model, self.encoder, self.metrics = path, model, encoder, found
+    def __init__(self, path: Path, model: Model, encoder: Encoder, metrics: dict[str, Any], threads: int = 0) -> None:
+        self.path, self.model, self.encoder, self.metrics, self.threads = path, model, encoder, metrics, threads
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
+    def open(cls, path: str | Path, threads: int = 0) -> Run:
         """Open the best model of a run."""
         path = Path(path)
         if not (path / MODEL).is_file():
@@ -58,24 +56,31 @@ class Run:
             _check_sizes(values["model"], schema, vocabularies)
             model = build(values["model"], seed=None)
             _load_weights(model, arrays)
-            return cls(path, model, Encoder(schema, vocabularies), dict(values["metrics"]))
+            return cls(path, model, Encoder(schema, vocabularies), dict(values["metrics"]), threads)
 
     def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
         """Measure the model on a split of a data set: the one it was trained on, or one of another day.
 
-        Of another one, values are found again by their text; what the model does not know is unknown to it. Fields that
-        are hashed, transformed or cut into buckets have to be so in the same way: ``fm2 prepare --like`` sees to it.
+        Of another one, values are found again by their text; what the model does not know is unknown to it, and so is
+        what the data set itself dropped as too rare. Fields that are hashed, transformed or cut into buckets have to be
+        so in the same way. ``fm2 prepare --like`` sees to it, and drops nothing that the older data set knew.
         """
         opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
         rows = opened.split(split)
         if len(rows) == 0:
             raise Fm2Error(f"evaluate: {opened.path} has no rows in the split '{split}'")
-        return metrics.evaluate(rows.labels, self.probabilities(rows.ids, self._known_as(opened)))
+        return evaluate(rows.labels, self.probabilities(rows.ids, self._known_as(opened)))
+
+    def knows_ids_of(self, dataset: Dataset) -> bool:
+        """Tell whether a data set has the model's own ids, being the one it was trained on."""
+        return self._known_as(dataset) is None
 
     def _known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
         """Give the model's ids of a data set's, field by field; None where they are the same."""
         if dataset.schema.names != self.encoder.schema.names:
             raise Fm2Error(f"{dataset.path} has other fields than the model of {self.path}")
+        if set(dataset.schema.missing) != set(self.encoder.schema.missing):
+            raise Fm2Error(f"{dataset.path} has other words for a missing value than the model of {self.path}")
         fields = zip(self.encoder.schema.fields, dataset.schema.fields, strict=True)
         vocabularies = list(zip(self.encoder.vocabularies, dataset.vocabularies, strict=True))
         for (ours, theirs), (known, given) in zip(fields, vocabularies, strict=True):
@@ -95,10 +100,10 @@ class Run:
         found = [np.empty(0, np.float32)]
         for start in range(0, len(ids), PREDICT_ROWS):
             some = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
-            if known_as is not None:
-                some = np.stack([own[column] for own, column in zip(known_as, some.T, strict=True)], axis=1)
             try:
-                found.append(sigmoid(self._scorer.logits(some)).astype(np.float32))
+                if known_as is not None:
+                    some = _translated(some, known_as)
+                found.append(sigmoid(self._logits(some)).astype(np.float32))
             except IndexError as wrong:
                 raise Fm2Error(f"the rows from {start:,} on do not fit the model of {self.path}: {wrong}") from wrong
         return np.concatenate(found)
@@ -107,9 +112,20 @@ class Run:
     def _scorer(self) -> Stepper:
         return make_scorer(self.model, self.threads)
 
+    def _logits(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        with torch_threads(self.threads):
+            return self._scorer.logits(ids)
+
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
-        return self.probabilities(self.encoder.encode(rows))
+        return self.probabilities(self.encoder.encode(rows, self.threads))
+
+
+def _translated(ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """Look ids up, field by field."""
+    if ids.min(initial=0) < 0:
+        raise IndexError("an id is negative")
+    return np.stack([own[column] for own, column in zip(known_as, ids.T, strict=True)], axis=1)
 
 
 def _begins_with(whole: Vocabulary, part: Vocabulary) -> bool:
@@ -139,7 +155,7 @@ def save_model(
     weights: Saved,
     schema: Schema,
     vocabularies: Sequence[Vocabulary],
-    found: dict[str, Any],
+    metrics: dict[str, Any],
 ) -> None:
     """Write a model with its encoder to one file."""
     arrays: dict[str, Any] = {f"model.{name}": values for name, values in weights.items()}
@@ -147,7 +163,7 @@ def save_model(
         for name, kind in ARRAYS.items():
             arrays[f"vocabulary.{index}.{name}"] = np.asarray(getattr(vocabulary, name), dtype=kind)
     values = {"format": FORMAT, "version": VERSION, "model": model.config, "schema": schema.to_dict()}
-    save_arrays(path, arrays, {**values, "metrics": found})
+    save_arrays(path, arrays, {**values, "metrics": metrics})
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-import numpy as np
+import contextlib
+from collections.abc import Iterator
 
+import numpy as np
+import torch
+
+from fm2 import _native
 from fm2.models import FFM, GatheredModel, Model, Poly2
 from fm2.models.lr import LR
 from fm2.training.native import NativeStepper
 from fm2.training.rowwise import FfmStepper, Poly2Stepper
 from fm2.training.settings import Settings
 from fm2.training.stepper import Stepper
+
+
+@contextlib.contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Let torch use so many threads for a while, or as many as there are processors."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or _native.default_threads())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def make_scorer(model: Model, threads: int = 0) -> Stepper:

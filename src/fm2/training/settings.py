@@ -75,9 +75,7 @@ class Settings:
         """Give a model's defaults for so many training rows, changed as told; what would have no effect is refused."""
         if model not in DEFAULTS:
             raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, DEFAULTS)}")
-        for name in changes:
-            if model not in USED_BY.get(name, (model,)):
-                raise Fm2Error(f"train: {name} is for {', '.join(USED_BY[name])}, not for {model}")
+        _check_names(model, changes)
         usual = defaults(model, rows)
         optimiser = changes.get("optimiser", usual["optimiser"])
         if optimiser != usual["optimiser"]:
@@ -88,15 +86,16 @@ class Settings:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Settings:
         """Make settings from plain values, refusing names and types that are not understood."""
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        for name in values.keys() - fields.keys():
-            raise Fm2Error(f"train: '{name}' is not a setting; {nearest(name, fields)}")
+        _check_names(values["model"], values, used=False)
         dim = values.get("dim", cls.dim)
         settings = cls(**{**values, "dim": tuple(dim) if isinstance(dim, list | tuple) else dim})
-        settings._check()
+        settings._check_values()
+        for wrong, message in _conflicts(settings):
+            if wrong:
+                raise Fm2Error(f"train: {message}")
         return settings
 
-    def _check(self) -> None:
+    def _check_values(self) -> None:
         for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in get_args(choices) and not (name == "linear" and value is None):
@@ -110,9 +109,6 @@ class Settings:
         for dim in self.dim if isinstance(self.dim, tuple) else (self.dim,):
             if isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM:
                 raise Fm2Error(f"train: a dimension is {dim!r}; it is a whole number from 1 to {MAX_DIM}")
-        for wrong, message in _conflicts(self):
-            if wrong:
-                raise Fm2Error(f"train: {message}")
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values, as JSON holds them."""
@@ -126,6 +122,16 @@ class Settings:
             for name, value in self.to_dict().items()
             if value is not None and self.model in USED_BY.get(name, (self.model,))
         }
+
+
+def _check_names(model: str, values: dict[str, Any], used: bool = True) -> None:
+    """Refuse what is no setting, and if it has to be ``used``, what this model has no use for."""
+    names = [field.name for field in dataclasses.fields(Settings)]
+    for name in values:
+        if name not in names:
+            raise Fm2Error(f"train: '{name}' is not a setting; {nearest(name, names)}")
+        if used and model not in USED_BY.get(name, (model,)):
+            raise Fm2Error(f"train: {name} is for {', '.join(USED_BY[name])}, not for {model}")
 
 
 CHOICES = {"linear": Linear, "optimiser": Optimiser, "schedule": Schedule, "metric": Metric}
@@ -183,9 +189,10 @@ def read_changes(path: Path, model: str) -> dict[str, Any]:
     if meant != model:
         raise Fm2Error(f"train: {path} is for {meant}, not for {model}")
     try:
-        Settings.of(model, **changes)
+        _check_names(model, changes)
+        Settings(**{"model": model, **changes})._check_values()
     except Fm2Error as wrong:
-        raise Fm2Error(f"{str(wrong).replace('train:', f'train: {path}:', 1)}") from wrong
+        raise Fm2Error(str(wrong).replace("train:", f"train: {path}:", 1)) from wrong
     return changes
 
 

@@ -17,28 +17,26 @@ class Watcher:
     def __init__(self, terminal: bool | None = None) -> None:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._start = self._last = time.perf_counter()
-        self._first: int | None = None
         self._report: Report | None = None
 
     def __call__(self, report: Report) -> None:
         now, self._report = time.perf_counter(), report
-        if self._first is None:
-            self._first = report.rows
         if now - self._last < (EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_FILE):
             return
         self._last = now
-        line = describe(report, self._first, now - self._start)
+        line = describe(report, now - self._start)
         begin, end = ("\r\x1b[2K", "") if self._terminal else ("", "\n")
         print(begin + line, end=end, file=sys.stderr, flush=True)
 
     def closing(self) -> str:
         """Say how long the training was and why it ended."""
-        if self._report is None or self._first is None:
-            return "there was nothing left to train"
         report, seconds = self._report, time.perf_counter() - self._start
+        if report is None:
+            return "there was nothing left to train"
+        epochs, before = (rows / report.epoch_rows for rows in (report.rows, report.begun))
+        done = f"{epochs:.2f} epochs" + (f", {before:.2f} of them before" if before else "")
         reason = "all epochs done" if report.rows == report.total else "stopped, for it got no better"
-        speed = (report.rows - self._first) / max(seconds, 1e-9)
-        return f"{report.epochs:.2f} epochs in {seconds:.0f} s ({speed:,.0f} rows/s); {reason}"
+        return f"{done}, in {seconds:.0f} s ({_speed(report, seconds):,.0f} rows/s); {reason}"
 
     def __enter__(self) -> Watcher:
         return self
@@ -50,16 +48,21 @@ class Watcher:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
-def describe(report: Report, first: int, seconds: float) -> str:
+def describe(report: Report, seconds: float) -> str:
     """Say how far a training is, in one line.
 
-    >>> describe(Report(rows=5000, total=20000, epochs=0.5, loss=0.5, evaluation=None), first=0, seconds=2)
+    >>> report = Report(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
+    >>> describe(report, seconds=2)
     ' 25% 2,500 rows/s, 0:06 left, loss 0.5000'
     """
-    speed = (report.rows - first) / max(seconds, 1e-9)
+    speed = _speed(report, seconds)
     left = round((report.total - report.rows) / max(speed, 1e-9))
     line = f"{report.rows / report.total:4.0%} {speed:,.0f} rows/s, {left // 60}:{left % 60:02d} left"
     line += f", loss {report.loss:.4f}"
     if report.evaluation:
         line += f"; validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
     return line
+
+
+def _speed(report: Report, seconds: float) -> float:
+    return (report.rows - report.begun) / max(seconds, 1e-9)
