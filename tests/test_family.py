@@ -100,7 +100,7 @@ def test_one_field_alone_has_no_pairs(constructor):
 
 @pytest.mark.parametrize("constructor", [FM, FwFM, FvFM])
 def test_only_an_fmfm_may_have_dimensions_per_field(constructor):
-    with pytest.raises(Fm2Error, match=r"dimensions are 1, 2, 3, 4, 5; .* only 'matrix' \(FmFM\) does not"):
+    with pytest.raises(Fm2Error, match=r"dimensions are 1, 2, 3, 4, 5; .* fmfm alone takes one per field"):
         constructor(SIZES, [1, 2, 3, 4, 5])
 
 

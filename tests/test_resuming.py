@@ -83,11 +83,11 @@ def test_only_the_same_run_is_resumed(dataset, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train("lr", dataset, tmp_path / "run", watch=stop, row_weights=weights, **QUICK)
     other = prepare(planted(4000, seed=1), SCHEMA, tmp_path / "other")
-    with pytest.raises(Fm2Error, match="had another data set; resume with the same"):
+    with pytest.raises(Fm2Error, match="had another data set; give the same"):
         train("lr", other, tmp_path / "run", resume=True, row_weights=weights)
-    with pytest.raises(Fm2Error, match="had other row weights; resume with the same"):
+    with pytest.raises(Fm2Error, match="had other row weights; give the same"):
         train("lr", dataset, tmp_path / "run", resume=True)
-    with pytest.raises(Fm2Error, match="had another model to go on from; resume with the same"):
+    with pytest.raises(Fm2Error, match=r"had another model to begin with \(--from\); give the same"):
         start = train("lr", dataset, tmp_path / "start", **QUICK)
         train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights, start=start)
     with pytest.raises(Fm2Error, match=r"has model lr, not fmfm|is for fm"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -36,6 +38,17 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "pipe")]) == 0
     assert os.read(pipe, 10**6) == (tmp_path / "p.txt").read_bytes()
     os.close(pipe)
+    command = [
+        sys.executable,
+        "-m",
+        "fm2.cli",
+        "predict",
+        str(tmp_path / "run"),
+        str(tmp_path / "with.csv"),
+        "--out",
+        "-",
+    ]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == (tmp_path / "p.txt").read_bytes()
     (tmp_path / "bad.csv").write_text("c0,c1,c2,c3\na,b,c,d\na,b\n")
     with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 4"):
         main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])

@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fm2: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print(f"fm2: interrupted; {settings.interrupted}", file=sys.stderr)
+        kept = settings.interrupted(settings) if callable(settings.interrupted) else settings.interrupted
+        print(f"fm2: interrupted; {kept}", file=sys.stderr)
         return INTERRUPTED
     except ModuleNotFoundError as missing:
         if settings.debug:

@@ -44,10 +44,14 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
             f"--{name.replace('_', '-')}", type=str if choices else kind, choices=choices, metavar=shown, help=text
         )
     command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
-    command.set_defaults(
-        run=_train, interrupted="--resume goes on from here, and the best model so far, if there is one, is kept"
-    )
+    command.set_defaults(run=_train, interrupted=_what_is_kept)
     return command
+
+
+def _what_is_kept(settings: argparse.Namespace) -> str:
+    if not Path(settings.out, "settings.toml").exists():
+        return "nothing was written yet"
+    return "--resume goes on from here, and the best model so far, if there is one, is kept"
 
 
 def _options() -> tuple[tuple[str, Any, str], ...]:
@@ -143,6 +147,7 @@ def _evaluate(settings: argparse.Namespace) -> None:
         )
     found = run.evaluate(dataset, settings.split)
     rows = len(dataset.split(settings.split))
+    _tell_unknown(run.mostly_unknown(dataset, settings.split))
     _show(found, f"{settings.run_path}, on {settings.split} ({rows:,} rows)", settings.json)
 
 
@@ -164,7 +169,12 @@ def add_predict(commands: Any) -> argparse.ArgumentParser:
     )
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
     command.add_argument("input", nargs="+", metavar="INPUT", help="files with raw rows")
-    command.add_argument("--out", required=True, metavar="FILE", help="one probability per line; .npy makes an array")
+    command.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="one probability per line; .npy makes an array, - is standard output",
+    )
     command.add_argument("--threads", type=int, default=0, metavar="N", help="default: all processors")
     command.set_defaults(run=_predict, command="predict")
     return command
@@ -173,10 +183,17 @@ def add_predict(commands: Any) -> argparse.ArgumentParser:
 def _predict(settings: argparse.Namespace) -> None:
     from fm2.training.prediction import predict_files
 
-    done = predict_files(_open_run(settings), settings.input, Path(settings.out))
-    for name, share in done.mostly_unknown().items():
-        print(f"fm2: in {share:.0%} of the rows the value of '{name}' is unknown to the model", file=sys.stderr)
+    out = Path("/dev/stdout" if settings.out == "-" else settings.out)
+    done = predict_files(_open_run(settings), settings.input, out)
+    _tell_unknown(done.mostly_unknown())
+    if out.exists() and not out.is_file():
+        return  # a pipe has probabilities alone
     print(f"{done.rows:,} probabilities in {settings.out}")
+
+
+def _tell_unknown(shares: dict[str, float]) -> None:
+    for name, share in shares.items():
+        print(f"fm2: in {share:.0%} of the rows the value of '{name}' is unknown to the model", file=sys.stderr)
 
 
 def _show(found: dict[str, Any], title: str, as_json: bool) -> None:

@@ -56,10 +56,10 @@ def new_file(path: Path) -> Iterator[Path]:
 
     What is there and is no file, such as a pipe or /dev/stdout, is written to directly.
     """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # asked before links are followed: where a pipe's leads to is no path
         yield path
         return
+    path = path.resolve()
     descriptor, name = tempfile.mkstemp(prefix=_prefix(path), dir=path.parent)
     os.close(descriptor)
     partial = Path(name)

@@ -66,7 +66,7 @@ def train(
     fingerprint = {
         "another data set": _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode()),
         "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
-        "another model to go on from": checksum(before.path / MODEL) if before else None,
+        "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
     _check_directory(path, resume, overwrite)
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
@@ -92,6 +92,8 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
     usual = read_settings(resumed / SETTINGS)
     kept = {name: value for name, value in usual.items() if name != "model"}
     chosen = Settings.of(model, rows, **{**kept, **settings})
+    if before:
+        growth.check_shape(before, chosen)
     for name, value in chosen.used().items():
         if name not in MAY_CHANGE and usual.get(name) != value:
             raise Fm2Error(f"train: the run in {resumed} has {name} {usual.get(name)}, not {value}")
@@ -130,8 +132,11 @@ def _read_weights(given: ArrayLike | str | Path, dataset: Dataset) -> NDArray[np
     try:
         weights = np.load(given, mmap_mode="r", allow_pickle=False) if isinstance(given, str | Path) else given
         array: NDArray[np.float32] = np.asarray(weights, dtype=np.float32)
-    except (OSError, ValueError, TypeError, EOFError) as wrong:
-        raise Fm2Error(f"train: the row weights are not an array of numbers: {wrong}") from wrong
+    except OSError as missing:
+        raise Fm2Error(f"train: the row weights: {missing.filename}: {missing.strerror}") from missing
+    except (ValueError, TypeError, EOFError) as wrong:
+        what = f"{given} is no .npy file" if isinstance(given, str | Path) else "they are no array"
+        raise Fm2Error(f"train: the row weights: {what} of numbers") from wrong
     least = max((int(split.rows.max()) + 1 for split in _splits(dataset) if len(split)), default=0)
     most = sum(len(split) for split in _splits(dataset)) + dataset.manifest["bad_rows"]["count"]
     if array.ndim != 1:

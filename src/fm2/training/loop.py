@@ -97,7 +97,7 @@ class Loop:
         with open_arrays(self._path / CHECKPOINT) as (arrays, values):
             for name, now in self._fingerprint.items():
                 if values["fingerprint"].get(name) != now:
-                    raise Fm2Error(f"train: the run in {self._path} had {name}; resume with the same")
+                    raise Fm2Error(f"train: the run in {self._path} had {name}; give the same to resume it")
             self._at = Position(**values["position"])
             self._stepper.load(arrays, self._at.steps)
         history = read_history(self._path / HISTORY)[: self._at.evaluations]

@@ -12,9 +12,7 @@ from fm2.data.sources import open_sources
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
 from fm2.storage import new_file
-from fm2.training.run import Run
-
-MOSTLY = 0.5
+from fm2.training.run import Run, large_shares
 
 
 @dataclass
@@ -26,8 +24,7 @@ class Scored:
 
     def mostly_unknown(self) -> dict[str, float]:
         """Give the share of unknown values, of the fields where it is large: a column of another form, perhaps."""
-        shares = {name: count / max(self.rows, 1) for name, count in self.unknown.items()}
-        return {name: share for name, share in shares.items() if share > MOSTLY}
+        return large_shares(self.unknown, self.rows)
 
 
 def predict_files(run: Run, sources: Sequence[str | Path], out: Path, shown: bool | None = None) -> Scored:

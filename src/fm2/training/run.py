@@ -26,7 +26,7 @@ from fm2.training.stepper import Stepper
 
 MODEL, CHECKPOINT, HISTORY, SETTINGS = "model.safetensors", "checkpoint.safetensors", "history.jsonl", "settings.toml"
 FORMAT, VERSION = "fm2 model", 1
-PREDICT_ROWS = 8192
+PREDICT_ROWS, LOOKED_AT, LARGE_SHARE = 8192, 100_000, 0.5
 
 
 class Run:
@@ -70,6 +70,14 @@ class Run:
         if len(rows) == 0:
             raise Fm2Error(f"evaluate: {opened.path} has no rows in the split '{split}'")
         return evaluate(rows.labels, self.probabilities(rows.ids, self._known_as(opened)))
+
+    def mostly_unknown(self, dataset: Dataset, split: str = "test") -> dict[str, float]:
+        """Give the share of values that the model does not know, of the fields of a split where it is large."""
+        ids = np.asarray(dataset.split(split).ids[:LOOKED_AT])
+        known_as = self._known_as(dataset)
+        ids = ids if known_as is None else _translated(ids, known_as)
+        counts = dict(zip(self.encoder.schema.names, np.count_nonzero(ids == 0, axis=0).tolist(), strict=True))
+        return large_shares(counts, len(ids))
 
     def knows_ids_of(self, dataset: Dataset) -> bool:
         """Tell whether a data set has the model's own ids, being the one it was trained on."""
@@ -119,6 +127,15 @@ class Run:
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
         return self.probabilities(self.encoder.encode(rows, self.threads))
+
+
+def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:
+    """Give those counts that are more than half of the rows, as shares.
+
+    >>> large_shares({"a": 3, "b": 1}, rows=4)
+    {'a': 0.75}
+    """
+    return {name: count / rows for name, count in counts.items() if count > LARGE_SHARE * rows}
 
 
 def _translated(ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:

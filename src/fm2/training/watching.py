@@ -35,7 +35,10 @@ class Watcher:
             return "there was nothing left to train"
         epochs, before = (rows / report.epoch_rows for rows in (report.rows, report.begun))
         done = f"{epochs:.2f} epochs" + (f", {before:.2f} of them before" if before else "")
-        reason = "all epochs done" if report.rows == report.total else "stopped, for it got no better"
+        reason = "stopped, for it got no better"
+        if report.rows == report.total:
+            better = report.evaluation is not None and report.evaluation["best"]
+            reason = "all epochs done" + (", and still getting better: --resume with more --epochs" if better else "")
         return f"{done}, in {seconds:.0f} s ({_speed(report, seconds):,.0f} rows/s); {reason}"
 
     def __enter__(self) -> Watcher:

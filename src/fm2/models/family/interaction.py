@@ -65,7 +65,7 @@ class Interaction(nn.Module, ABC):
         if len(set(self.dims)) > 1:
             raise Fm2Error(
                 f"model: the fields' dimensions are {', '.join(map(str, self.dims))}; the interaction "
-                f"'{type(self).__name__.lower()}' needs equal ones, only 'matrix' (FmFM) does not"
+                f"'{type(self).__name__.lower()}' needs equal ones; fmfm alone takes one per field"
             )
 
 
