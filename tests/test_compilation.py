@@ -39,7 +39,7 @@ def test_every_plan_agrees_with_the_trained_model(runs, dataset, tmp_path, name,
     scorer = load(tmp_path / "model.fm2")
     ids = np.ascontiguousarray(dataset.test.ids)
     logits = np.empty(len(ids), np.float32)
-    scorer._native.score(ids, logits, 0, level)
+    scorer.native.score(ids, logits, 0, level)
     np.testing.assert_allclose(1 / (1 + np.exp(-logits.astype(np.float64))), run.probabilities(ids), atol=1e-5)
     rows = planted(300, seed=3)
     expected = run.predict(rows)

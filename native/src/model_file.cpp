@@ -79,9 +79,7 @@ ModelFile::ModelFile(const std::string& path, bool verify, std::size_t threads) 
     map();
     try {
         read_index();
-        Header header;
-        std::memcpy(&header, whole_.data(), sizeof header);
-        if (verify && checksum(whole_.subspan(sizeof(Header)), threads) != header.checksum)
+        if (verify && fm2::checksum(whole_.subspan(sizeof(Header)), threads) != checksum_)
             refuse("its bytes are not those that were written; the checksum differs");
     } catch (...) {
         munmap(const_cast<std::byte*>(whole_.data()), whole_.size());
@@ -114,6 +112,7 @@ void ModelFile::read_index() {
     if (header.own_checksum != own_checksum(header)) refuse("its first bytes have changed");
     if (header.size != whole_.size())
         refuse("it has " + std::to_string(whole_.size()) + " bytes, and " + std::to_string(header.size) + " were written");
+    checksum_ = header.checksum;
     if (header.sections > max_sections || sizeof(Header) + header.sections * sizeof(Entry) > whole_.size()) refuse("its index is cut off");
     for (std::size_t i = 0; i < header.sections; ++i) {
         Entry entry;

@@ -32,6 +32,8 @@ public:
     ModelFile& operator=(const ModelFile&) = delete;
 
     const std::string& path() const { return path_; }
+    std::uint64_t checksum() const { return checksum_; }  // of all that follows the header, as it was when it was written
+    std::size_t offset(std::string_view name) const { return static_cast<std::size_t>(bytes(name).data() - whole_.data()); }
     bool has(std::string_view name) const;
     std::vector<std::string> names() const;
     std::span<const std::byte> bytes(std::string_view name) const;  // throws BadModel where there is no such section
@@ -63,6 +65,7 @@ private:
 
     std::string path_;
     std::span<const std::byte> whole_;
+    std::uint64_t checksum_ = 0;
     std::vector<Section> sections_;
 };
 

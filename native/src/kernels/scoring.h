@@ -14,8 +14,12 @@ struct ScoringKernels {
     void (*score_prefixes)(const PrefixPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits, float* room);
     void (*score_squares)(const SquaresPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
     void (*score_partners)(const PartnersPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
-    // Σ a b over `count` numbers, and the same for several rows of them that lie `stride` apart.
+    // out[r] = <row r, vector> for rows of `width` floats that lie `stride` apart.
     void (*dots)(const float* rows, std::size_t stride, std::size_t count, const float* vector, std::size_t width, float* out);
+    // The numbers of a part (0 or 1) of a feature's row, as floats; returns the linear weight.
+    float (*unpack)(Number number, const RowLayout& layout, const std::byte* row, std::size_t part, float* out);
+    // out += the numbers of the first part; returns the linear weight.
+    float (*add)(Number number, const RowLayout& layout, const std::byte* row, float* out);
 };
 
 }  // namespace fm2

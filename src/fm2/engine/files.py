@@ -27,6 +27,19 @@ def rounded(size: int) -> int:
     return -(-size // LINE) * LINE
 
 
+def open_sections(path: Path, kind: str) -> dict[str, Bytes]:
+    """Map the sections of a file of another kind than a model's; its checksum is compared."""
+    try:
+        whole = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        found = _native.model_sections(str(path))
+    except OSError as wrong:
+        raise Fm2Error(f"load: {wrong}") from wrong
+    sections = {name: np.asarray(whole[offset : offset + size]) for name, offset, size in found}
+    if sections.get("kind", np.empty(0, np.uint8)).tobytes() != kind.encode():
+        raise Fm2Error(f"load: {path} is no {kind}")
+    return sections
+
+
 @contextlib.contextmanager
 def new_model(path: Path, sections: Mapping[str, NDArray[Any] | int]) -> Iterator[dict[str, Bytes]]:
     """Make a file of these sections: arrays, or sizes of those that the caller fills with bytes before this ends."""

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
+from fm2.schema import Schema
 
 
 class Scorer:
@@ -26,16 +28,30 @@ class Scorer:
         check_threads("load", threads)
         self.path, self.threads = Path(path), threads
         try:
-            self._native = _native.open_compiled(str(path), verify, threads)
-            meta = json.loads(self._native.section("meta"))
-        except (OSError, ValueError) as wrong:
+            self.native = _native.open_compiled(str(path), verify, threads)
+            self.meta: dict[str, Any] = json.loads(self.native.section("meta"))
+            self.schema = Schema.from_dict(self.meta["schema"])
+        except (OSError, ValueError, KeyError, TypeError) as wrong:
             raise Fm2Error(f"load: {wrong}") from wrong
-        self.meta: dict[str, Any] = meta
 
     @property
     def columns(self) -> list[str]:
         """The columns that a row of raw values has."""
-        return self._native.columns
+        return self.native.columns
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this model from others."""
+        return self.native.checksum
+
+    def ranker(self, context: Sequence[str] = (), candidate: Sequence[str] = ()) -> Ranker:
+        """Divide the columns into those of a context and those of its candidates; one side may be left out.
+
+        A model with one candidate in a context is scored as ever; with many, what they share is computed once.
+        """
+        context = context or [name for name in self.columns if name not in candidate]
+        candidate = candidate or [name for name in self.columns if name not in context]
+        return Ranker(self, context, candidate)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probabilities of rows.
@@ -48,14 +64,17 @@ class Scorer:
 
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Give the click probability of one row, a dict of values by column."""
-        return self._native.predict_one(row)
+        try:
+            return self.native.predict_one(row)
+        except (TypeError, KeyError, ValueError) as wrong:
+            raise Fm2Error(f"predict: {wrong.args[0] if wrong.args else wrong}") from wrong
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Give the logits of rows."""
         ids = self.encode(rows)
         logits = np.empty(len(ids), np.float32)
         try:
-            self._native.score(ids, logits, self.threads)
+            self.native.score(ids, logits, self.threads)
         except (IndexError, ValueError) as wrong:
             raise Fm2Error(f"predict: {wrong}") from wrong
         return logits
@@ -63,11 +82,11 @@ class Scorer:
     def time(self, ids: NDArray[np.int32]) -> NDArray[np.float64]:
         """Tell how many seconds the prediction of each row takes on its own, on one thread."""
         nanoseconds = np.empty(len(ids), np.float32)
-        self._native.time_rows(ids, nanoseconds)
+        self.native.time_rows(ids, nanoseconds)
         return nanoseconds.astype(np.float64) * 1e-9
 
-    def encode(self, rows: Any) -> NDArray[np.int32]:
-        """Give the ids of rows; ids stay as they are."""
+    def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32]:
+        """Give the ids of rows; ids stay as they are. A table need have these ``columns`` alone, if they are given."""
         if isinstance(rows, np.ndarray):
             if rows.dtype.kind not in "iu" or rows.ndim != 2:
                 raise Fm2Error(f"predict: ids are whole numbers, rows × fields, not {rows.dtype} {list(rows.shape)}")
@@ -75,22 +94,28 @@ class Scorer:
         if isinstance(rows, Mapping):
             rows = _records(rows)
         if isinstance(rows, Sequence):
-            ids = np.empty((len(rows), len(self._native.sizes)), np.int32)
-            self._native.encode_rows(list(rows), ids)
+            ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
+            try:
+                self.native.encode_rows(list(rows), ids)
+            except (TypeError, KeyError, ValueError) as wrong:
+                raise Fm2Error(f"predict: {wrong.args[0] if wrong.args else wrong}") from wrong
             return ids
-        return self._encode_table(rows)
+        return self._encode_table(rows, self.columns if columns is None else columns)
 
-    def _encode_table(self, table: Any) -> NDArray[np.int32]:
+    def _encode_table(self, table: Any, columns: Sequence[str]) -> NDArray[np.int32]:
+        if not hasattr(table, "__arrow_c_stream__"):
+            raise Fm2Error(f"predict: rows are dicts, a table, or an array of ids, not {type(table).__name__}")
         reader = _native.ArrowReader(table)
         places = {name: place for place, name in enumerate(reader.names)}
-        missing = [name for name in self.columns if name not in places]
+        missing = [name for name in columns if name not in places]
         if missing:
             raise Fm2Error(f"predict: the table has no column '{missing[0]}'")
-        positions = [places[name] for name in self.columns]
-        parts = [np.empty((0, len(self._native.sizes)), np.int32)]
+        # Of a column that need not be there, any other may take the place: its ids are not used.
+        positions = [places[name] if name in columns else places[columns[0]] for name in self.columns]
+        parts = [np.empty((0, len(self.native.sizes)), np.int32)]
         while reader.next():
-            ids = np.empty((reader.rows, len(self._native.sizes)), np.int32)
-            self._native.encode_table(reader, positions, self.threads, ids)
+            ids = np.empty((reader.rows, len(self.native.sizes)), np.int32)
+            self.native.encode_table(reader, positions, self.threads, ids)
             parts.append(ids)
         return np.concatenate(parts)
 

@@ -1,0 +1,155 @@
+"""Ranking: what the context has is computed once, candidates are compared by an inner product."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2 import _native
+from fm2.engine.files import new_model, open_sections
+from fm2.engine.plans import padded
+from fm2.errors import Fm2Error, nearest
+
+if TYPE_CHECKING:
+    from fm2.engine.scoring import Scorer
+
+Ids = NDArray[np.int32]
+DESCRIBED_ROWS = 1 << 16  # candidates of which a catalog takes up the vectors at once
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The best candidates, best first: their places among all, and their click probabilities."""
+
+    places: NDArray[np.int64]
+    probabilities: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class Ranker:
+    """A model whose columns are divided into those of the context and those of a candidate."""
+
+    def __init__(self, scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> None:
+        self.scorer = scorer
+        places = _places(scorer, context, candidate)
+        try:
+            self._native = _native.Ranking(scorer.native, places)
+        except ValueError as wrong:
+            raise Fm2Error(str(wrong)) from wrong
+        self._context, self._candidate = places, self._native.candidate
+
+    def rank(self, context: Any, candidates: Any, top: int | None = None) -> Ranked:
+        """Give the best candidates in a context, or all of them.
+
+        The context is a dict of values or an array of the ids of its fields; the candidates are rows in any form that
+        :meth:`fm2.Scorer.predict` takes, or an array of ids, candidates × candidate fields.
+        """
+        ids = self._candidate_ids(candidates)
+        logits = np.empty(len(ids), np.float32)
+        try:
+            self._native.rank(self._context_ids(context), ids, logits, self.scorer.threads)
+        except (IndexError, ValueError) as wrong:
+            raise Fm2Error(f"rank: {wrong}") from wrong
+        places, best = _native.top_scores(logits, len(ids) if top is None else top)
+        return Ranked(np.array(places, np.int64), _probabilities(np.array(best, np.float32)))
+
+    def catalog(self, items: Any) -> Catalog:
+        """Compute beforehand what candidates bring, for :meth:`Catalog.top`."""
+        ids = self._candidate_ids(items)
+        rows = np.zeros((len(ids), padded(self._native.width + 1)), np.float32)
+        for begin in range(0, len(ids), DESCRIBED_ROWS):
+            some = slice(begin, begin + DESCRIBED_ROWS)
+            try:
+                self._native.describe(np.ascontiguousarray(ids[some]), rows[some], self.scorer.threads)
+            except (IndexError, ValueError) as wrong:
+                raise Fm2Error(f"catalog: {wrong}") from wrong
+        return Catalog(self, rows)
+
+    def load_catalog(self, path: str | Path) -> Catalog:
+        """Open a catalog that :meth:`Catalog.save` wrote, for the same model and the same candidate columns."""
+        sections = open_sections(Path(path), "catalog")
+        told = json.loads(sections["meta"].tobytes())
+        if told != self._identity(told["items"]):
+            raise Fm2Error(f"catalog: {path} was made with another model, or for another choice of columns")
+        rows = sections["rows"].view(np.float32).reshape(told["items"], -1)
+        return Catalog(self, rows)
+
+    def _identity(self, items: int) -> dict[str, Any]:
+        return {"items": items, "model": self.scorer.fingerprint, "context": self._context, "width": self._native.width}
+
+    def query(self, context: Any) -> tuple[NDArray[np.float32], float]:
+        """Give what is to be multiplied with rows of a catalog, and what the context has alone."""
+        out = np.empty(self._native.width + 1, np.float32)
+        try:
+            base = self._native.query(self._context_ids(context), out)
+        except (IndexError, ValueError) as wrong:
+            raise Fm2Error(f"rank: {wrong}") from wrong
+        return out, base
+
+    def _context_ids(self, context: Any) -> Ids:
+        if isinstance(context, np.ndarray):
+            return np.ascontiguousarray(context, np.int32)
+        if not isinstance(context, Mapping):
+            raise Fm2Error(f"rank: the context is a dict of values or an array of ids, not {type(context).__name__}")
+        return np.ascontiguousarray(self.scorer.encode([dict(context)])[0, self._context])
+
+    def _candidate_ids(self, candidates: Any) -> Ids:
+        if isinstance(candidates, np.ndarray):
+            if candidates.ndim != 2 or candidates.dtype.kind not in "iu":
+                raise Fm2Error("rank: candidates' ids are whole numbers, candidates × candidate fields")
+            return np.ascontiguousarray(candidates, np.int32)
+        columns = [name for name in self.scorer.columns if name in self._columns_of(self._candidate)]
+        return np.ascontiguousarray(self.scorer.encode(candidates, columns)[:, self._candidate])
+
+    def _columns_of(self, fields: Sequence[int]) -> set[str]:
+        described = self.scorer.schema.fields
+        return {described[field].column for field in fields}
+
+
+class Catalog:
+    """Candidates whose part is computed: scoring one is an inner product."""
+
+    def __init__(self, ranker: Ranker, rows: NDArray[np.float32]) -> None:
+        self.ranker, self.rows = ranker, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def top(self, context: Any, k: int = 100) -> Ranked:
+        """Give the best ``k`` of all items in a context, exactly."""
+        query, base = self.ranker.query(context)
+        places, best = _native.top_rows(self.rows, query, k, self.ranker.scorer.threads)
+        return Ranked(np.array(places, np.int64), _probabilities(np.array(best, np.float32) + np.float32(base)))
+
+    def save(self, path: str | Path) -> None:
+        """Write the catalog to a file, which appears whole or not at all."""
+        meta = json.dumps(self.ranker._identity(len(self))).encode()
+        told: dict[str, NDArray[Any] | int] = {"kind": np.frombuffer(b"catalog", np.uint8), "rows": self.rows}
+        with new_model(Path(path), told | {"meta": np.frombuffer(meta, np.uint8)}):
+            pass
+
+
+def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.exp(-np.logaddexp(0, -logits.astype(np.float64))).astype(np.float32)
+
+
+def _places(scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> list[int]:
+    """Give the fields of the context; every column has to be on one side."""
+    for name in (*context, *candidate):
+        if name not in scorer.columns:
+            raise Fm2Error(f"rank: the model has no column '{name}'; {nearest(name, scorer.columns)}")
+    both = set(context) & set(candidate)
+    if both:
+        raise Fm2Error(f"rank: the column '{sorted(both)[0]}' is both the context's and the candidates'")
+    neither = [name for name in scorer.columns if name not in context and name not in candidate]
+    if neither:
+        raise Fm2Error(f"rank: the column '{neither[0]}' is neither the context's nor the candidates'")
+    return [place for place, field in enumerate(scorer.schema.fields) if field.column in context]
