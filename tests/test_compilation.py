@@ -65,3 +65,45 @@ def test_smaller_numbers_come_close(runs, dataset, tmp_path, name, dtype, tolera
     found = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
     np.testing.assert_allclose(found, run.probabilities(dataset.test.ids), atol=tolerance)
     assert (compiled.error > 0) == (name not in ("lr", "poly2"))
+
+
+@pytest.mark.parametrize(("name", "plan"), [*((name, "cached") for name in MODELS), ("fmfm", "spectral")])
+def test_contributions_add_up_to_the_logit(runs, tmp_path, name, plan):
+    compile(runs[name].path, tmp_path / "model.fm2", plan=plan, rank=29)
+    scorer = load(tmp_path / "model.fm2")
+    row = planted(5, seed=3).to_dicts()[2]
+    explanation = scorer.explain(row)
+    assert explanation.logit == pytest.approx(float(scorer.logits([row])[0]), abs=1e-5)
+    assert explanation.probability == pytest.approx(scorer.predict_one(row), abs=1e-5)
+    assert (len(explanation.fields), len(explanation.pairs)) == (4, 6)
+    if name == "lr":
+        assert not any(explanation.pairs.values())
+    if name == "fmfm":
+        model = runs[name].model
+        table, ids = model.tables["embedding"], scorer.encode([row])[0]
+        places = [offset + id * dim for offset, id, dim in zip(table.offsets, ids, table.dims, strict=True)]
+        vectors = [table.weight[place : place + dim] for place, dim in zip(places, table.dims, strict=True)]
+        term = (vectors[1] @ model.field_matrix(1, 2) @ vectors[2]).detach()
+        assert explanation.pairs["c1", "c2"] == pytest.approx(float(term), abs=1e-5)
+    assert explanation.largest(1)[0][1] == max([*explanation.fields.values(), *explanation.pairs.values()], key=abs)
+
+
+def test_a_cut_spectrum_is_exact_at_full_rank_and_close_below(runs, dataset, tmp_path):
+    run, ids = runs["fmfm"], np.asarray(dataset.test.ids)
+    expected = run.probabilities(ids)
+    errors = []
+    for rank in (1, 4, 12, 29):
+        compile(run.path, tmp_path / "model.fm2", plan="spectral", rank=rank, data=dataset)
+        errors.append(float(np.abs(load(tmp_path / "model.fm2").predict(ids) - expected).max()))
+    assert errors[-1] < 1e-5
+    assert errors == sorted(errors, reverse=True)
+    with pytest.raises(fm2.Fm2Error, match="the rank is 30; it is a number from 1 to the sum of the dimensions, 29"):
+        compile(run.path, tmp_path / "model.fm2", plan="spectral", rank=30)
+
+
+def test_the_quickest_plan_is_measured(runs, tmp_path):
+    compiled = compile(runs["fmfm"].path, tmp_path / "model.fm2")
+    assert len(compiled.measured) == 3
+    assert compiled.plan == min(compiled.measured, key=lambda title: compiled.measured[title])
+    assert load(tmp_path / "model.fm2").meta["plan"] == compiled.plan
+    assert list(tmp_path.iterdir()) == [tmp_path / "model.fm2"]

@@ -15,6 +15,7 @@
 
 #include "arrays.h"
 #include "fm2/arrow.h"
+#include "fm2/explanation.h"
 #include "fm2/file_encoder.h"
 #include "fm2/model_file.h"
 #include "fm2/plans.h"
@@ -272,6 +273,12 @@ Best top_scores(const Array<const float, 1>& scores, std::size_t k) {
     return apart(fm2::top_scores(scores.data(), scores.size(), std::min(k, scores.size())));
 }
 
+std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compiled& model, const Array<const std::int32_t, 1>& ids) {
+    expect(ids.size() == model.scorer.fields(), "explain: a row has " + std::to_string(model.scorer.fields()) + " ids");
+    fm2::Explanation found = fm2::explain(fm2::kernels(), model.scorer, ids.data());
+    return {found.bias, std::move(found.fields), std::move(found.pairs)};
+}
+
 nb::bytes table_slots(const GivenBytes& bytes, const Array<const std::uint64_t, 1>& ends) {
     const fm2::Table table = fm2::table_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {ends.data(), ends.size()});
     const auto slots = std::as_bytes(table.view().slots);
@@ -309,6 +316,7 @@ void init_engine(nb::module_& module) {
         .def_prop_ro("columns", [](const Compiled& model) { return model.encoder.columns(); })
         .def("encode_rows", &encode_rows, "rows"_a, "ids"_a.noconvert(), "Writes the ids of dicts of values.")
         .def("encode_table", &encode_table, "table"_a, "positions"_a, "threads"_a, "ids"_a.noconvert(), "Writes the ids of a table's batch.")
+        .def("explain", &explain, "ids"_a.noconvert(), "The bias, and what fields and pairs of fields add to a row's logit.")
         .def("time_rows", &time_rows, "ids"_a.noconvert(), "nanoseconds"_a.noconvert(), "Writes how long each row takes on its own.")
         .def("predict_one", &predict_one, "row"_a, "The click probability of a dict of values.")
         .def("section", &section, "name"_a, "The bytes of a section of the file.")

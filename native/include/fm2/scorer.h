@@ -30,9 +30,10 @@ public:
     // logits [rows] of ids [rows, fields]. Throws std::out_of_range where an id is not in its field.
     void score(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const;
 
-private:
+    // Throws std::out_of_range where an id of the rows [first, first + rows) is not in its field.
     void check(const std::int32_t* ids, std::size_t first, std::size_t rows) const;
 
+private:
     std::shared_ptr<const ModelFile> file_;
     std::span<const std::int32_t> sizes_;
     Plan plan_;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.engine.explanation import Explanation
 from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
@@ -78,6 +80,18 @@ class Scorer:
         except (IndexError, ValueError) as wrong:
             raise Fm2Error(f"predict: {wrong}") from wrong
         return logits
+
+    def explain(self, row: Any) -> Explanation:
+        """Tell what every field and every pair of fields adds to the logit of a row: a dict of values, or its ids."""
+        ids = self.encode([row] if isinstance(row, Mapping) else np.asarray(row).reshape(1, -1))[0]
+        try:
+            bias, own, pairs = self.native.explain(ids)
+        except (IndexError, ValueError) as wrong:
+            raise Fm2Error(f"explain: {wrong}") from wrong
+        names = self.schema.names
+        terms = np.array(pairs).reshape(len(names), len(names))
+        together = {(names[i], names[j]): float(terms[i, j]) for i, j in combinations(range(len(names)), 2)}
+        return Explanation(bias, dict(zip(names, own, strict=True)), together)
 
     def time(self, ids: NDArray[np.int32]) -> NDArray[np.float64]:
         """Tell how many seconds the prediction of each row takes on its own, on one thread."""

@@ -1,0 +1,80 @@
+#include "fm2/explanation.h"
+
+#include <algorithm>
+
+#include "fm2/poly2.h"
+#include "kernels/kernels.h"
+
+namespace fm2 {
+namespace {
+
+// Adds to the pair of two fields, whichever comes first.
+void add_pair(Explanation& explanation, std::size_t a, std::size_t b, double term) {
+    explanation.pairs[std::min(a, b) * explanation.fields.size() + std::max(a, b)] += term;
+}
+
+void explain(const Kernels& kernels, const PrefixPlan& plan, const std::int32_t* ids, Explanation& out) {
+    std::vector<float> v(plan.width);
+    for (const PrefixField& field : plan.fields) {
+        const auto id = static_cast<std::size_t>(ids[field.field]);
+        const bool whole = id < field.cached;
+        const std::byte* row = whole ? field.whole_rows + id * field.whole.stride : field.rest_rows + (id - field.cached) * field.rest.stride;
+        out.fields[field.field] = kernels.scoring.unpack(plan.number, whole ? field.whole : field.rest, row, 1, v.data() + field.start);
+    }
+    for (const PrefixField& later : plan.fields)
+        for (const PrefixField& earlier : plan.fields) {
+            if (earlier.start >= later.start) break;
+            double term = 0;
+            for (std::size_t i = 0; i < later.dim; ++i)
+                for (std::size_t j = plan.diagonal ? i : 0; j < (plan.diagonal ? i + 1 : earlier.dim); ++j) {
+                    const std::size_t row = plan.diagonal ? 0 : i;
+                    term += double{later.matrix[row * padded(later.start) + earlier.start + j]} * v[later.start + i] * v[earlier.start + j];
+                }
+            add_pair(out, earlier.field, later.field, term);
+        }
+}
+
+void explain(const Kernels& kernels, const SquaresPlan& plan, const std::int32_t* ids, Explanation& out) {
+    const std::size_t n = plan.fields.size();
+    std::vector<float> z(n * plan.rank);
+    for (std::size_t f = 0; f < n; ++f) {
+        const std::byte* row = plan.fields[f].rows + static_cast<std::size_t>(ids[f]) * plan.layout.stride;
+        out.fields[f] = kernels.scoring.unpack(plan.number, plan.layout, row, 0, z.data() + f * plan.rank);
+    }
+    for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t j = i; j < n; ++j) {
+            double term = 0;
+            for (std::size_t k = 0; k < plan.rank; ++k) term += double{plan.signs[k]} * z[i * plan.rank + k] * z[j * plan.rank + k];
+            if (i == j) out.fields[i] += term;  // which its linear weight was lessened by
+            else add_pair(out, i, j, 2 * term);
+            if (i != j && plan.hash_bits) add_pair(out, i, j, plan.pairs[poly2_place(poly2_key(i, ids[i]), poly2_key(j, ids[j]), plan.hash_bits)]);
+        }
+}
+
+void explain(const Kernels& kernels, const PartnersPlan& plan, const std::int32_t* ids, Explanation& out) {
+    const std::size_t n = plan.fields.size(), width = plan.layout.second;
+    std::vector<float> vectors(n * width);
+    for (std::size_t f = 0; f < n; ++f) {
+        const std::byte* row = plan.fields[f].rows + static_cast<std::size_t>(ids[f]) * plan.layout.stride;
+        out.fields[f] = kernels.scoring.unpack(plan.number, plan.layout, row, 1, vectors.data() + f * width);
+    }
+    for (std::size_t j = 0; j < n; ++j)
+        for (std::size_t i = 0; i < j; ++i)
+            for (std::size_t k = 0; k < plan.dim; ++k)
+                add_pair(out, i, j, double{vectors[j * width + i * plan.dim + k]} * vectors[i * width + (j - 1) * plan.dim + k]);
+}
+
+}  // namespace
+
+Explanation explain(const Kernels& kernels, const Scorer& scorer, const std::int32_t* ids) {
+    scorer.check(ids, 0, 1);
+    const std::size_t n = scorer.fields();
+    Explanation out{0, std::vector<double>(n), std::vector<double>(n * n)};
+    std::visit([&](const auto& plan) {
+        out.bias = plan.bias;
+        explain(kernels, plan, ids, out);
+    }, scorer.plan());
+    return out;
+}
+
+}  // namespace fm2
