@@ -33,8 +33,9 @@ def test_a_model_goes_on_with_new_days(tmp_path):
     better = train("fmfm", new, tmp_path / "third", start=tmp_path / "first", **QUICK)
     assert better.metrics["log_loss"] < untrained.metrics["log_loss"]
     assert main(["evaluate", str(tmp_path / "third"), str(tmp_path / "new")]) == 0
-    with pytest.raises(Fm2Error, match="has model fmfm, not fm"):
-        train("fm", new, tmp_path / "fm", start=run, resume=True)
+    other = train("lr", old, tmp_path / "lr", **QUICK)
+    with pytest.raises(Fm2Error, match="has model lr, not fmfm"):
+        train("fmfm", new, tmp_path / "third", start=other, resume=True)
     with pytest.raises(Fm2Error, match="has dim 8, not 7"):
         train("fmfm", new, tmp_path / "fourth", start=run, **QUICK, dim=7)
     small = train("fmfm", old, tmp_path / "small", **QUICK, dim=[2, 3, 2, 1], linear="both")
