@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_predict, add_train
+from fm2.engine.commands import add_compile, add_rank
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fm2 {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_prepare, _add_describe, _add_generate, add_train, add_evaluate, add_predict):
+    for add in COMMANDS:
         command = add(commands)
         command.add_argument("--debug", action="store_true", help="show the whole trace of an error")
         command.set_defaults(interrupted=command.get_default("interrupted") or "nothing was left half done")
@@ -196,6 +197,9 @@ def _generate(settings: argparse.Namespace) -> None:
         )
     print(f"{log.rows:,} rows in {log.path}, {log.click_rate:.1%} clicks; true probabilities in {log.truth}")
     print(f"no model can expect more than AUC {log.auc:.4f} and log loss {log.log_loss:.4f}")
+
+
+COMMANDS = (_add_prepare, _add_describe, _add_generate, add_train, add_evaluate, add_predict, add_compile, add_rank)
 
 
 if __name__ == "__main__":

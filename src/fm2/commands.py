@@ -12,6 +12,7 @@ from fm2.training.choices import Linear, Metric, Optimiser, Schedule
 from fm2.training.defaults import DEFAULTS
 
 if TYPE_CHECKING:
+    from fm2.engine.scoring import Scorer
     from fm2.training.run import Run
 
 MODELS = tuple(DEFAULTS)
@@ -151,6 +152,15 @@ def _evaluate(settings: argparse.Namespace) -> None:
     _show(found, f"{settings.run_path}, on {settings.split} ({rows:,} rows)", settings.json)
 
 
+def _open_model(settings: argparse.Namespace) -> Run | Scorer:
+    """Open what is to predict: a run, or a compiled model."""
+    if not Path(settings.run_path).is_file():
+        return _open_run(settings)
+    from fm2.engine.scoring import load
+
+    return load(settings.run_path, threads=settings.threads)
+
+
 def _open_run(settings: argparse.Namespace) -> Run:
     from fm2.machine import check_threads
     from fm2.training.run import Run
@@ -167,7 +177,9 @@ def add_predict(commands: Any) -> argparse.ArgumentParser:
         description="Score raw rows: one click probability per row, in their order.",
         epilog="The rows are in any form that fm2 prepare reads; the label is not needed.",
     )
-    command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
+    command.add_argument(
+        "run_path", metavar="RUN", help="a directory that fm2 train made, or a file that fm2 compile made"
+    )
     command.add_argument("input", nargs="+", metavar="INPUT", help="files with raw rows")
     command.add_argument(
         "--out",
@@ -184,7 +196,7 @@ def _predict(settings: argparse.Namespace) -> None:
     from fm2.training.prediction import predict_files
 
     out = Path("/dev/stdout" if settings.out == "-" else settings.out)
-    done = predict_files(_open_run(settings), settings.input, out)
+    done = predict_files(_open_model(settings), settings.input, out)
     _tell_unknown(done.mostly_unknown())
     if out.exists() and not out.is_file():
         return  # a pipe has probabilities alone

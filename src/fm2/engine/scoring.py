@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -12,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.data.encoder import Encoder
+from fm2.data.vocabulary import Vocabulary
 from fm2.engine.explanation import Explanation
 from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
@@ -63,6 +66,28 @@ class Scorer:
         """
         logits = self.logits(rows).astype(np.float64)
         return np.exp(-np.logaddexp(0, -logits)).astype(np.float32)
+
+    def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Give the click probabilities of encoded rows."""
+        return self.predict(ids)
+
+    @functools.cached_property
+    def encoder(self) -> Encoder:
+        """What reads whole files of raw rows: the model's vocabularies once more, in tables of their own."""
+        counts = np.frombuffer(self.native.section("vocabulary.counts"), np.uint64).reshape(-1, 3).astype(np.int64)
+        ends = np.frombuffer(self.native.section("vocabulary.ends"), np.uint64)
+        data = np.frombuffer(self.native.section("vocabulary.bytes"), np.uint8)
+        boundaries = np.frombuffer(self.native.section("encoder.boundaries"), np.float32)
+        cuts = np.frombuffer(self.native.section("encoder.fields"), np.int32).reshape(-1, 4)[:, 3]
+        parts = zip(
+            np.split(data, np.cumsum(counts[:-1, 2])),
+            np.split(ends, np.cumsum(counts[:-1, 1])),
+            np.split(boundaries, np.cumsum(cuts[:-1])),
+            [1 << field.hash_bits if field.hash_bits else 0 for field in self.schema.fields],
+            strict=True,
+        )
+        none = np.empty(0, np.int64)
+        return Encoder(self.schema, [Vocabulary(text, own, none, cut, hashed) for text, own, cut, hashed in parts])
 
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Give the click probability of one row, a dict of values by column."""

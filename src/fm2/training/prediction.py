@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fm2.data.encoder import Encoder
 from fm2.data.sources import open_sources
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
 from fm2.storage import new_file
-from fm2.training.run import Run, large_shares
+from fm2.training.run import large_shares
 
 
 @dataclass
@@ -27,7 +30,20 @@ class Scored:
         return large_shares(self.unknown, self.rows)
 
 
-def predict_files(run: Run, sources: Sequence[str | Path], out: Path, shown: bool | None = None) -> Scored:
+class Predictor(Protocol):
+    """What gives probabilities: a run, or a compiled model."""
+
+    threads: int
+
+    @property
+    def encoder(self) -> Encoder:
+        """What turns raw rows into ids."""
+
+    def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Give the click probability of encoded rows."""
+
+
+def predict_files(run: Predictor, sources: Sequence[str | Path], out: Path, shown: bool | None = None) -> Scored:
     """Write one probability for each row, in the order of the rows.
 
     A file whose name ends in .npy becomes a float32 array, any other has one number a line.
