@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from tests.planted import QUICK, planted
@@ -107,3 +111,59 @@ def test_the_quickest_plan_is_measured(runs, tmp_path):
     assert compiled.plan == min(compiled.measured, key=lambda title: compiled.measured[title])
     assert load(tmp_path / "model.fm2").meta["plan"] == compiled.plan
     assert list(tmp_path.iterdir()) == [tmp_path / "model.fm2"]
+
+
+def test_a_compiled_model_needs_numpy_alone(runs, tmp_path):
+    compile(runs["fmfm"].path, tmp_path / "model.fm2", plan="cached")
+    row = planted(5, seed=3).to_dicts()[0]
+    script = f"""
+import sys
+for name in ("torch", "polars", "pandas", "pyarrow", "safetensors", "rich", "scipy"):
+    sys.modules[name] = None
+import fm2
+scorer = fm2.load({str(tmp_path / "model.fm2")!r})
+print(scorer.predict_one({row!r}), scorer.predict([{row!r}])[0], scorer.explain({row!r}).probability)
+scorer.ranker(context=["c0"]).catalog([{row!r}]).top({row!r})
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    expected = float(runs["fmfm"].predict(planted(5, seed=3)[:1])[0])
+    assert [float(value) for value in done.stdout.split()] == pytest.approx([expected] * 3, abs=1e-5)
+
+
+def test_one_scorer_serves_many_threads(runs, dataset, tmp_path):
+    compile(runs["fmfm"].path, tmp_path / "model.fm2", plan="cached", memory=2000)
+    scorer, ids = load(tmp_path / "model.fm2", threads=1), np.tile(np.asarray(dataset.test.ids), (20, 1))
+    expected = scorer.predict(ids)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: scorer.predict(ids), range(20)):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({}, "a row has none of the model's columns"),
+        ({"c0": [1, 2]}, "a value is of the type 'list', which no field can be"),
+        ({"c0": np.arange(3)}, "can only convert an array of size 1"),
+        ("v1", "a row is a dict of values by column, not 'str'"),
+    ],
+)
+def test_rows_that_are_none_are_refused(runs, tmp_path, row, message):
+    compile(runs["lr"].path, tmp_path / "model.fm2")
+    scorer = load(tmp_path / "model.fm2")
+    with pytest.raises(fm2.Fm2Error, match=message):
+        scorer.predict_one(row)
+    with pytest.raises(fm2.Fm2Error, match=message):
+        scorer.predict([row])
+
+
+def test_strange_values_are_unknown_or_missing(runs, tmp_path):
+    compile(runs["fmfm"].path, tmp_path / "model.fm2")
+    scorer = load(tmp_path / "model.fm2")
+    rows = [{"c0": value, "more": 1} for value in ("strange", 7, 1.5, True, b"x", 10**30, np.int64(3), "ü" * 1000)]
+    assert (scorer.encode(rows)[:, 0] == 0).all()
+    missing = scorer.encode([{"c0": None}, {"c0": float("nan")}, {"c1": "v1"}])[:, 0]
+    assert len(set(missing.tolist())) == 1
+    for wrong in (np.zeros((2, 3), int), np.zeros((2, 4)), np.full((1, 4), -1), np.full((1, 4), 10**6), 7, None):
+        with pytest.raises(fm2.Fm2Error, match="predict: "):
+            scorer.predict(wrong)

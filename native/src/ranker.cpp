@@ -28,31 +28,9 @@ public:
 
     // vectors [rows, stride]: embeddings side by side; own: linear weights and the terms of the side's own pairs.
     void gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* own) const {
-        const std::size_t n = fields_.size();
-        const auto row_of = [&](std::size_t r, std::size_t f) {
-            const PrefixField& field = *fields_[f];
-            const auto id = static_cast<std::size_t>(ids[r * n + f]);
-            const bool whole = id < field.cached;
-            const RowLayout& layout = whole ? field.whole : field.rest;
-            return std::pair(whole ? field.whole_rows + id * layout.stride : field.rest_rows + (id - field.cached) * layout.stride, &layout);
-        };
-        const auto fetch = [&](std::size_t r) {
-            for (std::size_t f = 0; f < n; ++f) {
-                const auto [row, layout] = row_of(r, f);
-                __builtin_prefetch(row + layout->second_at);
-                __builtin_prefetch(row + layout->linear_at);
-            }
-        };
-        constexpr std::size_t ahead = 4;
-        for (std::size_t r = 0; r < std::min(rows, ahead); ++r) fetch(r);
-        for (std::size_t r = 0; r < rows; ++r) {
-            if (r + ahead < rows) fetch(r + ahead);
-            own[r] = 0;
-            for (std::size_t f = 0; f < n; ++f) {
-                const auto [row, layout] = row_of(r, f);
-                own[r] += kernels.scoring.unpack(plan_.number, *layout, row, 1, vectors + r * stride + starts_[f]);
-            }
-        }
+        std::fill(own, own + rows, 0.0f);
+        for (std::size_t f = 0; f < fields_.size(); ++f)
+            kernels.scoring.embed(plan_, *fields_[f], ids + f, fields_.size(), rows, vectors + starts_[f], stride, own);
         kernels.quadratic.add_forms(vectors, stride, rows, width_, panels_.data(), own);
     }
 

@@ -18,6 +18,9 @@ struct ScoringKernels {
     void (*dots)(const float* rows, std::size_t stride, std::size_t count, const float* vector, std::size_t width, float* out);
     // The numbers of a part (0 or 1) of a feature's row, as floats; returns the linear weight.
     float (*unpack)(Number number, const RowLayout& layout, const std::byte* row, std::size_t part, float* out);
+    // Of one field, for rows whose ids lie `apart`: out [rows, stride] = the embeddings, own [rows] += the linear weights.
+    void (*embed)(const PrefixPlan& plan, const PrefixField& field, const std::int32_t* ids, std::size_t apart, std::size_t rows, float* out,
+                  std::size_t stride, float* own);
     // out += the numbers of the first part; returns the linear weight.
     float (*add)(Number number, const RowLayout& layout, const std::byte* row, float* out);
 };

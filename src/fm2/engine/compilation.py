@@ -65,7 +65,7 @@ def compile(
         raise Fm2Error(f"compile: the memory is {memory:,.0f} bytes; it is 0 or more")
     weights, out = read_weights(run), Path(out)
     if plan == "spectral" and weights.name not in ("lr", "poly2", "ffm"):
-        return write(weights, _spectral(weights, rank, dtype, data), out)
+        return write(weights, spectral_plan(weights, rank, dtype, data), out)
     candidates = list(_candidates(weights, plan, dtype, memory))
     measured = {}
     if len(candidates) > 1:
@@ -109,7 +109,8 @@ def _candidates(weights: Weights, plan: PlanName, dtype: Dtype, memory: float) -
                 yield plans.prefixes(weights, order, cached, dtype, f"cached {name}, {share:.0%} of the features")
 
 
-def _spectral(weights: Weights, rank: int, dtype: Dtype, data: Dataset | str | Path | None) -> Plan:
+def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", data: Dataset | str | Path | None = None) -> Plan:
+    """Plan a cut spectrum, where the training rows of a data set lie if it is given."""
     moments = None
     if data is not None:
         dataset = data if isinstance(data, Dataset) else Dataset.open(data)
