@@ -24,14 +24,19 @@ public:
     std::size_t start(std::size_t place) const { return starts_[place]; }
     const std::vector<const PrefixField*>& fields() const { return fields_; }
 
-    void set_pairs(std::vector<float> panels) { panels_ = std::move(panels); }
+    void set_pairs(std::vector<float> panels) {
+        panels_ = std::move(panels);
+        depths_.assign((width_ + panel_columns - 1) / panel_columns, 0);
+        for (std::size_t f = 0; f < fields_.size(); ++f)  // a field meets what stands before it
+            for (std::size_t column = starts_[f]; column < starts_[f] + fields_[f]->dim; ++column) depths_[column / panel_columns] = starts_[f];
+    }
 
     // vectors [rows, stride]: embeddings side by side; own: linear weights and the terms of the side's own pairs.
     void gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* own) const {
         std::fill(own, own + rows, 0.0f);
         for (std::size_t f = 0; f < fields_.size(); ++f)
             kernels.scoring.embed(plan_, *fields_[f], ids + f, fields_.size(), rows, vectors + starts_[f], stride, own);
-        kernels.quadratic.add_forms(vectors, stride, rows, width_, panels_.data(), own);
+        kernels.quadratic.add_forms(vectors, stride, rows, width_, panels_.data(), depths_.data(), own);
     }
 
 private:
@@ -40,6 +45,7 @@ private:
     std::vector<std::size_t> starts_;
     std::size_t width_ = 0;
     std::vector<float> panels_;
+    std::vector<std::size_t> depths_;  // of the panels
 };
 
 // An entry of the matrix between two fields of a plan, by where they stand in it.

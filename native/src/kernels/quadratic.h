@@ -16,8 +16,10 @@ struct QuadraticKernels {
     // `width` on are zero. sums [24] = Σ slope v.
     void (*outer_products)(const float* rows, std::size_t count, std::size_t width, const float* slopes, std::size_t begin, float* outer,
                            std::size_t stride, float* sums);
-    // forms[row] += vᵀ U v for rows v that lie `stride` apart; U, which is zero below its diagonal, lies in panels as S does above.
-    void (*add_forms)(const float* rows, std::size_t stride, std::size_t count, std::size_t width, const float* panels, float* forms);
+    // forms[row] += vᵀ U v for rows v that lie `stride` apart; U lies in panels as S does above, and the columns of a panel are zero from
+    // the row `depths[panel]` on.
+    void (*add_forms)(const float* rows, std::size_t stride, std::size_t count, std::size_t width, const float* panels,
+                      const std::size_t* depths, float* forms);
 };
 
 }  // namespace fm2
