@@ -11,6 +11,8 @@ from tests.planted import QUICK, planted
 from fm2 import Fm2Error
 from fm2.cli import main
 from fm2.engine.commands import read_size
+from fm2.engine.inspection import operations
+from fm2.models.paper import CRITEO_DIMS
 from fm2.training.fitting import train
 
 
@@ -61,6 +63,34 @@ def test_what_is_wrong_is_told(dataset, tmp_path, capsys, arguments, message):
     places = {"model": tmp_path / "model.fm2", "lines": tmp_path / "lines", "run": tmp_path / "run", "none": tmp_path}
     assert main([argument.format(**places) for argument in arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fvfm"])
+def test_a_model_tells_what_it_is_made_of(dataset, tmp_path, capsys, name):
+    run = train(name, dataset, tmp_path / "run", **QUICK)
+    assert main(["compile", str(run.path), "--out", str(tmp_path / "model.fm2")]) == 0
+    capsys.readouterr()
+    for path in (run.path, tmp_path / "model.fm2"):
+        assert main(["inspect", str(path), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["parameters"] == run.model.n_parameters
+        assert next(iter(found["flops"].values())) == run.model.flops()
+        assert [field["features"] for field in found["fields"]] == dataset.field_sizes
+    assert main(["inspect", str(tmp_path / "model.fm2")]) == 0
+    assert "operations per prediction" in capsys.readouterr().out
+
+
+def test_the_papers_figures_come_out():
+    """The table of section 4.2, n = 39 and K = 16, and the cached one of section 4.3."""
+    every = {"field_sizes": [9] * 39, "dims": [16] * 39, "dim": 16, "linear": "features"}
+    assert operations({**every, "model": "lr"}) == {"sums": 78}
+    assert operations({**every, "model": "poly2"}) == {"sums": 1560}
+    assert operations({**every, "model": "fm"}) == {"sums": 1920}
+    assert operations({**every, "model": "ffm"}) == {"pairs": 24531}
+    assert operations({**every, "model": "fwfm"})["direct"] == 25272
+    assert operations({**every, "model": "fmfm"}) == {"direct": 403923, "cached": 24531}
+    assert operations({**every, "model": "fmfm", "dims": list(CRITEO_DIMS)})["cached"] == 8960
+    assert operations({**every, "model": "fmfm"}, "spectral, rank 16")["spectral"] == 734
 
 
 def test_sizes_are_read():

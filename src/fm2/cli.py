@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_predict, add_train
-from fm2.engine.commands import add_compile, add_rank
+from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -199,7 +199,17 @@ def _generate(settings: argparse.Namespace) -> None:
     print(f"no model can expect more than AUC {log.auc:.4f} and log loss {log.log_loss:.4f}")
 
 
-COMMANDS = (_add_prepare, _add_describe, _add_generate, add_train, add_evaluate, add_predict, add_compile, add_rank)
+COMMANDS = (
+    _add_prepare,
+    _add_describe,
+    _add_generate,
+    add_train,
+    add_evaluate,
+    add_predict,
+    add_compile,
+    add_inspect,
+    add_rank,
+)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of compiled models: ``fm2 compile``, ``fm2 rank``."""
+"""The commands of compiled models: ``fm2 compile``, ``fm2 inspect``, ``fm2 rank``."""
 
 from __future__ import annotations
 
@@ -73,6 +73,29 @@ def _compile(settings: argparse.Namespace) -> None:
     print(f"{compiled.path}: {compiled.plan}, {compiled.bytes / 1e6:,.1f} MB")
     if compiled.error:
         print(f"largest difference that rounding to {settings.dtype} made to a number: {compiled.error:.2g}")
+
+
+def add_inspect(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 inspect``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "inspect",
+        help="show what a model is made of",
+        description="Show the parameters, bytes, operations and dimensions of a run or a compiled model.",
+    )
+    command.add_argument("model", metavar="MODEL", help="a run, or a file that fm2 compile made")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.set_defaults(run=_inspect)
+    return command
+
+
+def _inspect(settings: argparse.Namespace) -> None:
+    from fm2.engine.inspection import inspect, print_inspection
+
+    found = inspect(settings.model)
+    if settings.json:
+        print(json.dumps(found))
+    else:
+        print_inspection(found)
 
 
 def add_rank(commands: Any) -> argparse.ArgumentParser:

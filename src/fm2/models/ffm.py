@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fm2 import complexity
 from fm2.errors import Fm2Error
-from fm2.models import complexity
 from fm2.models.base import Model, Seed, generator, randomise
 from fm2.models.embedding import FlatEmbedding
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from fm2 import complexity
 from fm2.errors import Fm2Error
-from fm2.models import complexity
 from fm2.models.base import GatheredModel, Seed, generator, randomise
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.family.constant import Constant

@@ -1,0 +1,102 @@
+"""What a trained or compiled model is made of: parameters, bytes, operations, dimensions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fm2 import complexity
+from fm2.compression.weights import MODEL, read_weights
+from fm2.engine.scoring import load
+
+
+def inspect(path: str | Path) -> dict[str, Any]:
+    """Describe a run or a compiled model in plain values."""
+    path = Path(path)
+    if path.is_file():
+        scorer = load(path)
+        config, schema = scorer.meta["model"], scorer.schema
+        plan = {"plan": scorer.meta["plan"], "measured": scorer.meta["measured"]}
+        file = path
+    else:
+        weights = read_weights(path)
+        config, schema, plan, file = weights.config, weights.schema, {}, path / MODEL
+    sizes, dims = config["field_sizes"], dimensions(config)
+    return {
+        "path": str(path),
+        "model": config["model"],
+        "features": sum(sizes),
+        "parameters": parameters(config),
+        "bytes": file.stat().st_size,
+        "flops": operations(config, plan.get("plan", "")),
+        **plan,
+        "fields": [
+            {"name": name, "features": size, "dimension": dim}
+            for name, size, dim in zip(schema.names, sizes, dims, strict=True)
+        ],
+    }
+
+
+def dimensions(config: dict[str, Any]) -> list[int]:
+    """Give each field's dimension; 0 where a model has no embeddings.
+
+    >>> dimensions({"model": "ffm", "field_sizes": [5, 6], "dim": 4})
+    [4, 4]
+    """
+    fields = len(config["field_sizes"])
+    return list(config["dims"]) if "dims" in config else [int(config.get("dim", 0))] * fields
+
+
+def parameters(config: dict[str, Any]) -> int:
+    """Count a model's parameters, without the bias.
+
+    >>> parameters({"model": "fmfm", "field_sizes": [5, 6], "dims": [2, 3], "linear": "features"})
+    45
+    """
+    sizes: list[int] = config["field_sizes"]
+    dims, name = dimensions(config), config["model"]
+    features, pairs = sum(sizes), len(sizes) * (len(sizes) - 1) // 2
+    if name in ("lr", "poly2"):
+        return features + (2 ** int(config["hash_bits"]) if name == "poly2" else 0)
+    if name == "ffm":
+        return features * (1 + (len(sizes) - 1) * dims[0])
+    embeddings = sum(size * dim for size, dim in zip(sizes, dims, strict=True))
+    linear = (features if config["linear"] != "fields" else 0) + (sum(dims) if config["linear"] != "features" else 0)
+    every = sum(dims)
+    matrices = (every * every - sum(dim * dim for dim in dims)) // 2
+    return embeddings + linear + {"fm": 0, "fwfm": pairs, "fvfm": pairs * dims[0], "fmfm": matrices}[name]
+
+
+def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:
+    """Count floating point operations per prediction by the paper's counting: as it was trained, and by the plan.
+
+    >>> operations({"model": "fmfm", "field_sizes": [9] * 39, "dims": [16] * 39})
+    {'direct': 403923, 'cached': 24531}
+    """
+    n, dims = len(config["field_sizes"]), dimensions(config)
+    cut = re.fullmatch(r"spectral, rank (\d+)", plan)
+    found = {
+        "lr": lambda: {"sums": complexity.lr(n)},
+        "poly2": lambda: {"sums": complexity.poly2(n)},
+        "fm": lambda: {"sums": complexity.fm(n, dims[0])},
+        "ffm": lambda: {"pairs": complexity.ffm(n, dims[0])},
+        "fwfm": lambda: {"direct": complexity.fwfm(n, dims[0]), "cached": complexity.ffm(n, dims[0])},
+        "fvfm": lambda: {"direct": complexity.fvfm(n, dims[0]), "cached": complexity.ffm(n, dims[0])},
+        "fmfm": lambda: {"direct": complexity.fmfm(dims), "cached": complexity.fmfm(dims, cached=True)},
+    }[config["model"]]()
+    return found | ({"spectral": complexity.spectral(n, int(cut[1]))} if cut else {})
+
+
+def print_inspection(found: dict[str, Any]) -> None:
+    """Print what :func:`inspect` told."""
+    print(f"{found['path']}: {found['model']}, {found['features']:,} features, {found['parameters']:,} parameters")
+    print(f"{found['bytes'] / 1e6:,.1f} MB" + (f", {found['plan']}" if "plan" in found else ""))
+    counts = ", ".join(f"{name} {count:,}" for name, count in found["flops"].items())
+    print(f"operations per prediction, by the paper's counting: {counts}")
+    width = max(len(field["name"]) for field in found["fields"])
+    print(f"\n{'field':<{width}}{'features':>14}{'dimension':>12}")
+    for field in found["fields"]:
+        print(f"{field['name']:<{width}}{field['features']:>14,}{field['dimension']:>12}")
+    average = sum(field["dimension"] for field in found["fields"]) / len(found["fields"])
+    print(f"{'average':<{width}}{'':>14}{average:>12.2f}")
