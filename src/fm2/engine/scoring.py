@@ -14,6 +14,8 @@ from fm2 import _native
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
 
+LARGEST_ID = np.iinfo(np.int32).max
+
 
 class Scorer:
     """A compiled model, mapped into memory. Any number of threads may use one.
@@ -27,10 +29,12 @@ class Scorer:
         self.path, self.threads = Path(path), threads
         try:
             self._native = _native.open_compiled(str(path), verify, threads)
-            meta = json.loads(self._native.section("meta"))
-        except (OSError, ValueError) as wrong:
+            described = self._native.section("meta")
+        except OSError as wrong:
             raise Fm2Error(f"load: {wrong}") from wrong
-        self.meta: dict[str, Any] = meta
+        except ValueError as wrong:  # a column's name that is no text
+            raise Fm2Error(f"load: {path} is no model that can be used: {wrong}") from wrong
+        self.meta = _description(described, self.path)
 
     @property
     def columns(self) -> list[str]:
@@ -71,6 +75,10 @@ class Scorer:
         if isinstance(rows, np.ndarray):
             if rows.dtype.kind not in "iu" or rows.ndim != 2:
                 raise Fm2Error(f"predict: ids are whole numbers, rows × fields, not {rows.dtype} {list(rows.shape)}")
+            if rows.dtype != np.int32 and rows.size and not 0 <= rows.min() <= rows.max() <= LARGEST_ID:
+                raise Fm2Error(
+                    f"predict: the ids go from {rows.min()} to {rows.max()}, further than those of any field"
+                )
             return np.ascontiguousarray(rows, np.int32)
         if isinstance(rows, Mapping):
             rows = _records(rows)
@@ -93,6 +101,17 @@ class Scorer:
             self._native.encode_table(reader, positions, self.threads, ids)
             parts.append(ids)
         return np.concatenate(parts)
+
+
+def _description(text: bytes, path: Path) -> dict[str, Any]:
+    """Read what a file says of its model; it may be anyone's."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as wrong:
+        raise Fm2Error(f"load: {path} is no model that can be used: its description cannot be read: {wrong}") from wrong
+    if not isinstance(found, dict):
+        raise Fm2Error(f"load: {path} is no model that can be used: its description is a {type(found).__name__}")
+    return found
 
 
 def _records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
