@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
 INSTALLED := .venv/installed
 
-.PHONY: setup test lint native-test sanitize python-test demo peers clean
+.PHONY: setup test lint native-test capi sanitize python-test demo peers clean
 
 # A broken environment (another Python, a half-finished install) is made anew; a good one is kept.
 setup:
@@ -27,15 +27,24 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+configure = $(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+
 native-test: setup
-	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	$(call configure,build/native)
 	$(BIN)/cmake --build build/native
 	$(BIN)/ctest --test-dir build/native --output-on-failure
 
+# The C interface: build/capi/include/fm2.h and build/capi/lib/libfm2.so.
+capi: setup
+	$(call configure,build/native)
+	$(BIN)/cmake --build build/native --target fm2
+	$(BIN)/cmake --install build/native --prefix build/capi --component capi
+
 # The C++ tests again, under the address and undefined-behaviour sanitizers; not part of `make test`.
+SANITIZERS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 sanitize: setup
-	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DCMAKE_BUILD_TYPE=Debug \
-	  -DCMAKE_CXX_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+	$(call configure,build/sanitize) -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS="$(SANITIZERS)" -DCMAKE_C_FLAGS="$(SANITIZERS)"
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 

@@ -24,9 +24,9 @@ class Bar:
             return "NOT REACHED"
         if self.aim is None:
             return "reached"
-        if self.ratio >= self.aim:
+        if self.ratio <= self.aim if self.most is not None else self.ratio >= self.aim:
             return "aim reached"
-        return "reached, not the aim" if self.least is not None else "aim not reached"
+        return "aim not reached" if self.least is None and self.most is None else "reached, not the aim"
 
 
 def print_bars(title: str, bars: Iterable[Bar]) -> None:

@@ -1,6 +1,6 @@
 """Time the scores of the family, forward and backward, against the two bare matrix products of an FmFM.
 
-    python benchmarks/score.py [--rows 4096] [--fields 39] [--threads 2] [--repeats 15]
+    python benchmarks/forms.py [--rows 4096] [--fields 39] [--threads 2] [--repeats 15]
 
 A score is what a training step does between gathering rows and updating them. All are timed in turn, many times over,
 and the best and the median are shown; "bare" is V S and its gradient's product alone, as torch multiplies matrices.

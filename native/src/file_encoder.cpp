@@ -13,14 +13,16 @@ struct FieldEntry {
     std::int32_t column, kind, hash_bits, boundaries;
 };
 constexpr std::int32_t max_hash_bits = 30;
+constexpr std::size_t max_missing = 1 << 12;
 
-// Texts that end with a zero byte each.
-std::vector<std::string> texts(const ModelFile& file, std::string_view name) {
+// Texts that end with a zero byte each. They are few, however many zeros a section has: every one of them takes memory.
+std::vector<std::string> texts(const ModelFile& file, std::string_view name, std::size_t most) {
     const auto bytes = file.numbers<char>(name);
     std::vector<std::string> found;
     for (auto begin = bytes.begin(); begin != bytes.end();) {
         const auto end = std::find(begin, bytes.end(), '\0');
         if (end == bytes.end()) file.refuse("the section '" + std::string(name) + "' is cut off");
+        if (found.size() == most) file.refuse("the section '" + std::string(name) + "' has more than " + std::to_string(most) + " texts");
         found.emplace_back(begin, end);
         begin = end + 1;
     }
@@ -50,7 +52,7 @@ Field read_field(const ModelFile& file, const FieldEntry& entry, const std::stri
 std::vector<Field> read_fields(const ModelFile& file, std::size_t count, std::size_t columns) {
     const auto entries = file.numbers<FieldEntry>("encoder.fields", count);
     const auto boundaries = file.numbers<float>("encoder.boundaries");
-    const auto formats = texts(file, "encoder.formats");
+    const auto formats = texts(file, "encoder.formats", count);
     if (formats.size() != count) file.refuse("it has not a time format for every field");
     std::vector<Field> fields;
     std::size_t at = 0;
@@ -60,6 +62,7 @@ std::vector<Field> read_fields(const ModelFile& file, std::size_t count, std::si
         fields.push_back(read_field(file, entries[f], formats[f], boundaries.subspan(at, own), columns));
         at += own;
     }
+    if (at != boundaries.size()) file.refuse("it has more boundaries than its fields");
     return fields;
 }
 
@@ -76,8 +79,8 @@ std::span<const T> next(const ModelFile& file, std::span<const T>& left, std::ui
 
 FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const std::int32_t> sizes)
     : file_(std::move(file)),
-      columns_(texts(*file_, "encoder.columns")),
-      encoder_(read_fields(*file_, sizes.size(), columns_.size()), texts(*file_, "encoder.missing")) {
+      columns_(texts(*file_, "encoder.columns", sizes.size())),
+      encoder_(read_fields(*file_, sizes.size(), columns_.size()), texts(*file_, "encoder.missing", max_missing)) {
     const auto counts = file_->numbers<std::uint64_t>("vocabulary.counts", 3 * sizes.size());
     auto slots = file_->numbers<TableView::Slot>("vocabulary.slots");
     auto ends = file_->numbers<std::uint64_t>("vocabulary.ends");
@@ -90,6 +93,7 @@ FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const 
         if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->refuse("a vocabulary has another size than its field");
         encoder_.set_vocabulary(f, table);
     }
+    if (!slots.empty() || !ends.empty() || !bytes.empty()) file_->refuse("it has more vocabularies than fields");
 }
 
 }  // namespace fm2

@@ -90,7 +90,7 @@ ModelFile::ModelFile(const std::string& path, bool verify, std::size_t threads) 
 ModelFile::~ModelFile() { munmap(const_cast<std::byte*>(whole_.data()), whole_.size()); }
 
 void ModelFile::map() {
-    const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for someone who writes
     if (file < 0) throw BadModel(path_ + ": " + std::strerror(errno));
     struct stat found;
     const bool known = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
@@ -109,7 +109,7 @@ void ModelFile::read_index() {
     if (header.magic != magic) refuse("it does not begin as a model does");
     if (header.version != version)
         refuse("it has the version " + std::to_string(header.version) + ", and this fm2 reads version " + std::to_string(version));
-    if (header.own_checksum != own_checksum(header)) refuse("its first bytes have changed");
+    if (header.own_checksum != own_checksum(header) || header.room != decltype(header.room){}) refuse("its first bytes have changed");
     if (header.size != whole_.size())
         refuse("it has " + std::to_string(whole_.size()) + " bytes, and " + std::to_string(header.size) + " were written");
     checksum_ = header.checksum;

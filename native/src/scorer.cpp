@@ -102,6 +102,7 @@ SquaresPlan read_squares(const ModelFile& file, const Head& head, std::span<cons
 PartnersPlan read_partners(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, float bias) {
     const auto number = static_cast<Number>(head.number);
     const auto dim = static_cast<std::size_t>(head.dim);
+    if (!dim) file.refuse("a dimension is 0");
     const RowLayout layout(number, 0, (sizes.size() - 1) * dim);
     return {read_fields(file, sizes, layout), layout, dim, number, bias};
 }

@@ -63,7 +63,7 @@ TimeFormat::TimeFormat(std::string format) : format_(std::move(format)) {
 std::optional<std::int64_t> TimeFormat::parse(std::string_view text) const {
     if (!text.empty() && text[0] == '@') {
         const auto seconds = parse_integer(text.substr(1));
-        return seconds && std::abs(*seconds) < latest ? seconds : std::nullopt;
+        return seconds && *seconds > -latest && *seconds < latest ? seconds : std::nullopt;
     }
     if (format_ == "unix" || format_ == "unix_ms") {
         const auto value = parse_number(text);

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fm2.engine.compilation import compile
     from fm2.engine.scoring import Scorer, load
     from fm2.training.fitting import train
+    from fm2.training.onnx_export import export
     from fm2.training.run import Run
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ _LATER = {
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scoring",
     "compile": "fm2.engine.compilation",
+    "export": "fm2.training.onnx_export",
     "generate": "fm2.data.generation",
     "load": "fm2.engine.scoring",
     "prepare": "fm2.data.preparation",
@@ -42,6 +44,7 @@ __all__ = [
     "Scorer",
     "compile",
     "cpu_info",
+    "export",
     "generate",
     "load",
     "prepare",

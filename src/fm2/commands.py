@@ -1,4 +1,4 @@
-"""The commands that train models and use them: ``fm2 train``, ``fm2 evaluate``, ``fm2 predict``."""
+"""The commands that train models and use them: ``fm2 train``, ``fm2 evaluate``, ``fm2 predict``, ``fm2 export``."""
 
 from __future__ import annotations
 
@@ -206,6 +206,30 @@ def _predict(settings: argparse.Namespace) -> None:
 def _tell_unknown(shares: dict[str, float]) -> None:
     for name, share in shares.items():
         print(f"fm2: in {share:.0%} of the rows the value of '{name}' is unknown to the model", file=sys.stderr)
+
+
+def add_export(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 export``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "export",
+        help="write a trained model as an ONNX file",
+        description="Write a trained model as an ONNX graph: ids, rows × fields, to click probabilities.",
+        epilog="Raw values become ids by fm2 alone; an ONNX file has no vocabularies.",
+    )
+    command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
+    command.add_argument("--out", required=True, metavar="FILE", help="the ONNX file to write")
+    command.add_argument(
+        "--ids", choices=("int64", "int32"), default="int64", help="type of ids (default: %(default)s)"
+    )
+    command.set_defaults(run=_export)
+    return command
+
+
+def _export(settings: argparse.Namespace) -> None:
+    from fm2.training.onnx_export import export
+
+    out = export(settings.run_path, settings.out, ids=settings.ids)
+    print(f"{out.stat().st_size:,} bytes in {out}")
 
 
 def _show(found: dict[str, Any], title: str, as_json: bool) -> None:

@@ -21,6 +21,8 @@ from fm2.errors import Fm2Error
 from fm2.machine import check_threads
 from fm2.schema import Schema
 
+LARGEST_ID = np.iinfo(np.int32).max
+
 
 class Scorer:
     """A compiled model, mapped into memory. Any number of threads may use one.
@@ -34,10 +36,13 @@ class Scorer:
         self.path, self.threads = Path(path), threads
         try:
             self.native = _native.open_compiled(str(path), verify, threads)
-            self.meta: dict[str, Any] = json.loads(self.native.section("meta"))
-            self.schema = Schema.from_dict(self.meta["schema"])
-        except (OSError, ValueError, KeyError, TypeError) as wrong:
+            described = self.native.section("meta")
+        except OSError as wrong:
             raise Fm2Error(f"load: {wrong}") from wrong
+        except ValueError as wrong:  # a column's name that is no text
+            raise Fm2Error(f"load: {path} is no model that can be used: {wrong}") from wrong
+        self.meta = _description(described, self.path)
+        self.schema = _schema(self.meta, self.native.columns, len(self.native.sizes), self.path)
 
     @property
     def columns(self) -> list[str]:
@@ -129,6 +134,10 @@ class Scorer:
         if isinstance(rows, np.ndarray):
             if rows.dtype.kind not in "iu" or rows.ndim != 2:
                 raise Fm2Error(f"predict: ids are whole numbers, rows × fields, not {rows.dtype} {list(rows.shape)}")
+            if rows.dtype != np.int32 and rows.size and not 0 <= rows.min() <= rows.max() <= LARGEST_ID:
+                raise Fm2Error(
+                    f"predict: the ids go from {rows.min()} to {rows.max()}, further than those of any field"
+                )
             return np.ascontiguousarray(rows, np.int32)
         if isinstance(rows, Mapping):
             rows = _records(rows)
@@ -157,6 +166,28 @@ class Scorer:
             self.native.encode_table(reader, positions, self.threads, ids)
             parts.append(ids)
         return np.concatenate(parts)
+
+
+def _description(text: bytes, path: Path) -> dict[str, Any]:
+    """Read what a file says of its model; it may be anyone's."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as wrong:
+        raise Fm2Error(f"load: {path} is no model that can be used: its description cannot be read: {wrong}") from wrong
+    if not isinstance(found, dict):
+        raise Fm2Error(f"load: {path} is no model that can be used: its description is a {type(found).__name__}")
+    return found
+
+
+def _schema(meta: dict[str, Any], columns: Sequence[str], fields: int, path: Path) -> Schema:
+    """Read the schema that a file describes, which has to be that of its encoder."""
+    try:
+        schema = Schema.from_dict(meta["schema"])
+    except (Fm2Error, KeyError, TypeError, ValueError, AttributeError) as wrong:
+        raise Fm2Error(f"load: {path} is no model that can be used: its schema is none: {wrong}") from wrong
+    if len(schema.fields) != fields or list(schema.source_columns[1:]) != list(columns):
+        raise Fm2Error(f"load: {path} is no model that can be used: its schema has other columns than its encoder")
+    return schema
 
 
 def _records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
