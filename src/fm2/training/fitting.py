@@ -107,7 +107,8 @@ def _make_stepper(
 ) -> tuple[Stepper, list[Vocabulary]]:
     vocabularies = growth.grow(before, dataset) if before else dataset.vocabularies
     drawn = before is not None or not learns_by_rows(settings)
-    network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn)
+    pruned = before.model.config.get("pruned", []) if before else []
+    network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn, pruned)
     if before:
         growth.transplant(before, network, vocabularies)
     else:
@@ -150,8 +151,13 @@ def _splits(dataset: Dataset) -> tuple[Any, ...]:
     return dataset.train, dataset.validation, dataset.test
 
 
-def make_model(settings: Settings, field_sizes: Sequence[int], drawn: bool = True) -> Model:
-    """Make the model that the settings describe, with its first weights if they are to be ``drawn``."""
+def make_model(
+    settings: Settings, field_sizes: Sequence[int], drawn: bool = True, pruned: Sequence[Sequence[int]] = ()
+) -> Model:
+    """Make the model that the settings describe, with its first weights if they are to be ``drawn``.
+
+    The field matrices of ``pruned`` pairs of fields are held at zero.
+    """
     config: dict[str, Any] = {"model": settings.model, "field_sizes": list(field_sizes)}
     if settings.model == "poly2":
         config["hash_bits"] = settings.hash_bits
@@ -161,6 +167,8 @@ def make_model(settings: Settings, field_sizes: Sequence[int], drawn: bool = Tru
     if settings.model in FAMILY:
         config |= {"linear": settings.linear} if settings.linear else {}
         config |= {"interaction_scale": settings.matrix_scale, "linear_scale": settings.matrix_scale}
+    if pruned:
+        config["pruned"] = pruned
     return build(config, seed=settings.seed if drawn else None)
 
 

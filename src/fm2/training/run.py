@@ -16,7 +16,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
 from fm2.errors import Fm2Error
-from fm2.models import Model, build
+from fm2.models import FactorizationMachine, Model, build
 from fm2.schema import Field, Schema
 from fm2.storage import new_file
 from fm2.training.checkpoints import Saved, Stored, open_arrays, save_arrays
@@ -69,13 +69,13 @@ class Run:
         rows = opened.split(split)
         if len(rows) == 0:
             raise Fm2Error(f"evaluate: {opened.path} has no rows in the split '{split}'")
-        return evaluate(rows.labels, self.probabilities(rows.ids, self._known_as(opened)))
+        return evaluate(rows.labels, self.probabilities(rows.ids, self.known_as(opened)))
 
     def knows_ids_of(self, dataset: Dataset) -> bool:
         """Tell whether a data set has the model's own ids, being the one it was trained on."""
-        return self._known_as(dataset) is None
+        return self.known_as(dataset) is None
 
-    def _known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
+    def known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
         """Give the model's ids of a data set's, field by field; None where they are the same."""
         if dataset.schema.names != self.encoder.schema.names:
             raise Fm2Error(f"{dataset.path} has other fields than the model of {self.path}")
@@ -213,3 +213,5 @@ def _load_weights(model: Model, arrays: Stored) -> None:
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has entries that are no numbers")
         parameter.data = torch.from_numpy(values)
+    if isinstance(model, FactorizationMachine) and not model.interaction.holds():
+        raise ValueError("a pair of fields that is pruned has a field matrix")
