@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_predict, add_train
+from fm2.compression_commands import add_prune, add_shrink
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fm2 {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_prepare, _add_describe, _add_generate, add_train, add_evaluate, add_predict):
+    for add in (
+        *(_add_prepare, _add_describe, _add_generate, add_train, add_evaluate, add_predict),
+        *(add_shrink, add_prune),
+    ):
         command = add(commands)
         command.add_argument("--debug", action="store_true", help="show the whole trace of an error")
         command.set_defaults(interrupted=command.get_default("interrupted") or "nothing was left half done")
