@@ -17,7 +17,7 @@ from fm2.compression.retraining import as_run, counts_of
 from fm2.training.fitting import train
 from fm2.training.run import Run
 
-FIXED = {"epochs": 1, "learning_rate": 1e-12, "dense_rate": 0.0}  # a training that changes nothing
+FIXED = {"epochs": 1, "rate_scale": 0.0}  # a training that changes nothing
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +128,8 @@ def test_what_cannot_shrink_is_told(run, dataset, tmp_path):
         fm2.shrink(run, dataset, tmp_path / "none", variance=95.0)
     with pytest.raises(Fm2Error, match="is the run to begin with; give another --out"):
         fm2.shrink(run, dataset, run.path, overwrite=True)
+    with pytest.raises(Fm2Error, match="leave dim out of the settings"):
+        fm2.shrink(run, dataset, tmp_path / "none", dim=4)
     pruned = fm2.prune(run, dataset, tmp_path / "pruned", keep=0.5, epochs=1)
     with pytest.raises(Fm2Error, match="is pruned, which a training from scratch would undo; --warm keeps it so"):
         fm2.shrink(pruned, dataset, tmp_path / "none")
@@ -159,5 +161,5 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
     one = [*command[:4], str(tmp_path / "one"), *command[5:], "--variance", "0.9", "--warm", "--weighting", "features"]
     assert main(one) == 0
     assert Run.open(tmp_path / "one").model.config["dims"] != [5] * 4
-    for wrong in ("x", "0.5,", "0.5,2"):
-        assert main([*command, "--variance", wrong]) == 1
+    for wrong in (["--variance", "x"], ["--variance", "0.5,2"], ["--threads", "-1"]):
+        assert main([*command, *wrong]) == 1

@@ -18,7 +18,8 @@ from fm2.compression.retraining import counts_of
 from fm2.models import FM, FmFM, FvFM, FwFM, build
 from fm2.training.checkpoints import load_arrays, save_arrays
 from fm2.training.fitting import train
-from fm2.training.run import CHECKPOINT, MODEL, Run
+from fm2.training.run import CHECKPOINT, MODEL, SETTINGS, Run
+from fm2.training.settings import read_settings
 
 PAIRS = list(itertools.combinations(range(4), 2))
 PRUNABLE = ["fwfm", "fvfm", "fmfm"]
@@ -97,6 +98,9 @@ def test_pruned_pairs_stay_zero_through_training_resuming_and_new_days(run, data
     further = fm2.prune(small, new, tmp_path / "further", keep=0.2, epochs=1)
     assert len(further.model.pruned) == 5
     assert set(pruned) < set(further.model.pruned)
+    for each in (small, further):  # the rates are a tenth of those of the first training, whichever time it is
+        settings = read_settings(each.path / SETTINGS)
+        assert (settings["rate_scale"], settings["learning_rate"]) == (0.1, LEARNED["learning_rate"])
     assert set(fm2.prune(small, new, tmp_path / "no-more", keep=1.0, epochs=1).model.pruned) == set(pruned)
 
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 SHOWN_PAIRS = 10
 OPTIONS = (
-    ("learning_rate", float, "of the tables"),
-    ("dense_rate", float, "of all other parameters"),
+    ("rate_scale", float, "multiplies the first run's learning rates (default: 0.1 for what is trained on, else 1)"),
     ("epochs", int, "passes over the training rows, at most"),
     ("patience", int, "evaluations without a better one before it stops"),
     ("seed", int, "of first weights, shuffling and dropout"),
@@ -46,7 +45,7 @@ def add_shrink(commands: Any) -> argparse.ArgumentParser:
         help="features count by frequency, or all alike",
     )
     command.add_argument("--warm", action="store_true", help="begin with the first model projected, not from scratch")
-    command.set_defaults(run=_shrink)
+    command.set_defaults(run=_shrink, command="shrink")
     return command
 
 
@@ -61,7 +60,7 @@ def add_prune(commands: Any) -> argparse.ArgumentParser:
     command.add_argument(
         "--keep", type=float, default=0.3, metavar="S", help="share of the pairs to keep (default: %(default)s)"
     )
-    command.set_defaults(run=_prune)
+    command.set_defaults(run=_prune, command="prune")
     return command
 
 
@@ -105,7 +104,7 @@ def _shrink(settings: argparse.Namespace) -> None:
                 {"variance": None, "run": str(run.path), **measure(run, dataset)},
                 {"variance": variances[0], "run": settings.out, **measure(small, dataset)},
             ]
-    _show_models([("full" if row["variance"] is None else f"{row['variance']:g}", row) for row in rows], settings.json)
+    _show_models("variance", rows, settings.json)
 
 
 def _prune(settings: argparse.Namespace) -> None:
@@ -121,18 +120,20 @@ def _prune(settings: argparse.Namespace) -> None:
     with Watcher() as watch:
         small = prune(run, dataset, settings.out, keep=settings.keep, tell=tell, watch=watch, **options)
     rows = [
-        {"keep": 1.0, "run": str(run.path), **measure(run, dataset)},
+        {"keep": None, "run": str(run.path), **measure(run, dataset)},
         {"keep": settings.keep, "run": settings.out, **measure(small, dataset)},
     ]
-    _show_models([(f"{row['keep']:g}", row) for row in rows], settings.json)
+    _show_models("keep", rows, settings.json)
 
 
 def _open(settings: argparse.Namespace) -> tuple[Run, Dataset, dict[str, Any]]:
     """Open run and data, and give the options that both commands have."""
     from fm2.data.dataset import Dataset
+    from fm2.machine import check_threads
     from fm2.training.run import Run
     from fm2.training.settings import read_changes
 
+    check_threads(settings.command, settings.threads or 0)
     run = Run.open(settings.run_path, settings.threads or 0)
     options = read_changes(Path(settings.settings), run.model.name) if settings.settings else {}
     given = {name: getattr(settings, name) for name, _, _ in OPTIONS}
@@ -163,10 +164,12 @@ def _show_strengths(names: tuple[str, ...], strengths: dict[Pair, float], pruned
         print(f"  {names[i]} × {names[j]}: {strengths[i, j]:.3f}", file=file)
 
 
-def _show_models(rows: list[tuple[str, dict[str, Any]]], as_json: bool) -> None:
+def _show_models(kept: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the first model and the smaller ones, by what was kept of it."""
     if as_json:
-        print(json.dumps([row for _, row in rows]))
+        print(json.dumps(rows))
         return
-    print(f"{'kept':>6} {'dimension':>10} {'FLOPs':>10} {'AUC':>8} {'log loss':>9}   on {rows[0][1]['split']}")
-    for name, row in rows:
-        print(f"{name:>6} {row['dimension']:>10.2f} {row['flops']:>10,} {row['auc']:>8.5f} {row['log_loss']:>9.5f}")
+    print(f"{kept:>8} {'dimension':>10} {'FLOPs':>10} {'AUC':>8} {'log loss':>9}   on {rows[0]['split']}")
+    for row in rows:
+        share = "before" if row[kept] is None else f"{row[kept]:g}"
+        print(f"{share:>8} {row['dimension']:>10.2f} {row['flops']:>10,} {row['auc']:>8.5f} {row['log_loss']:>9.5f}")

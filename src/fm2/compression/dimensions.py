@@ -40,23 +40,31 @@ def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float) 
     >>> principal_basis(table, np.ones(4), 0.9).dim, principal_basis(table, np.ones(4), 0.95).dim
     (1, 2)
     """
-    shares = counts / counts.sum()
-    mean = shares @ table
-    centred = table - mean
-    variances, axes = np.linalg.eigh((centred * shares[:, None]).T @ centred)
+    mean, covariance = moments(table, counts)
+    variances, axes = np.linalg.eigh(covariance)
     kept = np.cumsum(variances[::-1])
     wanted = (variance - ROUNDING) * kept[-1]
     dim = min(int(np.searchsorted(kept, wanted)) + 1, len(kept))
     return Basis(mean, axes[:, ::-1][:, :dim])
 
 
+def moments(table: NDArray[Any], counts: NDArray[Any]) -> tuple[Matrix, Matrix]:
+    """Give mean and covariance of a table's rows, each as often as ``counts`` says, or all alike if none occurs."""
+    shares = counts / counts.sum() if counts.any() else np.full(len(counts), 1 / len(counts))
+    mean = shares @ table
+    centred = table - mean
+    return mean, (centred * shares[:, None]).T @ centred
+
+
+def embeddings_of(model: FactorizationMachine) -> list[Matrix]:
+    """Give the embeddings of a model, field by field."""
+    return [model.embedding.rows(field).double().cpu().numpy() for field in range(len(model.field_sizes))]
+
+
 def find_bases(model: FactorizationMachine, counts: Sequence[Matrix], variance: float) -> list[Basis]:
     """Find the basis of every field's embeddings; ``counts`` tells how much each feature counts, field by field."""
-    tables = [model.embedding.rows(field).double().cpu().numpy() for field in range(len(counts))]
-    return [
-        principal_basis(table, count if count.any() else np.ones(len(count)), variance)
-        for table, count in zip(tables, counts, strict=True)
-    ]
+    tables = embeddings_of(model)
+    return [principal_basis(table, count, variance) for table, count in zip(tables, counts, strict=True)]
 
 
 def weigh(counts: Sequence[Matrix], weighting: Weighting) -> list[Matrix]:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fm2.compression.dimensions import Matrix
+from fm2.compression.dimensions import Matrix, embeddings_of, moments
 from fm2.compression.retraining import as_run, check_place, counts_of, settings_of
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
@@ -44,8 +44,8 @@ def prune(
 ) -> Run:
     """Keep the strongest share of a trained model's pairs of fields, and train on without the others.
 
-    The settings are those of the first run, changed as told. ``tell`` is told the strengths, and the pairs that are
-    pruned, before it begins.
+    The settings are those of the first run with a tenth of its learning rates, changed as told. ``tell`` is told the
+    strengths, and the pairs that are pruned, before it begins.
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
@@ -58,7 +58,7 @@ def prune(
     found = strengths(first.model, counts)
     pruned = weakest(found, keep)
     tell(found, pruned)
-    options: dict[str, Any] = {**settings_of(first), **settings}
+    options: dict[str, Any] = {**settings_of(first, gently=True), **settings}
     options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
     with as_run(without(first.model, pruned, counts), first, Path(out).resolve().parent) as start:
         return train(first.model.name, dataset, out, start=start, **options)
@@ -70,11 +70,11 @@ def strengths(model: FactorizationMachine, counts: Sequence[Matrix]) -> dict[Pai
     The features come by ``counts``, and fields as if they had nothing to do with each other. With the covariances C of
     the embeddings, it is the root of trace(Mᵀ C_i M C_j).
     """
-    moments = [_moments(table, count) for table, count in zip(_tables(model), counts, strict=True)]
+    C = [moments(table, count)[1] for table, count in zip(embeddings_of(model), counts, strict=True)]
     found = {}
-    for i, j in combinations(range(len(moments)), 2):
-        M, C = _matrix(model, i, j), (moments[i][1], moments[j][1])
-        found[i, j] = float(np.sqrt(max(np.sum((C[0] @ M) * (M @ C[1])), 0.0)))
+    for i, j in combinations(range(len(C)), 2):
+        M = _matrix(model, i, j)
+        found[i, j] = float(np.sqrt(max(np.sum((C[i] @ M) * (M @ C[j])), 0.0)))
     return found
 
 
@@ -97,7 +97,7 @@ def without(model: FactorizationMachine, pruned: Collection[Pair], counts: Seque
     assert isinstance(small, FactorizationMachine)
     small.load_state_dict(model.state_dict())
     small.interaction.prune(list(pruned))
-    means = [_moments(table, count)[0] for table, count in zip(_tables(model), counts, strict=True)]
+    means = [moments(table, count)[0] for table, count in zip(embeddings_of(model), counts, strict=True)]
     slopes, constant = [np.zeros_like(mean) for mean in means], 0.0
     for i, j in pruned:
         M = _matrix(model, i, j)
@@ -118,18 +118,6 @@ def _add_slopes(model: FactorizationMachine, slopes: Sequence[Matrix]) -> None:
         for field, slope in enumerate(slopes):
             more = model.embedding.rows(field) @ torch.from_numpy(slope.astype(np.float32))
             model.linear.rows(field).add_(more[:, None])
-
-
-def _tables(model: FactorizationMachine) -> list[Matrix]:
-    return [model.embedding.rows(field).double().cpu().numpy() for field in range(len(model.field_sizes))]
-
-
-def _moments(table: Matrix, counts: NDArray[Any]) -> tuple[Matrix, Matrix]:
-    """Give mean and covariance of a field's embeddings."""
-    shares = counts / counts.sum() if counts.any() else np.full(len(counts), 1 / len(counts))
-    mean = shares @ table
-    centred = table - mean
-    return mean, (centred * shares[:, None]).T @ centred
 
 
 def _matrix(model: FactorizationMachine, i: int, j: int) -> Matrix:

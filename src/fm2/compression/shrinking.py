@@ -41,15 +41,18 @@ def shrink(
 
     Features count by their frequency (``weighting="counts"``), or all alike that occur (``"features"``). The settings
     are those of the first run, changed as told. The second begins from scratch, as in section 4.1 of the paper, or if
-    it is ``warm``, from the first model projected. ``tell`` is told the bases before it begins.
+    it is ``warm``, from the first model projected, with a tenth of its learning rates. ``tell`` is told the bases
+    before it begins.
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     model = check_shrinkable(first, [variance], warm)
     check_place("shrink", first, out)
+    if "dim" in settings:
+        raise Fm2Error("shrink: the dimensions are those that it finds; leave dim out of the settings")
     bases = find_bases(model, weigh(counts_of(first, dataset), weighting), variance)
     tell(bases)
-    options: dict[str, Any] = {**settings_of(first), **settings}
+    options: dict[str, Any] = {**settings_of(first, gently=warm), **settings}
     options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
     if not warm:
         return train("fmfm", dataset, out, dim=[basis.dim for basis in bases], **options)

@@ -80,12 +80,12 @@ def train(
     return Run.open(path, chosen.threads)
 
 
-def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | None, before: Run | None) -> Settings:
+def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | None, start: Run | None) -> Settings:
     """Give the settings: those of a run that is resumed, or of the model to go on from, with what is given changed."""
     if resumed is None:
-        chosen = Settings.of(model, rows, **{**(growth.shape_of(before) if before else {}), **settings})
-        if before:
-            growth.check_shape(before, chosen)
+        chosen = Settings.of(model, rows, **{**(growth.shape_of(start) if start else {}), **settings})
+        if start:
+            growth.check_shape(start, chosen)
         return chosen
     if not (resumed / SETTINGS).is_file():
         raise Fm2Error(f"train: there is no run to resume in {resumed}")
@@ -93,8 +93,9 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
     kept = {name: value for name, value in usual.items() if name != "model"}
     chosen = Settings.of(model, rows, **{**kept, **settings})
     for name, value in chosen.used().items():
-        if name not in MAY_CHANGE and usual.get(name) != value:
-            raise Fm2Error(f"train: the run in {resumed} has {name} {usual.get(name)}, not {value}")
+        before = usual.get(name, getattr(Settings, name, None))  # older runs have fewer settings
+        if name not in MAY_CHANGE and before != value:
+            raise Fm2Error(f"train: the run in {resumed} has {name} {before}, not {value}")
     return chosen
 
 
