@@ -93,6 +93,9 @@ def test_pruned_pairs_stay_zero_through_training_resuming_and_new_days(run, data
     for part in ("", ".first", ".second", ".average"):
         assert not arrays[f"dense.interaction.weight{part}"][zero].any()
     assert_pruned(Run.open(tmp_path / "small"), pruned)
+    fm2.compile(tmp_path / "small", tmp_path / "model.fm2")
+    scored = fm2.load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
+    np.testing.assert_allclose(scored, again.probabilities(dataset.test.ids), atol=1e-5)
     new = prepare(planted(2000, seed=5, values=14), SCHEMA, tmp_path / "new")
     assert_pruned(train(run.model.name, new, tmp_path / "later", start=small, **QUICK), pruned)
     further = fm2.prune(small, new, tmp_path / "further", keep=0.2, epochs=1)

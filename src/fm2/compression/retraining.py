@@ -21,8 +21,8 @@ from fm2.training.stepper import to_numpy
 
 Counts = NDArray[np.float64]
 
-# A trained model is at its best, and at the rates that brought it there it leaves that again. On Criteo's small log a
-# tenth was best for pruned and for projected models: with all of it they came out worse than they began.
+# A trained model is at its best, and at the rates that brought it there it leaves that again: on Criteo's small log,
+# models projected at 0.95 or pruned to 0.3 came out worse than they began. Shares from 0.03 to 0.3 are much alike.
 GENTLY = 0.1
 
 
