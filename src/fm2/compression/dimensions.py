@@ -42,7 +42,8 @@ def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float) 
     """
     mean, covariance = moments(table, counts)
     variances, axes = np.linalg.eigh(covariance)
-    kept = np.cumsum(variances[::-1])
+    real = variances > ROUNDING * (mean @ mean)  # rows that are all alike differ by rounding only
+    kept = np.cumsum(np.where(real, variances, 0)[::-1])
     wanted = (variance - ROUNDING) * kept[-1]
     dim = min(int(np.searchsorted(kept, wanted)) + 1, len(kept))
     return Basis(mean, axes[:, ::-1][:, :dim])
