@@ -12,6 +12,8 @@ from fm2.machine import cpu_info
 from fm2.schema import Field, Schema
 
 if TYPE_CHECKING:
+    from fm2.compression.pruning import prune
+    from fm2.compression.shrinking import shrink
     from fm2.data.dataset import Dataset
     from fm2.data.generation import generate
     from fm2.data.preparation import prepare
@@ -32,6 +34,8 @@ _LATER = {
     "generate": "fm2.data.generation",
     "load": "fm2.engine.scoring",
     "prepare": "fm2.data.preparation",
+    "prune": "fm2.compression.pruning",
+    "shrink": "fm2.compression.shrinking",
     "train": "fm2.training.fitting",
 }
 
@@ -48,6 +52,8 @@ __all__ = [
     "generate",
     "load",
     "prepare",
+    "prune",
+    "shrink",
     "train",
 ]
 

@@ -64,6 +64,7 @@ def _options() -> tuple[tuple[str, Any, str], ...]:
         ("optimiser", Optimiser, "what moves the tables"),
         ("learning_rate", float, "of the tables"),
         ("dense_rate", float, "of all other parameters"),
+        ("rate_scale", float, "multiplies both rates, as when a trained model is trained on"),
         ("schedule", Schedule, "how the learning rates fall"),
         ("batch_size", int, "rows per step"),
         ("epochs", int, "passes over the training rows, at most"),

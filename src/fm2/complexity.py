@@ -6,7 +6,7 @@ and an addition count one each, and the linear part 2n, except in FM, where the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 
 
@@ -50,28 +50,29 @@ def ffm(n: int, k: int) -> int:
     return _pairs(n) * (2 * k + 1) + 2 * n
 
 
-def fwfm(n: int, k: int) -> int:
+def fwfm(n: int, k: int, pruned: int = 0) -> int:
     """Count FwFM's operations: a dot product per pair, and its weight.
 
     >>> fwfm(39, 16)
     25272
     """
-    return _pairs(n) * (2 * k + 2) + 2 * n
+    return (_pairs(n) - pruned) * (2 * k + 2) + 2 * n
 
 
-def fvfm(n: int, k: int) -> int:
+def fvfm(n: int, k: int, pruned: int = 0) -> int:
     """Count FvFM's operations: a product of three vectors per pair (the paper does not list it).
 
     >>> fvfm(39, 16)
     36387
     """
-    return _pairs(n) * (3 * k + 1) + 2 * n
+    return (_pairs(n) - pruned) * (3 * k + 1) + 2 * n
 
 
-def fmfm(dims: Sequence[int], cached: bool = False) -> int:
+def fmfm(dims: Sequence[int], cached: bool = False, pruned: Collection[tuple[int, int]] = ()) -> int:
     """Count FmFM's operations for these dimensions; ``cached``: with the transformed vectors at hand (section 4.2).
 
-    A pair costs the product of vector and matrix, unless cached, and a dot product of the smaller dimension.
+    A pair costs the product of vector and matrix, unless cached, and a dot product of the smaller dimension; one of the
+    ``pruned`` costs nothing.
 
     >>> fmfm([16] * 39), fmfm([16] * 39, cached=True)
     (403923, 24531)
@@ -83,8 +84,9 @@ def fmfm(dims: Sequence[int], cached: bool = False) -> int:
     >>> fmfm(CRITEO_DIMS, cached=True)
     8960
     """
-    transformation = 0 if cached else sum(2 * a * b for a, b in combinations(dims, 2))
-    dot = sum(2 * min(a, b) + 1 for a, b in combinations(dims, 2))
+    pairs = [(dims[i], dims[j]) for i, j in combinations(range(len(dims)), 2) if (i, j) not in pruned]
+    transformation = 0 if cached else sum(2 * a * b for a, b in pairs)
+    dot = sum(2 * min(a, b) + 1 for a, b in pairs)
     per_field = 1 if cached and len(set(dims)) > 1 else 2
     return transformation + dot + per_field * len(dims)
 

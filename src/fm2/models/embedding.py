@@ -96,6 +96,15 @@ class FlatEmbedding(nn.Module):
         """Number the units, among all of the buffer, of the rows that begin at ``begins``."""
         return (begins // self.unit)[:, self._field] + self._within
 
+    def rows(self, field: int) -> Tensor:
+        """Give the rows of a field's features, [features, dimension]: a view of the weights.
+
+        >>> FlatEmbedding([3, 2], dims=[1, 2]).rows(1).shape
+        torch.Size([2, 2])
+        """
+        size, dim = self.field_sizes[field], self.dims[field]
+        return self.weight.detach()[self.offsets[field] :][: size * dim].view(size, dim)
+
     def gradient(self, begins: Tensor) -> TableGradient:
         """Start the gradient of a batch: zero for every row that it touches."""
         if not self.sparse:

@@ -80,23 +80,24 @@ def train(
     return Run.open(path, chosen.threads)
 
 
-def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | None, before: Run | None) -> Settings:
+def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | None, start: Run | None) -> Settings:
     """Give the settings: those of a run that is resumed, or of the model to go on from, with what is given changed."""
     if resumed is None:
-        chosen = Settings.of(model, rows, **{**(growth.shape_of(before) if before else {}), **settings})
-        if before:
-            growth.check_shape(before, chosen)
+        chosen = Settings.of(model, rows, **{**(growth.shape_of(start) if start else {}), **settings})
+        if start:
+            growth.check_shape(start, chosen)
         return chosen
     if not (resumed / SETTINGS).is_file():
         raise Fm2Error(f"train: there is no run to resume in {resumed}")
     usual = read_settings(resumed / SETTINGS)
     kept = {name: value for name, value in usual.items() if name != "model"}
     chosen = Settings.of(model, rows, **{**kept, **settings})
-    if before:
-        growth.check_shape(before, chosen)
+    if start:
+        growth.check_shape(start, chosen)
     for name, value in chosen.used().items():
-        if name not in MAY_CHANGE and usual.get(name) != value:
-            raise Fm2Error(f"train: the run in {resumed} has {name} {usual.get(name)}, not {value}")
+        before = usual.get(name, getattr(Settings, name, None))  # older runs have fewer settings
+        if name not in MAY_CHANGE and before != value:
+            raise Fm2Error(f"train: the run in {resumed} has {name} {before}, not {value}")
     return chosen
 
 
@@ -109,7 +110,8 @@ def _make_stepper(
 ) -> tuple[Stepper, list[Vocabulary]]:
     vocabularies = growth.grow(before, dataset) if before else dataset.vocabularies
     drawn = before is not None or not learns_by_rows(settings)
-    network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn)
+    pruned = before.model.config.get("pruned", []) if before else []
+    network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn, pruned)
     if before:
         growth.transplant(before, network, vocabularies)
     else:
@@ -155,8 +157,13 @@ def _splits(dataset: Dataset) -> tuple[Any, ...]:
     return dataset.train, dataset.validation, dataset.test
 
 
-def make_model(settings: Settings, field_sizes: Sequence[int], drawn: bool = True) -> Model:
-    """Make the model that the settings describe, with its first weights if they are to be ``drawn``."""
+def make_model(
+    settings: Settings, field_sizes: Sequence[int], drawn: bool = True, pruned: Sequence[Sequence[int]] = ()
+) -> Model:
+    """Make the model that the settings describe, with its first weights if they are to be ``drawn``.
+
+    The field matrices of ``pruned`` pairs of fields are held at zero.
+    """
     config: dict[str, Any] = {"model": settings.model, "field_sizes": list(field_sizes)}
     if settings.model == "poly2":
         config["hash_bits"] = settings.hash_bits
@@ -166,6 +173,8 @@ def make_model(settings: Settings, field_sizes: Sequence[int], drawn: bool = Tru
     if settings.model in FAMILY:
         config |= {"linear": settings.linear} if settings.linear else {}
         config |= {"interaction_scale": settings.matrix_scale, "linear_scale": settings.matrix_scale}
+    if pruned:
+        config["pruned"] = pruned
     return build(config, seed=settings.seed if drawn else None)
 
 

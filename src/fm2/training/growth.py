@@ -63,16 +63,10 @@ def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> No
         for name, table in model.tables.items():
             before = old.tables[name]
             for field, source in enumerate(sources):
-                here = _rows(table.weight, table.offsets[field], table.dims[field], len(vocabularies[field]))
-                there = _rows(before.weight, before.offsets[field], before.dims[field], before.field_sizes[field])
                 found = torch.from_numpy(source >= 0)
-                here[found] = there[torch.from_numpy(source[source >= 0])]
+                table.rows(field)[found] = before.rows(field)[torch.from_numpy(source[source >= 0])]
         tables = {f"{name}.weight" for name in model.tables}
         learned = dict(old.named_parameters())
         for name, parameter in model.named_parameters():
             if name not in tables:
                 parameter.copy_(learned[name])
-
-
-def _rows(weight: torch.Tensor, offset: int, dim: int, rows: int) -> torch.Tensor:
-    return weight.detach()[offset : offset + rows * dim].view(rows, dim)

@@ -182,11 +182,11 @@ class Loop:
         return own if weights is None else own * weights
 
     def _rate(self) -> float:
-        """Give the schedule's factor: constant, or falling to zero over all epochs."""
+        """Give the factor of the learning rates: constant, or falling to zero over all epochs."""
         done = self._at.epoch * len(self._train) + self._at.row
         left = 1 - done / (self.settings.epochs * len(self._train))
         falling = {"constant": 1.0, "linear": left, "cosine": math.sin(math.pi / 2 * left) ** 2}
-        return max(falling[self.settings.schedule], 1e-12)
+        return max(falling[self.settings.schedule] * self.settings.rate_scale, 1e-12)
 
     def _evaluate(self) -> None:
         found = metrics.evaluate(

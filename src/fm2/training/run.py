@@ -16,7 +16,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
 from fm2.errors import Fm2Error
-from fm2.models import Model, build
+from fm2.models import FactorizationMachine, Model, build
 from fm2.schema import Field, Schema
 from fm2.storage import new_file
 from fm2.training.checkpoints import Saved, Stored, open_arrays, save_arrays
@@ -69,21 +69,21 @@ class Run:
         rows = opened.split(split)
         if len(rows) == 0:
             raise Fm2Error(f"evaluate: {opened.path} has no rows in the split '{split}'")
-        return evaluate(rows.labels, self.probabilities(rows.ids, self._known_as(opened)))
+        return evaluate(rows.labels, self.probabilities(rows.ids, self.known_as(opened)))
 
     def mostly_unknown(self, dataset: Dataset, split: str = "test") -> dict[str, float]:
         """Give the share of values that the model does not know, of the fields of a split where it is large."""
         ids = np.asarray(dataset.split(split).ids[:LOOKED_AT])
-        known_as = self._known_as(dataset)
+        known_as = self.known_as(dataset)
         ids = ids if known_as is None else _translated(ids, known_as)
         counts = dict(zip(self.encoder.schema.names, np.count_nonzero(ids == 0, axis=0).tolist(), strict=True))
         return large_shares(counts, len(ids))
 
     def knows_ids_of(self, dataset: Dataset) -> bool:
         """Tell whether a data set has the model's own ids, being the one it was trained on."""
-        return self._known_as(dataset) is None
+        return self.known_as(dataset) is None
 
-    def _known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
+    def known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
         """Give the model's ids of a data set's, field by field; None where they are the same."""
         if dataset.schema.names != self.encoder.schema.names:
             raise Fm2Error(f"{dataset.path} has other fields than the model of {self.path}")
@@ -230,3 +230,5 @@ def _load_weights(model: Model, arrays: Stored) -> None:
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has entries that are no numbers")
         parameter.data = torch.from_numpy(values)
+    if isinstance(model, FactorizationMachine) and not model.interaction.holds():
+        raise ValueError("a pair of fields that is pruned has a field matrix")

@@ -27,6 +27,7 @@ USED_BY = {
     "embedding_scale": (*FAMILY, "ffm"),
     "matrix_scale": FAMILY,
     "dense_rate": ("lr", *FAMILY),
+    "rate_scale": FAMILY,
     "dropout": FAMILY,
     "field_dropout": FAMILY,
 }
@@ -50,6 +51,7 @@ class Settings:
     optimiser: Optimiser = "adam"
     learning_rate: float = 0.001
     dense_rate: float = 0.001
+    rate_scale: float = 1.0
     schedule: Schedule = "constant"
     batch_size: int = 1024
     epochs: int = 10
@@ -143,6 +145,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("hash_bits", 1, 30),
     ("learning_rate", 1e-12, 1e6),
     ("dense_rate", 0.0, 1e6),
+    ("rate_scale", 0.0, 1e6),
     ("batch_size", 1, 10_000_000),
     ("epochs", 1, 1_000_000),
     ("l2", 0.0, 1e9),

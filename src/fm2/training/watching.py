@@ -28,6 +28,11 @@ class Watcher:
         begin, end = ("\r\x1b[2K", "") if self._terminal else ("", "\n")
         print(begin + line, end=end, file=sys.stderr, flush=True)
 
+    def restart(self) -> None:
+        """Begin to watch another training."""
+        self._start = self._last = time.perf_counter()
+        self._report = None
+
     def closing(self) -> str:
         """Say how long the training was and why it ended."""
         report, seconds = self._report, time.perf_counter() - self._start

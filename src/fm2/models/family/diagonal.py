@@ -65,6 +65,10 @@ class Diagonal(Trainable):
         n, k, matrices = len(self.dims), self.dims[0], self.weight.shape[1]
         return V.reshape(len(V), n, k).permute(2, 0, 1).reshape(matrices, k // matrices * len(V), n)
 
+    def entries(self, values: Tensor, i: int, j: int) -> Tensor:
+        before = i * len(self.dims) - i * (i + 1) // 2  # pairs of earlier fields
+        return values[before + j - i - 1]
+
     def field_matrix(self, i: int, j: int) -> Tensor:
         return torch.diag(self.matrices()[:, i, j].expand(self.dims[0]))
 

@@ -30,11 +30,13 @@ class Interaction(nn.Module, ABC):
 
     default_scale: ClassVar[float]  # of the first weights
     weight: nn.Parameter | None
+    _kept: Tensor | None  # 1, and 0 where pairs are pruned
 
     def __init__(self, dims: Sequence[int]) -> None:
         super().__init__()
         self.dims = tuple(dims)
         self.register_parameter("weight", None)
+        self.register_buffer("_kept", None, persistent=False)
 
     def forward(self, V: Tensor, w: Tensor | None) -> Tensor:
         """Give 1/2 vᵀ S v + wᵀ v for every row v of V."""
@@ -60,6 +62,18 @@ class Interaction(nn.Module, ABC):
     def add_identity(self, factor: float) -> None:
         """Add a multiple of the identity to every field matrix that may change."""
 
+    def prune(self, pairs: Sequence[Sequence[int]]) -> None:
+        """Set the field matrices of these pairs i < j to zero, where :meth:`hold` keeps them."""
+        raise Fm2Error("fm: its field matrices are the identity, and none can be pruned; fwfm, fvfm and fmfm can")
+
+    def hold(self, slope: Tensor) -> Tensor:
+        """Clear a gradient of ``weight`` where pairs are pruned: a zero that never has a gradient stays one."""
+        return slope if self._kept is None else slope.mul_(self._kept)
+
+    def holds(self) -> bool:
+        """Tell whether the field matrices of all pruned pairs are zero."""
+        return self.weight is None or self._kept is None or not self.weight[self._kept == 0].any()
+
     def require_equal_dims(self) -> None:
         """Refuse dimensions that differ: the field matrices are diagonal."""
         if len(set(self.dims)) > 1:
@@ -77,6 +91,19 @@ class Trainable(Interaction):
     @abstractmethod
     def product(self, V: Tensor) -> Tensor:
         """Give V S."""
+
+    @abstractmethod
+    def entries(self, values: Tensor, i: int, j: int) -> Tensor:
+        """Give those of ``values``, which are laid out as ``weight`` is, that are the pair's, i < j: a view."""
+
+    def prune(self, pairs: Sequence[Sequence[int]]) -> None:
+        n = len(self.dims)
+        self._kept = torch.ones_like(self.weight, requires_grad=False)
+        for pair in pairs:
+            if len(pair) != 2 or not 0 <= pair[0] < pair[1] < n:
+                raise Fm2Error(f"model: {list(pair)} is no pair of fields i < j of 0 to {n - 1}, and cannot be pruned")
+            self.entries(self._kept, *pair).zero_()
+        self.weight.data *= self._kept
 
     def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
         product = self.product(V)
@@ -105,7 +132,7 @@ class _QuadraticForm(torch.autograd.Function):
         wants_V, wants_weight, wants_w, _ = ctx.needs_input_grad
         return (
             ctx.interaction.row_gradient(g, V, w, kept) if wants_V else None,
-            ctx.interaction.weight_gradient(g, V) if wants_weight else None,
+            ctx.interaction.hold(ctx.interaction.weight_gradient(g, V)) if wants_weight else None,
             g @ V if wants_w else None,
             None,
         )

@@ -38,7 +38,8 @@ class FactorizationMachine(GatheredModel):
     The first weights are normal numbers with a standard deviation of ``embedding_scale`` for the embeddings,
     ``interaction_scale`` for the field matrices' entries and ``linear_scale`` for the vectors w_F; defaults as in the
     paper's code. ``identity`` times the identity is added to every field matrix. Weights per feature begin at zero. A
-    ``seed`` of None leaves everything zero, for weights that are loaded.
+    ``seed`` of None leaves everything zero, for weights that are loaded. The field matrices of ``pruned`` pairs [i, j],
+    i < j, are zero and stay so.
 
     >>> model = FactorizationMachine([100, 50, 7], dims=[4, 4, 2], interaction="matrix", linear="fields")
     >>> model(torch.tensor([[3, 0, 6], [99, 1, 0]])).shape
@@ -58,6 +59,7 @@ class FactorizationMachine(GatheredModel):
         interaction_scale: float | None = None,
         identity: float = 0.0,
         linear_scale: float = 1.0,
+        pruned: Sequence[Sequence[int]] = (),
         seed: Seed = 0,
     ) -> None:
         if interaction not in INTERACTIONS:
@@ -78,6 +80,7 @@ class FactorizationMachine(GatheredModel):
                 "interaction_scale": interaction_scale,
                 "identity": identity,
                 "linear_scale": linear_scale,
+                **({"pruned": [list(pair) for pair in pruned]} if pruned else {}),
             }
         )
         self.embedding = FlatEmbedding(field_sizes, dims)
@@ -85,6 +88,13 @@ class FactorizationMachine(GatheredModel):
         self.linear = FlatEmbedding(field_sizes, 1) if linear != "fields" else None
         self.field_linear = nn.Parameter(torch.zeros(self.embedding.width)) if linear != "features" else None
         self._initialise(generator(seed))
+        if pruned:
+            self.interaction.prune(pruned)
+
+    @property
+    def pruned(self) -> list[tuple[int, int]]:
+        """The pairs of fields whose field matrices are held at zero."""
+        return [(i, j) for i, j in self.config.get("pruned", [])]
 
     def _initialise(self, source: torch.Generator | None) -> None:
         randomise(self.embedding.weight, self.config["embedding_scale"], source)
@@ -104,14 +114,16 @@ class FactorizationMachine(GatheredModel):
     def flops(self, cached: bool = False) -> int:
         """Count the floating point operations of one prediction as the paper does (section 4.2).
 
-        ``cached`` counts an FmFM that looks up the vectors v M instead of calculating them.
+        ``cached`` counts an FmFM that looks up the vectors v M instead of calculating them. Pruned pairs cost nothing.
         """
         n, dim = len(self.field_sizes), self.embedding.dims[0]
         if self.name == "fmfm":
-            return complexity.fmfm(self.embedding.dims, cached)
+            return complexity.fmfm(self.embedding.dims, cached, self.pruned)
         if cached:
             raise Fm2Error(f"{self.name}: only an FmFM has vectors to cache")
-        return {"fm": complexity.fm, "fwfm": complexity.fwfm, "fvfm": complexity.fvfm}[self.name](n, dim)
+        if self.name == "fm":
+            return complexity.fm(n, dim)
+        return {"fwfm": complexity.fwfm, "fvfm": complexity.fvfm}[self.name](n, dim, len(self.pruned))
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         """Give the matrix through which fields ``i`` and ``j`` interact, D_i × D_j: M of <v_i M, v_j>."""

@@ -53,9 +53,12 @@ class Matrix(Trainable):
         return outer.view(-1).index_select(0, self._positions)
 
     def field_matrix(self, i: int, j: int) -> Tensor:
+        return self.entries(self.weight.detach(), i, j)
+
+    def entries(self, values: Tensor, i: int, j: int) -> Tensor:
         begin = sum(dim * (self.starts[-1] - end) for dim, end in zip(self.dims[:i], self.starts[1:], strict=False))
         beside = self.starts[-1] - self.starts[i + 1]
-        side_by_side = self.weight.detach()[begin : begin + self.dims[i] * beside].view(self.dims[i], beside)
+        side_by_side = values[begin : begin + self.dims[i] * beside].view(self.dims[i], beside)
         column = self.starts[j] - self.starts[i + 1]
         return side_by_side[:, column : column + self.dims[j]]
 

@@ -1,0 +1,175 @@
+"""The commands that make trained models smaller: ``fm2 shrink``, ``fm2 prune``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fm2.errors import Fm2Error
+
+if TYPE_CHECKING:
+    from fm2.compression.dimensions import Basis
+    from fm2.compression.pruning import Pair
+    from fm2.data.dataset import Dataset
+    from fm2.training.run import Run
+
+SHOWN_PAIRS = 10
+OPTIONS = (
+    ("rate_scale", float, "multiplies the first run's learning rates (default: 0.1 for what is trained on, else 1)"),
+    ("epochs", int, "passes over the training rows, at most"),
+    ("patience", int, "evaluations without a better one before it stops"),
+    ("seed", int, "of first weights, shuffling and dropout"),
+    ("threads", int, "default: the first run's"),
+)
+
+
+def add_shrink(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 shrink``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "shrink",
+        help="train an FmFM again, with fewer dimensions",
+        description="Find by PCA how many dimensions each field of a trained FmFM needs, and train it anew so.",
+        epilog="Several variances make a table: a run for each in RUN2/variance-V, and RUN2/table.json.",
+    )
+    _add_common(command)
+    command.add_argument(
+        "--variance", default="0.95", metavar="V", help="share to keep, or several: 0.8,0.9,0.95 (default: %(default)s)"
+    )
+    command.add_argument(
+        "--weighting",
+        choices=("counts", "features"),
+        default="counts",
+        help="features count by frequency, or all alike",
+    )
+    command.add_argument("--warm", action="store_true", help="begin with the first model projected, not from scratch")
+    command.set_defaults(run=_shrink, command="shrink")
+    return command
+
+
+def add_prune(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 prune``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "prune",
+        help="leave out pairs of fields that hardly matter",
+        description="Keep the strongest pairs of fields of an FwFM, FvFM or FmFM, and train on without the others.",
+    )
+    _add_common(command)
+    command.add_argument(
+        "--keep", type=float, default=0.3, metavar="S", help="share of the pairs to keep (default: %(default)s)"
+    )
+    command.set_defaults(run=_prune, command="prune")
+    return command
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
+    command.add_argument("data", metavar="DATA", help="the data set it was trained on, or one of another day")
+    command.add_argument("--out", required=True, metavar="RUN2", help="the directory of the new run")
+    command.add_argument("--settings", metavar="FILE", help="a TOML file of settings; options come before it")
+    command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    command.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
+    command.add_argument("--row-weights", metavar="FILE", help="an .npy file: how much each row of the log counts")
+    for name, kind, text in OPTIONS:
+        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=text)
+    command.add_argument("--json", action="store_true", help="print the table of models as JSON")
+    command.set_defaults(interrupted="the same command with --resume goes on from here")
+
+
+def _shrink(settings: argparse.Namespace) -> None:
+    from fm2.compression.retraining import measure
+    from fm2.compression.shrinking import compare, shrink
+    from fm2.training.watching import Watcher
+
+    try:
+        variances = [float(share) for share in settings.variance.split(",")]
+    except ValueError:
+        raise Fm2Error(f"shrink: --variance is '{settings.variance}', not a number or several like 0.8,0.95") from None
+    run, dataset, options = _open(settings)
+
+    with Watcher() as watch:
+
+        def tell(bases: list[Basis]) -> None:
+            _show_dimensions(run, dataset.schema.names, bases, settings.json)
+            watch.restart()
+
+        options |= {"weighting": settings.weighting, "warm": settings.warm, "tell": tell, "watch": watch}
+        if len(variances) > 1:
+            rows = compare(run, dataset, settings.out, variances, **options)
+        else:
+            small = shrink(run, dataset, settings.out, variance=variances[0], **options)
+            rows = [
+                {"variance": None, "run": str(run.path), **measure(run, dataset)},
+                {"variance": variances[0], "run": settings.out, **measure(small, dataset)},
+            ]
+    _show_models("variance", rows, settings.json)
+
+
+def _prune(settings: argparse.Namespace) -> None:
+    from fm2.compression.pruning import prune
+    from fm2.compression.retraining import measure
+    from fm2.training.watching import Watcher
+
+    run, dataset, options = _open(settings)
+
+    def tell(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
+        _show_strengths(dataset.schema.names, strengths, pruned, settings.json)
+
+    with Watcher() as watch:
+        small = prune(run, dataset, settings.out, keep=settings.keep, tell=tell, watch=watch, **options)
+    rows = [
+        {"keep": None, "run": str(run.path), **measure(run, dataset)},
+        {"keep": settings.keep, "run": settings.out, **measure(small, dataset)},
+    ]
+    _show_models("keep", rows, settings.json)
+
+
+def _open(settings: argparse.Namespace) -> tuple[Run, Dataset, dict[str, Any]]:
+    """Open run and data, and give the options that both commands have."""
+    from fm2.data.dataset import Dataset
+    from fm2.machine import check_threads
+    from fm2.training.run import Run
+    from fm2.training.settings import read_changes
+
+    check_threads(settings.command, settings.threads or 0)
+    run = Run.open(settings.run_path, settings.threads or 0)
+    options = read_changes(Path(settings.settings), run.model.name) if settings.settings else {}
+    given = {name: getattr(settings, name) for name, _, _ in OPTIONS}
+    options |= {name: value for name, value in given.items() if value is not None}
+    options |= {name: getattr(settings, name) for name in ("resume", "overwrite", "row_weights")}
+    return run, Dataset.open(settings.data), options
+
+
+def _show_dimensions(run: Run, names: tuple[str, ...], bases: list[Basis], aside: bool) -> None:
+    """Print a table of fields, to standard error if it stands ``aside``."""
+    file = sys.stderr if aside else sys.stdout
+    old, sizes = run.model.tables["embedding"].dims, run.model.field_sizes
+    width = max(len("field"), *(len(name) for name in names))
+    print(f"{'field':<{width}} {'features':>10} {'old':>5} {'new':>5}", file=file)
+    for name, size, before, basis in zip(names, sizes, old, bases, strict=True):
+        print(f"{name:<{width}} {size:>10,} {before:>5} {basis.dim:>5}", file=file)
+    average, now = sum(old) / len(old), sum(basis.dim for basis in bases) / len(bases)
+    print(f"{'on average':<{width + 11}} {average:>5.2f} {now:>5.2f}", file=file)
+
+
+def _show_strengths(names: tuple[str, ...], strengths: dict[Pair, float], pruned: list[Pair], aside: bool) -> None:
+    """Print how much is kept, and the strongest pairs, to standard error if it stands ``aside``."""
+    file = sys.stderr if aside else sys.stdout
+    lost = sum(strengths[pair] ** 2 for pair in pruned) / max(sum(value**2 for value in strengths.values()), 1e-300)
+    kept = len(strengths) - len(pruned)
+    print(f"{kept:,} of {len(strengths):,} pairs kept, with {1 - lost:.1%} of the variance", file=file)
+    for i, j in sorted(strengths, key=lambda pair: -strengths[pair])[: min(SHOWN_PAIRS, kept)]:
+        print(f"  {names[i]} × {names[j]}: {strengths[i, j]:.3f}", file=file)
+
+
+def _show_models(kept: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the first model and the smaller ones, by what was kept of it."""
+    if as_json:
+        print(json.dumps(rows))
+        return
+    print(f"{kept:>8} {'dimension':>10} {'FLOPs':>10} {'AUC':>8} {'log loss':>9}   on {rows[0]['split']}")
+    for row in rows:
+        share = "before" if row[kept] is None else f"{row[kept]:g}"
+        print(f"{share:>8} {row['dimension']:>10.2f} {row['flops']:>10,} {row['auc']:>8.5f} {row['log_loss']:>9.5f}")

@@ -1,0 +1,96 @@
+"""``fm2.shrink``: the paper's second pass, an FmFM with no more dimensions than each field needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from fm2.compression.dimensions import Basis, Weighting, check_shrinkable, find_bases, weigh
+from fm2.compression.projection import project
+from fm2.compression.retraining import as_run, check_place, counts_of, measure, settings_of
+from fm2.data.dataset import Dataset
+from fm2.errors import Fm2Error
+from fm2.storage import new_file
+from fm2.training.fitting import train
+from fm2.training.loop import Report
+from fm2.training.run import SETTINGS, Run
+
+TABLE = "table.json"
+
+
+def shrink(
+    run: Run | str | Path,
+    data: Dataset | str | Path,
+    out: str | Path,
+    *,
+    variance: float = 0.95,
+    weighting: Weighting = "counts",
+    warm: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    row_weights: ArrayLike | str | Path | None = None,
+    watch: Callable[[Report], None] = lambda report: None,
+    tell: Callable[[list[Basis]], None] = lambda bases: None,
+    **settings: Any,
+) -> Run:
+    """Train an FmFM anew whose fields have as many dimensions as keep this share of their embeddings' variance.
+
+    Features count by their frequency (``weighting="counts"``), or all alike that occur (``"features"``). The settings
+    are those of the first run, changed as told. The second begins from scratch, as in section 4.1 of the paper, or if
+    it is ``warm``, from the first model projected, with a tenth of its learning rates. ``tell`` is told the bases
+    before it begins.
+    """
+    first = run if isinstance(run, Run) else Run.open(run)
+    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    model = check_shrinkable(first, [variance], warm)
+    check_place("shrink", first, out)
+    if "dim" in settings:
+        raise Fm2Error("shrink: the dimensions are those that it finds; leave dim out of the settings")
+    bases = find_bases(model, weigh(counts_of(first, dataset), weighting), variance)
+    tell(bases)
+    options: dict[str, Any] = {**settings_of(first, gently=warm), **settings}
+    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
+    if not warm:
+        return train("fmfm", dataset, out, dim=[basis.dim for basis in bases], **options)
+    with as_run(project(model, bases), first, Path(out).resolve().parent) as start:
+        return train("fmfm", dataset, out, start=start, **options)
+
+
+def compare(
+    run: Run | str | Path,
+    data: Dataset | str | Path,
+    out: str | Path,
+    variances: Sequence[float],
+    *,
+    warm: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Shrink by several shares of variance, each into a run of its own in ``out``, and measure all of them.
+
+    This is the paper's table 8: the first model and each smaller one with its average dimension, its operations and
+    its quality. It is written to ``table.json`` as well. ``options`` are those of :func:`shrink`.
+    """
+    first = run if isinstance(run, Run) else Run.open(run)
+    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    out = Path(out)
+    check_shrinkable(first, variances, warm)
+    places = {variance: out / f"variance-{variance:g}" for variance in variances}
+    if (out / SETTINGS).is_file():
+        raise Fm2Error(f"shrink: {out} is a run itself; the runs of several variances need a directory of their own")
+    for place in places.values():
+        if place.exists() and not (resume or overwrite):
+            raise Fm2Error(f"shrink: {place} is there already; --resume goes on with it, --overwrite replaces it")
+    rows: list[dict[str, Any]] = [{"variance": None, "run": str(first.path), **measure(first, dataset)}]
+    for variance, place in places.items():
+        options |= {"warm": warm, "resume": resume and (place / SETTINGS).is_file(), "overwrite": overwrite}
+        small = shrink(first, dataset, place, variance=variance, **options)
+        rows.append({"variance": variance, "run": str(place), **measure(small, dataset)})
+        with new_file(out / TABLE) as partial:
+            partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return rows
