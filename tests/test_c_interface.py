@@ -53,6 +53,9 @@ def library(built):
     found.fm2_field_count.argtypes = found.fm2_column_count.argtypes = [pointer, pointer]
     found.fm2_field_size.argtypes = found.fm2_column_name.argtypes = [pointer, size, pointer]
     found.fm2_score_ids.argtypes = [pointer, pointer, size, size, flags, size, pointer]
+    found.fm2_ranker_open.argtypes = [pointer, pointer, size, pointer]
+    found.fm2_ranker_close.restype, found.fm2_ranker_close.argtypes = None, [pointer]
+    found.fm2_rank_ids.argtypes = [pointer, pointer, size, pointer, size, size, flags, size, pointer]
     found.fm2_score_values.argtypes = [pointer, pointer, pointer, size, size, flags, size, pointer]
     return found
 
@@ -229,3 +232,42 @@ def test_a_message_belongs_to_its_thread(library):
     assert library.fm2_open(None, 1, None) == MISUSED
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(library.fm2_last_error).result() == b""
+
+
+def test_candidates_are_ranked_as_whole_rows_are_scored(library, handle, model):
+    scorer, rows = load(model), load(model).encode(mixed(300, seed=2))
+    fields = rows.shape[1]
+    context = np.array([2, 0], np.uintp)
+    rest = [field for field in range(fields) if field not in context]
+    ranker = ctypes.c_void_p()
+    assert library.fm2_ranker_open(handle, context.ctypes.data, 2, ctypes.byref(ranker)) == OK
+    rows[:, context] = rows[0, context]
+    given, candidates = np.ascontiguousarray(rows[0, context]), np.ascontiguousarray(rows[:, rest])
+    scores = np.empty(300, np.float32)
+
+    def rank(ids, given_fields=2, candidate_fields=fields - 2, flags=0):
+        return library.fm2_rank_ids(
+            ranker, ids, given_fields, candidates.ctypes.data, 300, candidate_fields, flags, 0, scores.ctypes.data
+        )
+
+    assert rank(given.ctypes.data) == OK
+    np.testing.assert_allclose(scores, scorer.predict(rows), atol=1e-6)
+    assert rank(given.ctypes.data, flags=LOGITS) == OK
+    np.testing.assert_allclose(scores, scorer.logits(rows), atol=1e-5)
+    for arguments in (
+        (None,),
+        (given.ctypes.data, 3),
+        (given.ctypes.data, 2, fields),
+        (given.ctypes.data, 2, fields - 2, 8),
+    ):
+        assert rank(*arguments) == MISUSED
+    given[0] = 10**6
+    assert rank(given.ctypes.data) == MISUSED
+    assert b"has the id 1000000 in field 2" in library.fm2_last_error()
+    library.fm2_ranker_close(ranker)
+    twice, none = np.array([0, 0], np.uintp), np.array([99], np.uintp)
+    for fields_given, count in ((twice, 2), (none, 1), (context, 0), (context, MANY)):
+        assert library.fm2_ranker_open(handle, fields_given.ctypes.data, count, ctypes.byref(ranker)) == MISUSED
+        assert ranker.value is None
+    assert library.fm2_ranker_open(None, None, 0, ctypes.byref(ranker)) == MISUSED
+    library.fm2_ranker_close(None)

@@ -13,14 +13,21 @@
 #include "fm2/file_encoder.h"
 #include "fm2/model_file.h"
 #include "fm2/pool.h"
+#include "fm2/ranker.h"
 #include "fm2/scorer.h"
 #include "kernels/kernels.h"
 
 struct fm2_model {
-    explicit fm2_model(const std::shared_ptr<const fm2::ModelFile>& file) : scorer(file), encoder(file, scorer.sizes()) {}
+    explicit fm2_model(const std::shared_ptr<const fm2::ModelFile>& file)
+        : shared(std::make_shared<fm2::Scorer>(file)), scorer(*shared), encoder(file, scorer.sizes()) {}
 
-    fm2::Scorer scorer;
+    std::shared_ptr<const fm2::Scorer> shared;
+    const fm2::Scorer& scorer;
     fm2::FileEncoder encoder;
+};
+
+struct fm2_ranker {
+    std::unique_ptr<fm2::Ranker> own;
 };
 
 namespace {
@@ -83,9 +90,14 @@ void check_rows(const void* values, std::size_t rows, std::size_t own, std::size
     expect(threads <= most_threads, "there cannot be " + std::to_string(threads) + " threads; 1 to 1024 can be, or 0 for all processors");
 }
 
+// Turns logits into what the flags ask for.
+void finish(unsigned flags, std::size_t rows, float* scores) {
+    if (!(flags & FM2_LOGITS)) std::transform(scores, scores + rows, scores, fm2::probability);
+}
+
 void score(const fm2::Scorer& scorer, const std::int32_t* ids, std::size_t rows, unsigned flags, std::size_t threads, float* scores) {
     scorer.score(fm2::kernels(), ids, rows, scores, threads);
-    if (!(flags & FM2_LOGITS)) std::transform(scores, scores + rows, scores, fm2::probability);
+    finish(flags, rows, scores);
 }
 
 std::string_view cell(const char* value, const std::size_t* length) {
@@ -165,6 +177,30 @@ int fm2_score_values(const fm2_model* model, const char* const* values, const si
             });
             score(model->scorer, ids.data(), some, flags, threads, scores + begin);
         }
+    });
+}
+
+int fm2_ranker_open(const fm2_model* model, const size_t* context, size_t count, fm2_ranker** ranker) {
+    return guarded("ranker_open", [&] {
+        there(ranker, "ranker") = nullptr;
+        const fm2_model& own = there(model, "model");
+        expect(count <= own.scorer.fields(), "the context cannot have " + std::to_string(count) + " fields");
+        std::vector<std::size_t> fields(count);
+        if (count) std::copy_n(&there(context, "context"), count, fields.begin());
+        *ranker = new fm2_ranker{fm2::Ranker::make(own.shared, std::move(fields))};
+    });
+}
+
+void fm2_ranker_close(fm2_ranker* ranker) { delete ranker; }
+
+int fm2_rank_ids(const fm2_ranker* ranker, const int32_t* context, size_t context_fields, const int32_t* candidates, size_t rows,
+                 size_t candidate_fields, unsigned flags, size_t threads, float* scores) {
+    return guarded("rank_ids", [&] {
+        const fm2::Ranker& own = *there(ranker, "ranker").own;
+        check_rows(context, 1, own.context().size(), context_fields, "context ids", flags, threads, scores);
+        check_rows(candidates, rows, own.candidate().size(), candidate_fields, "candidate ids", flags, threads, scores);
+        own.score(fm2::kernels(), own.query(fm2::kernels(), context), candidates, rows, scores, threads);
+        finish(flags, rows, scores);
     });
 }
 

@@ -84,6 +84,21 @@ FM2_API int fm2_score_ids(const fm2_model* model, const int32_t* ids, size_t row
 FM2_API int fm2_score_values(const fm2_model* model, const char* const* values, const size_t* lengths, size_t rows, size_t columns,
                              unsigned flags, size_t threads, float* scores);
 
+/* A model whose fields are divided: those of a context, and all others, the candidates'. */
+typedef struct fm2_ranker fm2_ranker;
+
+/* Makes a ranker: context [count] has the numbers of the context's fields. It keeps what it needs of the model, which may be closed
+ * before it. On failure *ranker is NULL. */
+FM2_API int fm2_ranker_open(const fm2_model* model, const size_t* context, size_t count, fm2_ranker** ranker);
+
+/* Closes a ranker; NULL is none. */
+FM2_API void fm2_ranker_close(fm2_ranker* ranker);
+
+/* Scores candidates in one context, whose part is computed once: context ids [context_fields], in the order given to
+ * fm2_ranker_open, and candidate ids [rows][candidate_fields], in the order of the fields, to scores [rows]. */
+FM2_API int fm2_rank_ids(const fm2_ranker* ranker, const int32_t* context, size_t context_fields, const int32_t* candidates, size_t rows,
+                         size_t candidate_fields, unsigned flags, size_t threads, float* scores);
+
 #ifdef __cplusplus
 }
 #endif
