@@ -10,7 +10,9 @@ its median. ONNX Runtime, if it is installed, runs the block form of an FmFM wit
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +32,7 @@ from fm2.engine.scoring import load
 from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
 
 Ids = NDArray[np.int32]
-BATCH, CANDIDATES, CANDIDATE_FIELDS, TOP = 4096, 1000, 10, 100
+BATCH, CANDIDATES, CANDIDATE_FIELDS, TOP, CALLS = 4096, 1000, 10, 100, 100
 
 
 def main() -> None:
@@ -179,23 +181,35 @@ def batch(model: Scorer, ids: Ids) -> Callable[[], float]:
 
 
 def ranking(model: Scorer, ids: Ids, items: int) -> dict[str, Callable[[], float]]:
-    """Give the times of ranking candidates by ids, of a small catalog and of a large one."""
-    columns = model.columns
-    ranker = model.ranker(candidate=columns[-CANDIDATE_FIELDS:])
-    context = np.ascontiguousarray(ids[0, :-CANDIDATE_FIELDS])
-    candidates = np.ascontiguousarray(ids[:CANDIDATES, -CANDIDATE_FIELDS:])
-    many = np.ascontiguousarray(np.resize(ids[:, -CANDIDATE_FIELDS:], (items, CANDIDATE_FIELDS)))
-    small, large = ranker.catalog(candidates), ranker.catalog(many)
+    """Give the times of ranking candidates by ids, of a small catalog and of a large one; each call has its context."""
+    ranker = model.ranker(candidate=model.columns[-CANDIDATE_FIELDS:])
+    contexts = [np.ascontiguousarray(row[:-CANDIDATE_FIELDS]) for row in ids[:CALLS]]
+    every = np.ascontiguousarray(ids[:, -CANDIDATE_FIELDS:])
+    starts = np.linspace(0, len(every) - CANDIDATES, CALLS).astype(int)
+    groups = [np.ascontiguousarray(every[start : start + CANDIDATES]) for start in starts]
+    small, large = ranker.catalog(groups[0]), ranker.catalog(np.resize(every, (items, CANDIDATE_FIELDS)))
 
-    def best_of_large() -> None:
+    def best_of_large(context: Ids) -> None:
         query, _ = ranker.query(context)
         _native.top_rows(large.rows, query, TOP, 2)
 
+    def ranked(call: int) -> None:
+        ranker.rank(contexts[call], groups[call], top=10)
+
     return {
-        "1,000 candidates by ids": timed(lambda: ranker.rank(context, candidates, top=10)),
-        "1,000 candidates of a catalog": timed(lambda: small.top(context, k=10)),
-        "the best 100 of the catalog, 2 threads": timed(best_of_large),
+        "1,000 candidates by ids": median_of(ranked),
+        "1,000 candidates of a catalog": median_of(lambda call: small.top(contexts[call], k=10)),
+        "the best 100 of the catalog, 2 threads": median_of(lambda call: best_of_large(contexts[call]), calls=10),
     }
+
+
+def median_of(task: Callable[[int], Any], calls: int = 0) -> Callable[[], float]:
+    """Give the median time of some calls of a task."""
+
+    def run() -> float:
+        return statistics.median(timed(functools.partial(task, call))() for call in range(calls or CALLS))
+
+    return run
 
 
 def onnx_tasks(weights: Weights, ids: Ids, folder: Path) -> dict[str, Callable[[], float]]:
