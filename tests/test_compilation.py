@@ -13,6 +13,7 @@ from tests.planted import QUICK, planted
 import fm2
 from fm2.engine.compilation import compile
 from fm2.engine.scoring import load
+from fm2.training.checkpoints import load_arrays, save_arrays
 from fm2.training.fitting import train
 
 MODELS = {
@@ -111,6 +112,15 @@ def test_the_quickest_plan_is_measured(runs, tmp_path):
     assert compiled.plan == min(compiled.measured, key=lambda title: compiled.measured[title])
     assert load(tmp_path / "model.fm2").meta["plan"] == compiled.plan
     assert list(tmp_path.iterdir()) == [tmp_path / "model.fm2"]
+
+
+def test_weights_that_are_no_numbers_are_not_compiled(runs, tmp_path):
+    arrays, values = load_arrays(runs["fmfm"].path / "model.safetensors")
+    arrays["model.interaction.weight"][3] = np.nan
+    save_arrays(tmp_path / "model.safetensors", arrays, values)
+    with pytest.raises(fm2.Fm2Error, match=r"interaction.weight has entries that are no numbers"):
+        compile(tmp_path, tmp_path / "model.fm2")
+    assert not (tmp_path / "model.fm2").exists()
 
 
 def test_a_compiled_model_needs_numpy_alone(runs, tmp_path):

@@ -15,10 +15,12 @@ from fm2 import Fm2Error, prepare
 from fm2.cli import main
 from fm2.compression.pruning import strengths, weakest, without
 from fm2.compression.retraining import counts_of
+from fm2.engine.inspection import operations
 from fm2.models import FM, FmFM, FvFM, FwFM, build
 from fm2.training.checkpoints import load_arrays, save_arrays
 from fm2.training.fitting import train
-from fm2.training.run import CHECKPOINT, MODEL, SETTINGS, Run
+from fm2.training.model_files import MODEL
+from fm2.training.run import CHECKPOINT, SETTINGS, Run
 from fm2.training.settings import read_settings
 
 PAIRS = list(itertools.combinations(range(4), 2))
@@ -128,6 +130,7 @@ def test_operations_are_those_of_the_pairs_that_are_kept():
     model = FmFM([3] * 4, dims, pruned=pruned)
     assert model.flops() == sum(2 * a * b + 2 * min(a, b) + 1 for a, b in kept) + 8
     assert model.flops(cached=True) == sum(2 * min(a, b) + 1 for a, b in kept) + 4
+    assert operations(model.config) == {"direct": model.flops(), "cached": model.flops(cached=True)}
     assert FwFM([3] * 4, 5, pruned=pruned).flops() == 4 * 12 + 8
     assert FvFM([3] * 4, 5, pruned=pruned).flops() == 4 * 16 + 8
 

@@ -15,7 +15,8 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
 from fm2.training.fitting import feature_counts
-from fm2.training.run import MODEL, SETTINGS, Run, save_model
+from fm2.training.model_files import MODEL
+from fm2.training.run import SETTINGS, Run, save_model
 from fm2.training.settings import read_settings
 from fm2.training.stepper import to_numpy
 

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
-from fm2.errors import Fm2Error
+from fm2.data.vocabulary import Vocabulary
 from fm2.schema import Schema
-from fm2.training.checkpoints import Stored, open_arrays
+from fm2.training.model_files import ModelFile, open_model
 
 Floats = NDArray[np.float32]
-MODEL, FORMAT, VERSION = "model.safetensors", "fm2 model", 1
 FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 
 
@@ -61,70 +59,54 @@ class Weights:
 
 def read_weights(path: str | Path) -> Weights:
     """Read the best model of a run."""
-    file = Path(path) / MODEL
-    if not file.is_file():
-        raise Fm2Error(f"{path} has no trained model ({MODEL}); fm2 train makes one")
-    with open_arrays(file) as (arrays, values):
-        if (values["format"], values["version"]) != (FORMAT, VERSION):
-            raise Fm2Error(f"{path}: {MODEL} has the format {values['format']} {values['version']}")
-        return _read(arrays, values)
+    with open_model(path) as file:
+        return _read(file)
 
 
-def _read(arrays: Stored, values: dict[str, Any]) -> Weights:
-    config, schema = values["model"], Schema.from_dict(values["schema"])
-    vocabularies = [
-        checked({name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS}) for index in range(len(schema.fields))
-    ]
+def _read(file: ModelFile) -> Weights:
+    config, name = file.config, file.config["model"]
     sizes, n = config["field_sizes"], len(config["field_sizes"])
-    if sizes != [len(vocabulary) for vocabulary in vocabularies]:
-        raise ValueError("the vocabularies have other sizes than the model's fields")
-    name = config["model"]
     dims = [config["dim"] * (n - 1)] * n if name == "ffm" else list(config.get("dims", [0] * n))
-    embeddings = _by_field(arrays, "model.embedding.weight", sizes, dims)
-    linear = [
-        weights.ravel() + table @ vector
-        for weights, table, vector in zip(
-            _by_field(arrays, "model.linear.weight", sizes, [1] * n), embeddings, _vectors(arrays, dims), strict=True
-        )
-    ]
+    embeddings = _by_field(file, "embedding.weight", sizes, dims)
+    plain, vectors = _by_field(file, "linear.weight", sizes, [1] * n), _vectors(file, dims)
     return Weights(
         name,
         config,
-        schema,
-        vocabularies,
-        dict(values["metrics"]),
-        float(arrays["model.bias"]),
-        linear,
+        file.schema,
+        file.vocabularies,
+        file.metrics,
+        float(file.weights("bias", ())),
+        [own.ravel() + table @ vector for own, table, vector in zip(plain, embeddings, vectors, strict=True)],
         embeddings,
-        _blocks(name, arrays, dims),
-        arrays["model.pairs.weight"].ravel() if name == "poly2" else None,
+        _blocks(name, file, dims),
+        file.weights("pairs.weight").ravel() if name == "poly2" else None,
     )
 
 
-def _by_field(arrays: Stored, name: str, sizes: Sequence[int], dims: Sequence[int]) -> list[Floats]:
+def _by_field(file: ModelFile, name: str, sizes: Sequence[int], dims: Sequence[int]) -> list[Floats]:
     """Cut a flat table into the tables of the fields; a table that is not there is zero."""
     ends = list(itertools.accumulate(size * dim for size, dim in zip(sizes, dims, strict=True)))
-    if name not in arrays:
+    if f"model.{name}" not in file.arrays:
         return [np.zeros((size, dim), np.float32) for size, dim in zip(sizes, dims, strict=True)]
-    flat = arrays[name].reshape(-1)
+    flat = file.weights(name).reshape(-1)
     if len(flat) != ends[-1]:
         raise ValueError(f"{name} has {len(flat)} numbers, not {ends[-1]}")
     return [flat[end - size * dim : end].reshape(size, dim) for end, size, dim in zip(ends, sizes, dims, strict=True)]
 
 
-def _vectors(arrays: Stored, dims: Sequence[int]) -> list[Floats]:
+def _vectors(file: ModelFile, dims: Sequence[int]) -> list[Floats]:
     """Give the vector w_F of each field, zero where the model has none."""
-    name = "model.field_linear"
-    whole = arrays[name] if name in arrays else np.zeros(sum(dims), np.float32)
+    there = "model.field_linear" in file.arrays
+    whole = file.weights("field_linear", (sum(dims),)) if there else np.zeros(sum(dims), np.float32)
     return np.split(whole, np.cumsum(dims)[:-1])
 
 
-def _blocks(name: str, arrays: Stored, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:
+def _blocks(name: str, file: ModelFile, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:
     pairs = list(itertools.combinations(range(len(dims)), 2))
     if name == "fmfm":
-        return dict(zip(pairs, _matrices(arrays["model.interaction.weight"], dims), strict=True))
+        return dict(zip(pairs, _matrices(file.weights("interaction.weight"), dims), strict=True))
     if name in ("fwfm", "fvfm"):
-        rows = arrays["model.interaction.weight"]
+        rows = file.weights("interaction.weight")
         return {pair: np.broadcast_to(row, dims[0]) for pair, row in zip(pairs, rows, strict=True)}
     return {}
 

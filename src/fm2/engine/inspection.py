@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fm2 import complexity
-from fm2.compression.weights import MODEL, read_weights
+from fm2.compression.weights import read_weights
 from fm2.engine.scoring import load
+from fm2.training.model_files import MODEL
 
 
 def inspect(path: str | Path) -> dict[str, Any]:
@@ -75,16 +77,19 @@ def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:
     {'direct': 403923, 'cached': 24531}
     """
     n, dims = len(config["field_sizes"]), dimensions(config)
-    cut = re.fullmatch(r"spectral, rank (\d+)", plan)
-    found = {
+    pruned = [(i, j) for i, j in config.get("pruned", [])]
+    cached = complexity.ffm(n, dims[0]) - len(pruned) * (2 * dims[0] + 1)  # an inner product for each pair that is left
+    counts: dict[str, Callable[[], dict[str, int]]] = {
         "lr": lambda: {"sums": complexity.lr(n)},
         "poly2": lambda: {"sums": complexity.poly2(n)},
         "fm": lambda: {"sums": complexity.fm(n, dims[0])},
         "ffm": lambda: {"pairs": complexity.ffm(n, dims[0])},
-        "fwfm": lambda: {"direct": complexity.fwfm(n, dims[0]), "cached": complexity.ffm(n, dims[0])},
-        "fvfm": lambda: {"direct": complexity.fvfm(n, dims[0]), "cached": complexity.ffm(n, dims[0])},
-        "fmfm": lambda: {"direct": complexity.fmfm(dims), "cached": complexity.fmfm(dims, cached=True)},
-    }[config["model"]]()
+        "fwfm": lambda: {"direct": complexity.fwfm(n, dims[0], len(pruned)), "cached": cached},
+        "fvfm": lambda: {"direct": complexity.fvfm(n, dims[0], len(pruned)), "cached": cached},
+        "fmfm": lambda: {name: complexity.fmfm(dims, name == "cached", pruned) for name in ("direct", "cached")},
+    }
+    found = counts[config["model"]]()
+    cut = re.fullmatch(r"spectral, rank (\d+)", plan)
     return found | ({"spectral": complexity.spectral(n, int(cut[1]))} if cut else {})
 
 

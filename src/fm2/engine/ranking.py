@@ -15,6 +15,7 @@ from fm2 import _native
 from fm2.engine.files import new_model, open_sections
 from fm2.engine.plans import padded
 from fm2.errors import Fm2Error, nearest
+from fm2.training.metrics import sigmoid
 
 if TYPE_CHECKING:
     from fm2.engine.scoring import Scorer
@@ -59,7 +60,7 @@ class Ranker:
         except (IndexError, ValueError) as wrong:
             raise Fm2Error(f"rank: {wrong}") from wrong
         places, best = _native.top_scores(logits, len(ids) if top is None else top)
-        return Ranked(np.array(places, np.int64), _probabilities(np.array(best, np.float32)))
+        return Ranked(np.array(places, np.int64), sigmoid(np.array(best, np.float32)).astype(np.float32))
 
     def catalog(self, items: Any) -> Catalog:
         """Compute beforehand what candidates bring, for :meth:`Catalog.top`."""
@@ -127,7 +128,9 @@ class Catalog:
         """Give the best ``k`` of all items in a context, exactly."""
         query, base = self.ranker.query(context)
         places, best = _native.top_rows(self.rows, query, k, self.ranker.scorer.threads)
-        return Ranked(np.array(places, np.int64), _probabilities(np.array(best, np.float32) + np.float32(base)))
+        return Ranked(
+            np.array(places, np.int64), sigmoid(np.array(best, np.float32) + np.float32(base)).astype(np.float32)
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to a file, which appears whole or not at all."""
@@ -135,10 +138,6 @@ class Catalog:
         told: dict[str, NDArray[Any] | int] = {"kind": np.frombuffer(b"catalog", np.uint8), "rows": self.rows}
         with new_model(Path(path), told | {"meta": np.frombuffer(meta, np.uint8)}):
             pass
-
-
-def _probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.exp(-np.logaddexp(0, -logits.astype(np.float64))).astype(np.float32)
 
 
 def _places(scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> list[int]:

@@ -20,6 +20,7 @@ from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
 from fm2.schema import Schema
+from fm2.training.metrics import sigmoid
 
 LARGEST_ID = np.iinfo(np.int32).max
 
@@ -69,8 +70,7 @@ class Scorer:
         ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, or an array of ids, rows ×
         fields.
         """
-        logits = self.logits(rows).astype(np.float64)
-        return np.exp(-np.logaddexp(0, -logits)).astype(np.float32)
+        return sigmoid(self.logits(rows)).astype(np.float32)
 
     def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Give the click probabilities of encoded rows."""

@@ -23,10 +23,11 @@ from fm2.models.lr import LR
 from fm2.storage import checksum, new_file, remove_partial_files
 from fm2.training import growth
 from fm2.training.loop import Loop, Report
+from fm2.training.model_files import MODEL
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
 from fm2.training.rowwise import FfmStepper, Poly2Stepper, learns_by_rows
-from fm2.training.run import CHECKPOINT, HISTORY, MODEL, SETTINGS, Run
+from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
 from fm2.training.scoring import torch_threads
 from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper

@@ -21,7 +21,9 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.training import metrics
 from fm2.training.checkpoints import open_arrays, save_arrays
-from fm2.training.run import CHECKPOINT, HISTORY, MODEL, add_history, read_history, save_model, sigmoid, write_history
+from fm2.training.metrics import sigmoid
+from fm2.training.model_files import MODEL
+from fm2.training.run import CHECKPOINT, HISTORY, add_history, read_history, save_model, write_history
 from fm2.training.settings import Settings
 from fm2.training.shuffling import shuffled
 from fm2.training.stepper import Stepper

@@ -57,6 +57,15 @@ def log_loss(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | N
     return _log_loss(_count(labels, probabilities, weights))
 
 
+def sigmoid(logits: NDArray[np.float32]) -> Floats:
+    """Give the probabilities of logits.
+
+    >>> sigmoid(np.array([0.0, -1e4])).tolist()
+    [0.5, 0.0]
+    """
+    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
+
+
 def log_loss_of_logits(labels: ArrayLike, logits: ArrayLike, weights: ArrayLike | None = None) -> float:
     """Give the log loss from logits, exactly even where the probability would round to 0 or 1.
 

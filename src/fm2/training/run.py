@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
+from fm2.data.vocabulary import ARRAYS, Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, Model, build
 from fm2.schema import Field, Schema
 from fm2.storage import new_file
-from fm2.training.checkpoints import Saved, Stored, open_arrays, save_arrays
-from fm2.training.metrics import evaluate
+from fm2.training.checkpoints import Saved, save_arrays
+from fm2.training.metrics import evaluate, sigmoid
+from fm2.training.model_files import FORMAT, VERSION, ModelFile, open_model
 from fm2.training.scoring import make_scorer, torch_threads
 from fm2.training.stepper import Stepper
 
-MODEL, CHECKPOINT, HISTORY, SETTINGS = "model.safetensors", "checkpoint.safetensors", "history.jsonl", "settings.toml"
-FORMAT, VERSION = "fm2 model", 1
+CHECKPOINT, HISTORY, SETTINGS = "checkpoint.safetensors", "history.jsonl", "settings.toml"
 PREDICT_ROWS, LOOKED_AT, LARGE_SHARE = 8192, 100_000, 0.5
 
 
@@ -42,21 +42,10 @@ class Run:
     @classmethod
     def open(cls, path: str | Path, threads: int = 0) -> Run:
         """Open the best model of a run."""
-        path = Path(path)
-        if not (path / MODEL).is_file():
-            raise Fm2Error(f"{path} has no trained model ({MODEL}); fm2 train makes one")
-        with open_arrays(path / MODEL) as (arrays, values):
-            if (values["format"], values["version"]) != (FORMAT, VERSION):
-                raise Fm2Error(f"{path}: {MODEL} has the format {values['format']} {values['version']}")
-            schema = Schema.from_dict(values["schema"])
-            vocabularies = [
-                checked({name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS})
-                for index in range(len(schema.fields))
-            ]
-            _check_sizes(values["model"], schema, vocabularies)
-            model = build(values["model"], seed=None)
-            _load_weights(model, arrays)
-            return cls(path, model, Encoder(schema, vocabularies), dict(values["metrics"]), threads)
+        with open_model(path) as file:
+            model = build(file.config, seed=None)
+            _load_weights(model, file)
+            return cls(Path(path), model, Encoder(file.schema, file.vocabularies), file.metrics, threads)
 
     def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
         """Measure the model on a split of a data set: the one it was trained on, or one of another day.
@@ -151,15 +140,6 @@ def _begins_with(whole: Vocabulary, part: Vocabulary) -> bool:
     return ends and np.array_equal(whole.data[: len(part.data)], part.data)
 
 
-def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Give the probabilities of logits.
-
-    >>> sigmoid(np.array([0.0, -1e4])).tolist()
-    [0.5, 0.0]
-    """
-    return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
-
-
 def same_meaning(one: Field, other: Field, its: Vocabulary, others: Vocabulary) -> bool:
     """Tell whether two fields read a value alike, whichever values they know."""
     alike = dataclasses.replace(one, min_count=1) == dataclasses.replace(other, min_count=1)
@@ -211,24 +191,10 @@ def add_history(path: Path, entry: dict[str, Any]) -> None:
         raise Fm2Error(f"train: {path} could not be written: {refused.strerror}") from refused
 
 
-def _check_sizes(config: dict[str, Any], schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
-    """Refuse a model whose parts do not fit each other; the file may be anyone's."""
-    if config["field_sizes"] != [len(vocabulary) for vocabulary in vocabularies]:
-        raise ValueError("the vocabularies have other sizes than the model's fields")
-    for field, vocabulary in zip(schema.fields, vocabularies, strict=True):
-        if bool(vocabulary.hashed) != bool(field.hash_bits) or not np.isfinite(vocabulary.boundaries).all():
-            raise ValueError(f"the vocabulary of the field '{field.name}' does not fit its schema")
-
-
-def _load_weights(model: Model, arrays: Stored) -> None:
+def _load_weights(model: Model, file: ModelFile) -> None:
     import torch
 
     for name, parameter in model.named_parameters():
-        values = arrays[f"model.{name}"]
-        if values.shape != parameter.shape or values.dtype != np.float32:
-            raise ValueError(f"{name} is {values.dtype} {list(values.shape)}, not float32 {list(parameter.shape)}")
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} has entries that are no numbers")
-        parameter.data = torch.from_numpy(values)
+        parameter.data = torch.from_numpy(file.weights(name, parameter.shape))
     if isinstance(model, FactorizationMachine) and not model.interaction.holds():
         raise ValueError("a pair of fields that is pruned has a field matrix")
