@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 # Chosen on validation rows of two real logs so small (110 and 24 thousand training rows) that features need holding
-# back by how rarely they occur: by benchmarks/quality.py search, but for the family's dimension, where 8 does as well as
-# the 16 that was found.
+# back by how rarely they occur: by benchmarks/quality.py search, but for the family's dimension, where 8 does as well
+# as the 16 that was found.
 _FAMILY: dict[str, Any] = {
     "dim": 8,
     "linear": "features",
