@@ -6,96 +6,29 @@
 
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
+#include "side.h"
 
 namespace fm2 {
 namespace {
-
-// The fields of one side of a quadratic form: where their embeddings stand in a vector, and what they have among themselves.
-class Side {
-public:
-    Side(const PrefixPlan& plan, const std::vector<const PrefixField*>& fields) : plan_(plan), fields_(fields) {
-        for (const PrefixField* field : fields_) {
-            starts_.push_back(width_);
-            width_ += field->dim;
-        }
-    }
-
-    std::size_t width() const { return width_; }
-    std::size_t start(std::size_t place) const { return starts_[place]; }
-    const std::vector<const PrefixField*>& fields() const { return fields_; }
-
-    void set_pairs(std::vector<float> panels) {
-        panels_ = std::move(panels);
-        depths_.assign((width_ + panel_columns - 1) / panel_columns, 0);
-        for (std::size_t f = 0; f < fields_.size(); ++f)  // a field meets what stands before it
-            for (std::size_t column = starts_[f]; column < starts_[f] + fields_[f]->dim; ++column) depths_[column / panel_columns] = starts_[f];
-    }
-
-    // vectors [rows, stride]: embeddings side by side; own: linear weights and the terms of the side's own pairs.
-    void gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* own) const {
-        std::fill(own, own + rows, 0.0f);
-        for (std::size_t f = 0; f < fields_.size(); ++f)
-            kernels.scoring.embed(plan_, *fields_[f], ids + f, fields_.size(), rows, vectors + starts_[f], stride, own);
-        kernels.quadratic.add_forms(vectors, stride, rows, width_, panels_.data(), depths_.data(), own);
-    }
-
-private:
-    const PrefixPlan& plan_;
-    std::vector<const PrefixField*> fields_;
-    std::vector<std::size_t> starts_;
-    std::size_t width_ = 0;
-    std::vector<float> panels_;
-    std::vector<std::size_t> depths_;  // of the panels
-};
-
-// An entry of the matrix between two fields of a plan, by where they stand in it.
-float entry(const PrefixPlan& plan, const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) {
-    if (a.start < b.start) return entry(plan, b, j, a, i);
-    if (!plan.diagonal) return a.matrix[i * padded(a.start) + b.start + j];
-    return i == j ? a.matrix[b.start + j] : 0;
-}
-
-// What a side's fields have with later ones of the side, as kernels of quadratic forms like it.
-std::vector<float> pairs_of(const PrefixPlan& plan, const Side& side) {
-    std::vector<float> panels((side.width() + panel_columns - 1) / panel_columns * panel_columns * side.width());
-    for (std::size_t q = 0; q < side.fields().size(); ++q)
-        for (std::size_t p = 0; p < q; ++p)
-            for (std::size_t i = 0; i < side.fields()[p]->dim; ++i)
-                for (std::size_t j = 0; j < side.fields()[q]->dim; ++j) {
-                    const std::size_t row = side.start(p) + i, column = side.start(q) + j;
-                    panels[(column / panel_columns * side.width() + row) * panel_columns + column % panel_columns] =
-                        entry(plan, *side.fields()[p], i, *side.fields()[q], j);
-                }
-    return panels;
-}
 
 class PrefixRanker : public Ranker {
 public:
     PrefixRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
         : Ranker(std::move(scorer), std::move(context), std::move(candidate)),
           plan_(std::get<PrefixPlan>(this->scorer().plan())),
-          before_(plan_, fields(this->context())),
-          after_(plan_, fields(this->candidate())) {
-        before_.set_pairs(pairs_of(plan_, before_));
-        after_.set_pairs(pairs_of(plan_, after_));
-        between_.resize(after_.width() * before_.width());
-        for (std::size_t p = 0; p < after_.fields().size(); ++p)
-            for (std::size_t q = 0; q < before_.fields().size(); ++q)
-                for (std::size_t i = 0; i < after_.fields()[p]->dim; ++i)
-                    for (std::size_t j = 0; j < before_.fields()[q]->dim; ++j)
-                        between_[(after_.start(p) + i) * before_.width() + before_.start(q) + j] =
-                            entry(plan_, *after_.fields()[p], i, *before_.fields()[q], j);
-    }
+          before_(plan_, this->context()),
+          after_(plan_, this->candidate()),
+          between_(after_.matrix_with(before_)) {}
 
     std::size_t width() const override { return after_.width(); }
 
 protected:
     Query make_query(const Kernels& kernels, const std::int32_t* ids) const override {
-        std::vector<float> v(before_.width());
+        std::vector<float> v(padded(before_.width()));
         Query query{0, std::vector<float>(width())};
         before_.gather(kernels, ids, 1, v.data(), v.size(), &query.base);
         query.base += plan_.bias;
-        kernels.scoring.dots(between_.data(), v.size(), width(), v.data(), v.size(), query.vector.data());
+        kernels.scoring.dots(between_.data(), before_.width(), width(), v.data(), before_.width(), query.vector.data());
         return query;
     }
 
@@ -105,12 +38,6 @@ protected:
     }
 
 private:
-    std::vector<const PrefixField*> fields(std::span<const std::size_t> numbers) const {
-        std::vector<const PrefixField*> found;
-        for (const std::size_t number : numbers) found.push_back(&*std::ranges::find(plan_.fields, number, &PrefixField::field));
-        return found;
-    }
-
     const PrefixPlan& plan_;
     Side before_, after_;
     std::vector<float> between_;  // [width, width of the context]: S between the two
@@ -262,13 +189,14 @@ void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size
 void Ranker::score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits,
                    std::size_t threads) const {
     constexpr std::size_t rows_a_task = 128;
+    const std::size_t stride = padded(width());
     const auto score_some = [&](std::size_t begin) {
         static thread_local std::vector<float> vectors;
         const std::size_t some = std::min(rows_a_task, rows - begin);
-        vectors.resize(std::max(vectors.size(), (width() + 1) * rows_a_task));
-        describe(kernels, ids + begin * candidate_.size(), some, vectors.data(), width(), logits + begin);
-        float* together = vectors.data() + width() * rows_a_task;
-        kernels.scoring.dots(vectors.data(), width(), some, query.vector.data(), width(), together);
+        vectors.resize(std::max(vectors.size(), (stride + 1) * rows_a_task));
+        describe(kernels, ids + begin * candidate_.size(), some, vectors.data(), stride, logits + begin);
+        float* together = vectors.data() + stride * rows_a_task;
+        kernels.scoring.dots(vectors.data(), stride, some, query.vector.data(), width(), together);
         for (std::size_t r = 0; r < some; ++r) logits[begin + r] += query.base + together[r];
     };
     if (rows <= rows_a_task) return rows ? score_some(0) : void();
