@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bars import Bar, print_bars
-from fm2 import Field, Schema, Scorer, _native
+from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine import plans
@@ -187,11 +187,9 @@ def ranking(model: Scorer, ids: Ids, items: int) -> dict[str, Callable[[], float
     every = np.ascontiguousarray(ids[:, -CANDIDATE_FIELDS:])
     starts = np.linspace(0, len(every) - CANDIDATES, CALLS).astype(int)
     groups = [np.ascontiguousarray(every[start : start + CANDIDATES]) for start in starts]
-    small, large = ranker.catalog(groups[0]), ranker.catalog(np.resize(every, (items, CANDIDATE_FIELDS)))
-
-    def best_of_large(context: Ids) -> None:
-        query, _ = ranker.query(context)
-        _native.top_rows(large.rows, query, TOP, 2)
+    small = ranker.catalog(groups[0])
+    both = load(model.path, threads=2).ranker(candidate=model.columns[-CANDIDATE_FIELDS:])
+    large = both.catalog(np.resize(every, (items, CANDIDATE_FIELDS)))
 
     def ranked(call: int) -> None:
         ranker.rank(contexts[call], groups[call], top=10)
@@ -199,7 +197,7 @@ def ranking(model: Scorer, ids: Ids, items: int) -> dict[str, Callable[[], float
     return {
         "1,000 candidates by ids": median_of(ranked),
         "1,000 candidates of a catalog": median_of(lambda call: small.top(contexts[call], k=10)),
-        "the best 100 of the catalog, 2 threads": median_of(lambda call: best_of_large(contexts[call]), calls=10),
+        "the best 100 of the catalog, 2 threads": median_of(lambda call: large.top(contexts[call], k=TOP), calls=10),
     }
 
 

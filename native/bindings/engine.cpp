@@ -1,7 +1,6 @@
 // Compiled models: writing their rows, opening them, scoring ids.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -14,15 +13,11 @@
 #include <memory>
 
 #include "arrays.h"
+#include "compiled.h"
 #include "fm2/arrow.h"
 #include "fm2/explanation.h"
-#include "fm2/file_encoder.h"
 #include "fm2/model_file.h"
 #include "fm2/plans.h"
-#include "fm2/pool.h"
-#include "fm2/ranker.h"
-#include "fm2/scorer.h"
-#include "fm2/top.h"
 #include "topics.h"
 
 namespace nb = nanobind;
@@ -56,17 +51,6 @@ nb::bytes model_header(std::uint32_t sections, const GivenBytes& rest, std::size
     }
     return nb::bytes(header.data(), header.size());
 }
-
-// A model and its encoder.
-struct Compiled {
-    Compiled(const std::shared_ptr<const fm2::ModelFile>& file)
-        : shared(std::make_shared<fm2::Scorer>(file)), scorer(*shared), encoder(file, scorer.sizes()) {}
-
-    std::shared_ptr<const fm2::Scorer> shared;
-    const fm2::Scorer& scorer;
-    fm2::FileEncoder encoder;
-    std::vector<nb::str> columns;  // the encoder's, as Python has them
-};
 
 std::unique_ptr<Compiled> open_compiled(const std::string& path, bool verify, std::size_t threads) {
     std::unique_ptr<Compiled> model;
@@ -203,76 +187,6 @@ void time_rows(const Compiled& model, const Array<const std::int32_t, 2>& ids, c
     }
 }
 
-// A ranker, and what is asked of it with ids.
-struct Ranking {
-    Ranking(const Compiled& model, const std::vector<std::size_t>& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
-
-    fm2::Query query(const Array<const std::int32_t, 1>& ids) const {
-        expect(ids.size() == ranker->context().size(), "rank: the context has " + std::to_string(ranker->context().size()) + " fields");
-        return ranker->query(fm2::kernels(), ids.data());
-    }
-    void check(const Array<const std::int32_t, 2>& ids) const {
-        expect(ids.shape(1) == ranker->candidate().size(), "rank: a candidate has " + std::to_string(ranker->candidate().size()) + " fields");
-    }
-
-    std::unique_ptr<fm2::Ranker> ranker;
-};
-
-void rank(const Ranking& ranking, const Array<const std::int32_t, 1>& context, const Array<const std::int32_t, 2>& candidates,
-          const Array<float, 1>& logits, std::size_t threads) {
-    ranking.check(candidates);
-    expect(logits.size() == candidates.shape(0), "rank: there is a logit for every candidate");
-    nb::gil_scoped_release release;
-    ranking.ranker->score(fm2::kernels(), ranking.query(context), candidates.data(), candidates.shape(0), logits.data(), threads);
-}
-
-// The query with a 1 behind it, for the column in which candidates keep what they have alone; returns the base.
-float query(const Ranking& ranking, const Array<const std::int32_t, 1>& context, const Array<float, 1>& out) {
-    expect(out.size() == ranking.ranker->width() + 1, "rank: the query has " + std::to_string(ranking.ranker->width() + 1) + " entries");
-    nb::gil_scoped_release release;
-    const fm2::Query found = ranking.query(context);
-    std::copy(found.vector.begin(), found.vector.end(), out.data());
-    out.data()[found.vector.size()] = 1;
-    return found.base;
-}
-
-// Rows of a catalog: vectors, and in the column behind them what each candidate has alone.
-void describe(const Ranking& ranking, const Array<const std::int32_t, 2>& candidates, const Array<float, 2>& out, std::size_t threads) {
-    ranking.check(candidates);
-    const std::size_t rows = candidates.shape(0), width = ranking.ranker->width(), stride = out.shape(1);
-    expect(out.shape(0) == rows && stride > width, "rank: there is a wider row for every candidate");
-    nb::gil_scoped_release release;
-    constexpr std::size_t rows_a_task = 256;
-    fm2::parallel_for((rows + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
-        const std::size_t begin = task * rows_a_task, some = std::min(rows_a_task, rows - begin);
-        float own[rows_a_task];
-        ranking.ranker->describe(fm2::kernels(), candidates.data() + begin * candidates.shape(1), some, out.data() + begin * stride, stride, own);
-        for (std::size_t r = 0; r < some; ++r) out.data()[(begin + r) * stride + width] = own[r];
-    });
-}
-
-using Best = std::pair<std::vector<std::int64_t>, std::vector<float>>;
-
-Best apart(const std::vector<fm2::Found>& found) {
-    Best best;
-    for (const fm2::Found& one : found) {
-        best.first.push_back(one.row);
-        best.second.push_back(one.score);
-    }
-    return best;
-}
-
-Best top_rows(const Array<const float, 2>& rows, const Array<const float, 1>& vector, std::size_t k, std::size_t threads) {
-    expect(vector.size() <= rows.shape(1), "top: the rows are as wide as the vector, at least");
-    nb::gil_scoped_release release;
-    return apart(fm2::top_rows(fm2::kernels(), rows.data(), rows.shape(1), rows.shape(0), vector.data(), vector.size(), std::min(k, rows.shape(0)), threads));
-}
-
-Best top_scores(const Array<const float, 1>& scores, std::size_t k) {
-    nb::gil_scoped_release release;
-    return apart(fm2::top_scores(scores.data(), scores.size(), std::min(k, scores.size())));
-}
-
 std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compiled& model, const Array<const std::int32_t, 1>& ids) {
     expect(ids.size() == model.scorer.fields(), "explain: a row has " + std::to_string(model.scorer.fields()) + " ids");
     fm2::Explanation found = fm2::explain(fm2::kernels(), model.scorer, ids.data());
@@ -321,15 +235,6 @@ void init_engine(nb::module_& module) {
         .def("predict_one", &predict_one, "row"_a, "The click probability of a dict of values.")
         .def("section", &section, "name"_a, "The bytes of a section of the file.")
         .def("score", &score, "ids"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Writes the logits of rows of ids.");
-    nb::class_<Ranking>(module, "Ranking", "A compiled model whose fields are divided into context and candidate.")
-        .def(nb::init<const Compiled&, const std::vector<std::size_t>&>(), "model"_a, "context"_a, nb::keep_alive<1, 2>())
-        .def_prop_ro("width", [](const Ranking& ranking) { return ranking.ranker->width(); })
-        .def_prop_ro("candidate", [](const Ranking& ranking) { return std::vector<std::size_t>(ranking.ranker->candidate().begin(), ranking.ranker->candidate().end()); })
-        .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "Writes the candidates' logits.")
-        .def("query", &query, "context"_a.noconvert(), "out"_a.noconvert(), "Writes the query of a context; gives what it has alone.")
-        .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "Writes rows of a catalog.");
-    module.def("top_rows", top_rows, "rows"_a.noconvert(), "vector"_a.noconvert(), "k"_a, "threads"_a = 0, "The rows with the largest products, best first.");
-    module.def("top_scores", top_scores, "scores"_a.noconvert(), "k"_a, "The largest scores, best first.");
     module.def("model_sections", [](const std::string& path, std::size_t threads) {
                    const fm2::ModelFile file(path, true, threads);
                    std::vector<std::tuple<std::string, std::size_t, std::size_t>> sections;

@@ -9,4 +9,5 @@ NB_MODULE(_native, module) {
     init_pairs(module);
     init_quadratic(module);
     init_engine(module);
+    init_ranking(module);
 }

@@ -15,7 +15,6 @@ from fm2 import _native
 from fm2.engine.files import new_model, open_sections
 from fm2.engine.plans import padded
 from fm2.errors import Fm2Error, nearest
-from fm2.training.metrics import sigmoid
 
 if TYPE_CHECKING:
     from fm2.engine.scoring import Scorer
@@ -54,13 +53,11 @@ class Ranker:
         :meth:`fm2.Scorer.predict` takes, or an array of ids, candidates × candidate fields.
         """
         ids = self._candidate_ids(candidates)
-        logits = np.empty(len(ids), np.float32)
+        many = len(ids) if top is None else _at_least_none(top)
         try:
-            self._native.rank(self._context_ids(context), ids, logits, self.scorer.threads)
+            return Ranked(*self._native.rank(self._context_ids(context), ids, many, self.scorer.threads))
         except (IndexError, ValueError) as wrong:
             raise Fm2Error(f"rank: {wrong}") from wrong
-        places, best = _native.top_scores(logits, len(ids) if top is None else top)
-        return Ranked(np.array(places, np.int64), sigmoid(np.array(best, np.float32)).astype(np.float32))
 
     def catalog(self, items: Any) -> Catalog:
         """Compute beforehand what candidates bring, for :meth:`Catalog.top`."""
@@ -95,6 +92,13 @@ class Ranker:
             raise Fm2Error(f"rank: {wrong}") from wrong
         return out, base
 
+    def _best_of(self, rows: NDArray[np.float32], context: Any, k: int) -> Ranked:
+        try:
+            found = self._native.top(self._context_ids(context), rows, _at_least_none(k), self.scorer.threads)
+        except (IndexError, ValueError) as wrong:
+            raise Fm2Error(f"rank: {wrong}") from wrong
+        return Ranked(*found)
+
     def _context_ids(self, context: Any) -> Ids:
         if isinstance(context, np.ndarray):
             return np.ascontiguousarray(context, np.int32)
@@ -126,11 +130,7 @@ class Catalog:
 
     def top(self, context: Any, k: int = 100) -> Ranked:
         """Give the best ``k`` of all items in a context, exactly."""
-        query, base = self.ranker.query(context)
-        places, best = _native.top_rows(self.rows, query, k, self.ranker.scorer.threads)
-        return Ranked(
-            np.array(places, np.int64), sigmoid(np.array(best, np.float32) + np.float32(base)).astype(np.float32)
-        )
+        return self.ranker._best_of(self.rows, context, k)
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to a file, which appears whole or not at all."""
@@ -138,6 +138,12 @@ class Catalog:
         told: dict[str, NDArray[Any] | int] = {"kind": np.frombuffer(b"catalog", np.uint8), "rows": self.rows}
         with new_model(Path(path), told | {"meta": np.frombuffer(meta, np.uint8)}):
             pass
+
+
+def _at_least_none(count: int) -> int:
+    if count < 0:
+        raise Fm2Error(f"rank: the best {count} are asked for; it is 0 or more")
+    return count
 
 
 def _places(scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> list[int]:
