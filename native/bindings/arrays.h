@@ -4,10 +4,10 @@
 #include <nanobind/ndarray.h>
 
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "fm2/expect.h"
 #include "kernels/kernels.h"
 
 template <class T, int Dimensions>
@@ -25,8 +25,6 @@ std::vector<std::remove_const_t<T>> as_vector(const Array<T, 1>& array) {
     return {array.data(), array.data() + array.size()};
 }
 
-inline void expect(bool fits, const std::string& message) {
-    if (!fits) throw std::invalid_argument(message);
-}
+using fm2::expect;
 
 inline const fm2::Kernels& kernels_of(const std::string& level) { return level.empty() ? fm2::kernels() : fm2::kernels(level); }

@@ -38,7 +38,7 @@ float pack_rows(int number, const Maybe<const float, 2>& first, const Maybe<cons
     expect(!first || first->shape(0) == rows, "pack_rows: there is a first part for every row");
     expect(!second || second->shape(0) == rows, "pack_rows: there is a second part for every row");
     const fm2::RowLayout layout(type, first ? first->shape(1) : 0, second ? second->shape(1) : 0);
-    expect(out.size() == rows * layout.stride, "pack_rows: the rows take " + std::to_string(rows * layout.stride) + " bytes");
+    expect(out.size() == rows * layout.stride, "pack_rows: the rows take ", rows * layout.stride, " bytes");
     nb::gil_scoped_release release;
     return fm2::pack_rows(type, layout, rows, pointer(first), pointer(second), linear.data(), reinterpret_cast<std::byte*>(out.data()), threads);
 }
@@ -167,7 +167,7 @@ void encode_table(const Compiled& model, const fm2::ArrowReader& table, const st
 void score(const Compiled& model, const Array<const std::int32_t, 2>& ids, const Array<float, 1>& logits, std::size_t threads,
            const std::string& level) {
     const fm2::Scorer& scorer = model.scorer;
-    expect(ids.shape(1) == scorer.fields(), "score: ids have a column for each of the " + std::to_string(scorer.fields()) + " fields");
+    expect(ids.shape(1) == scorer.fields(), "score: ids have a column for each of the ", scorer.fields(), " fields");
     expect(logits.size() == ids.shape(0), "score: there is a logit for every row");
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
@@ -188,7 +188,7 @@ void time_rows(const Compiled& model, const Array<const std::int32_t, 2>& ids, c
 }
 
 std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compiled& model, const Array<const std::int32_t, 1>& ids) {
-    expect(ids.size() == model.scorer.fields(), "explain: a row has " + std::to_string(model.scorer.fields()) + " ids");
+    expect(ids.size() == model.scorer.fields(), "explain: a row has ", model.scorer.fields(), " ids");
     fm2::Explanation found = fm2::explain(fm2::kernels(), model.scorer, ids.data());
     return {found.bias, std::move(found.fields), std::move(found.pairs)};
 }

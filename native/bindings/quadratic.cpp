@@ -22,8 +22,8 @@ using GivenRows = Array<const float, 2>;
 
 void check(const std::string& operation, const fm2::QuadraticForm& form, const GivenRows& rows, std::size_t weights,
            const std::optional<std::size_t>& linear, std::size_t logits) {
-    expect(rows.shape(1) == form.width(), operation + ": rows have " + std::to_string(form.width()) + " columns");
-    expect(weights == form.weights(), operation + ": there are " + std::to_string(form.weights()) + " weights");
+    expect(rows.shape(1) == form.width(), operation, ": rows have ", form.width(), " columns");
+    expect(weights == form.weights(), operation, ": there are ", form.weights(), " weights");
     expect(!linear || *linear == form.width(), operation + ": the linear part has a weight for every column");
     expect(logits == rows.shape(0), operation + ": there is a logit, or its slope, for every row");
 }

@@ -27,11 +27,11 @@ struct Ranking {
     Ranking(const Compiled& model, const std::vector<std::size_t>& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
 
     fm2::Query query(const Ids& ids) const {
-        expect(ids.size() == ranker->context().size(), "rank: the context has " + std::to_string(ranker->context().size()) + " fields");
+        expect(ids.size() == ranker->context().size(), "rank: the context has ", ranker->context().size(), " fields");
         return ranker->query(fm2::kernels(), ids.data());
     }
     void check(const Rows& ids) const {
-        expect(ids.shape(1) == ranker->candidate().size(), "rank: a candidate has " + std::to_string(ranker->candidate().size()) + " fields");
+        expect(ids.shape(1) == ranker->candidate().size(), "rank: a candidate has ", ranker->candidate().size(), " fields");
     }
 
     std::unique_ptr<fm2::Ranker> ranker;
@@ -71,7 +71,7 @@ Best rank(const Ranking& ranking, const Ids& context, const Rows& candidates, st
 
 // The query with a 1 behind it, for the column in which candidates keep what they have alone; returns the base.
 float query(const Ranking& ranking, const Ids& context, const Array<float, 1>& out) {
-    expect(out.size() == ranking.ranker->width() + 1, "rank: the query has " + std::to_string(ranking.ranker->width() + 1) + " entries");
+    expect(out.size() == ranking.ranker->width() + 1, "rank: the query has ", ranking.ranker->width() + 1, " entries");
     nb::gil_scoped_release release;
     const fm2::Query found = ranking.query(context);
     std::copy(found.vector.begin(), found.vector.end(), out.data());

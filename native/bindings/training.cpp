@@ -44,7 +44,7 @@ struct Table {
 
     void check() const {
         const auto floats = static_cast<std::size_t>(layout.floats), features = static_cast<std::size_t>(layout.features);
-        expect(weights.size() == floats, "table: the layout asks for " + std::to_string(floats) + " weights");
+        expect(weights.size() == floats, "table: the layout asks for ", floats, " weights");
         expect(state.size() <= 2, "table: an optimiser remembers two arrays at most");
         for (const auto& array : state) expect(array.size() == floats, "table: state is as long as weights");
         expect(!l2_scale || l2_scale->size() == features, "table: l2_scale has an entry for every feature");

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fm2/expect.h"
 #include "fm2/file_encoder.h"
 #include "fm2/model_file.h"
 #include "fm2/pool.h"
@@ -68,9 +69,7 @@ int guarded(const char* operation, const Body& body) noexcept {
     }
 }
 
-void expect(bool fits, const std::string& message) {
-    if (!fits) throw std::invalid_argument(message);
-}
+using fm2::expect;
 
 template <class T>
 T& there(T* pointer, const char* name) {
@@ -82,12 +81,12 @@ T& there(T* pointer, const char* name) {
 void check_rows(const void* values, std::size_t rows, std::size_t own, std::size_t given, const char* what, unsigned flags, std::size_t threads,
                 const float* scores) {
     constexpr std::size_t most = PTRDIFF_MAX / sizeof(void*);
-    expect(own == given, "a row has " + std::to_string(given) + " " + what + ", and the model's have " + std::to_string(own));
-    expect(!own || rows <= most / own, "there cannot be " + std::to_string(rows) + " rows");
-    expect(!rows || !own || values, std::string(what) + " is NULL");
+    expect(own == given, "a row has ", given, " ", what, ", and the model's have ", own);
+    expect(!own || rows <= most / own, "there cannot be ", rows, " rows");
+    expect(!rows || !own || values, what, " is NULL");
     expect(!rows || scores, "scores is NULL");
-    expect(!(flags & ~unsigned{FM2_LOGITS}), "the flags are " + std::to_string(flags) + ", and this library knows FM2_LOGITS (1) alone");
-    expect(threads <= most_threads, "there cannot be " + std::to_string(threads) + " threads; 1 to 1024 can be, or 0 for all processors");
+    expect(!(flags & ~unsigned{FM2_LOGITS}), "the flags are ", flags, ", and this library knows FM2_LOGITS (1) alone");
+    expect(threads <= most_threads, "there cannot be ", threads, " threads; 1 to 1024 can be, or 0 for all processors");
 }
 
 // Turns logits into what the flags ask for.
@@ -103,7 +102,7 @@ void score(const fm2::Scorer& scorer, const std::int32_t* ids, std::size_t rows,
 std::string_view cell(const char* value, const std::size_t* length) {
     if (!value) return {};
     if (!length) return value;
-    expect(*length <= PTRDIFF_MAX, "a value cannot have " + std::to_string(*length) + " bytes");
+    expect(*length <= PTRDIFF_MAX, "a value cannot have ", *length, " bytes");
     return {value, *length};
 }
 
@@ -131,7 +130,7 @@ int fm2_field_count(const fm2_model* model, size_t* count) {
 int fm2_field_size(const fm2_model* model, size_t field, int32_t* size) {
     return guarded("field_size", [&] {
         const auto sizes = there(model, "model").scorer.sizes();
-        expect(field < sizes.size(), "there is no field " + std::to_string(field) + "; the model has " + std::to_string(sizes.size()));
+        expect(field < sizes.size(), "there is no field ", field, "; the model has ", sizes.size());
         there(size, "size") = sizes[field];
     });
 }
@@ -143,7 +142,7 @@ int fm2_column_count(const fm2_model* model, size_t* count) {
 int fm2_column_name(const fm2_model* model, size_t column, const char** name) {
     return guarded("column_name", [&] {
         const auto& columns = there(model, "model").encoder.columns();
-        expect(column < columns.size(), "there is no column " + std::to_string(column) + "; the model has " + std::to_string(columns.size()));
+        expect(column < columns.size(), "there is no column ", column, "; the model has ", columns.size());
         there(name, "name") = columns[column].c_str();
     });
 }
@@ -184,7 +183,7 @@ int fm2_ranker_open(const fm2_model* model, const size_t* context, size_t count,
     return guarded("ranker_open", [&] {
         there(ranker, "ranker") = nullptr;
         const fm2_model& own = there(model, "model");
-        expect(count <= own.scorer.fields(), "the context cannot have " + std::to_string(count) + " fields");
+        expect(count <= own.scorer.fields(), "the context cannot have ", count, " fields");
         std::vector<std::size_t> fields(count);
         if (count) std::copy_n(&there(context, "context"), count, fields.begin());
         *ranker = new fm2_ranker{fm2::Ranker::make(own.shared, std::move(fields))};

@@ -67,7 +67,7 @@ void explain(const Kernels& kernels, const PartnersPlan& plan, const std::int32_
 }  // namespace
 
 Explanation explain(const Kernels& kernels, const Scorer& scorer, const std::int32_t* ids) {
-    scorer.check(ids, 0, 1);
+    check_ids(scorer.sizes(), {}, ids, 0, 1);
     const std::size_t n = scorer.fields();
     Explanation out{0, std::vector<double>(n), std::vector<double>(n * n)};
     std::visit([&](const auto& plan) {

@@ -166,23 +166,19 @@ std::unique_ptr<Ranker> Ranker::make(std::shared_ptr<const Scorer> scorer, std::
     return std::make_unique<SquaresRanker>(std::move(scorer), std::move(context), std::move(candidate));
 }
 
-void Ranker::check(std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t rows) const {
-    for (std::size_t r = 0; r < rows; ++r)
-        for (std::size_t f = 0; f < fields.size(); ++f) {
-            const std::int32_t id = ids[r * fields.size() + f], size = scorer_->sizes()[fields[f]];
-            if (id < 0 || id >= size)
-                throw std::out_of_range("row " + std::to_string(r) + " has the id " + std::to_string(id) + " in field " +
-                                        std::to_string(fields[f]) + ", whose ids go from 0 to " + std::to_string(size - 1));
-        }
+Ranker::Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
+    : scorer_(std::move(scorer)), context_(std::move(context)), candidate_(std::move(candidate)) {
+    for (const std::size_t field : context_) context_sizes_.push_back(scorer_->sizes()[field]);
+    for (const std::size_t field : candidate_) candidate_sizes_.push_back(scorer_->sizes()[field]);
 }
 
 Query Ranker::query(const Kernels& kernels, const std::int32_t* ids) const {
-    check(context_, ids, 1);
+    check_ids(context_sizes_, context_, ids, 0, 1);
     return make_query(kernels, ids);
 }
 
 void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* own) const {
-    check(candidate_, ids, rows);
+    check_ids(candidate_sizes_, candidate_, ids, 0, rows);
     make_vectors(kernels, ids, rows, vectors, stride, own);
 }
 

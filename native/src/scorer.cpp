@@ -123,22 +123,22 @@ Scorer::Plan read_plan(const ModelFile& file, std::span<const std::int32_t> size
 Scorer::Scorer(std::shared_ptr<const ModelFile> file)
     : file_(std::move(file)), sizes_(file_->numbers<std::int32_t>("sizes")), plan_(read_plan(*file_, sizes_)) {}
 
-void Scorer::check(const std::int32_t* ids, std::size_t first, std::size_t rows) const {
+void check_ids(std::span<const std::int32_t> sizes, std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t first, std::size_t rows) {
     for (std::size_t r = first; r < first + rows; ++r) {
-        const std::int32_t* row = ids + r * fields();
-        bool wrong = false;
-        for (std::size_t f = 0; f < fields(); ++f) wrong |= static_cast<std::uint32_t>(row[f]) >= static_cast<std::uint32_t>(sizes_[f]);
-        for (std::size_t f = 0; wrong && f < fields(); ++f)
-            if (row[f] < 0 || row[f] >= sizes_[f])
-                throw std::out_of_range("row " + std::to_string(r) + " has the id " + std::to_string(row[f]) + " in field " + std::to_string(f) +
-                                        ", whose ids go from 0 to " + std::to_string(sizes_[f] - 1));
+        const std::int32_t* row = ids + r * sizes.size();
+        std::uint32_t wrong = 0;  // as wide as an id, so that several are compared at once
+        for (std::size_t f = 0; f < sizes.size(); ++f) wrong |= static_cast<std::uint32_t>(row[f]) >= static_cast<std::uint32_t>(sizes[f]);
+        for (std::size_t f = 0; wrong && f < sizes.size(); ++f)
+            if (row[f] < 0 || row[f] >= sizes[f])
+                throw std::out_of_range("row " + std::to_string(r) + " has the id " + std::to_string(row[f]) + " in field " +
+                                        std::to_string(fields.empty() ? f : fields[f]) + ", whose ids go from 0 to " + std::to_string(sizes[f] - 1));
     }
 }
 
 void Scorer::score(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const {
     constexpr std::size_t rows_a_task = 256;
     const auto score_some = [&](std::size_t begin, std::size_t some) {
-        check(ids, begin, some);
+        check_ids(sizes_, {}, ids, begin, some);
         const std::int32_t* from = ids + begin * fields();
         if (const auto* plan = std::get_if<PrefixPlan>(&plan_)) {
             static thread_local std::vector<float> room;

@@ -82,7 +82,8 @@ void Side::gather(const Kernels& kernels, const std::int32_t* ids, std::size_t r
     for (std::size_t f = 0; f < fields_.size(); ++f)
         kernels.scoring.embed(f < formed_ ? plan_.number : Number::f32, fields_[f], ids + columns_[f], columns_.size(), rows,
                               vectors + fields_[f].start, stride, own);
-    for (std::size_t r = 0; r < rows; ++r) std::fill(vectors + r * stride + width_, vectors + r * stride + padded(width_), 0.0f);
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t k = width_; k < padded(width_); ++k) vectors[r * stride + k] = 0;
     if (form_width_) kernels.quadratic.add_forms(vectors, stride, rows, form_width_, panels_.data(), depths_.data(), own);
     kernels.scoring.add_products({fields_.data() + formed_, fields_.size() - formed_}, columns_.data() + formed_, ids, columns_.size(), rows,
                                  vectors, stride, own);

@@ -39,18 +39,16 @@ public:
     void score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const;
 
 protected:
-    Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
-        : scorer_(std::move(scorer)), context_(std::move(context)), candidate_(std::move(candidate)) {}
+    Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate);
 
     virtual Query make_query(const Kernels& kernels, const std::int32_t* ids) const = 0;
     virtual void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
                               float* own) const = 0;
 
 private:
-    void check(std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t rows) const;
-
     std::shared_ptr<const Scorer> scorer_;
     std::vector<std::size_t> context_, candidate_;
+    std::vector<std::int32_t> context_sizes_, candidate_sizes_;
 };
 
 }  // namespace fm2

@@ -30,14 +30,16 @@ public:
     // logits [rows] of ids [rows, fields]. Throws std::out_of_range where an id is not in its field.
     void score(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const;
 
-    // Throws std::out_of_range where an id of the rows [first, first + rows) is not in its field.
-    void check(const std::int32_t* ids, std::size_t first, std::size_t rows) const;
-
 private:
     std::shared_ptr<const ModelFile> file_;
     std::span<const std::int32_t> sizes_;
     Plan plan_;
 };
+
+// Throws std::out_of_range where an id of the rows [first, first + rows) is not in its field. Ids have as many columns as there are sizes;
+// the message calls them by the numbers of `fields`, or by their own if there are none.
+void check_ids(std::span<const std::int32_t> sizes, std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t first,
+               std::size_t rows);
 
 float probability(float logit);
 
