@@ -45,8 +45,8 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.share:
             return x
-        kept = self.noise.kept(x.shape, 1 - self.share).to(x.device)
-        return x * kept * (1 / (1 - self.share))
+        kept = self.noise.kept(x.shape, 1 - self.share).to(x)
+        return x * kept.mul_(1 / (1 - self.share))
 
     def extra_repr(self) -> str:
         return f"{self.share}"
