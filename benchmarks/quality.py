@@ -32,9 +32,9 @@ import numpy as np
 import fm2
 import peers
 from bars import Bar, print_bars
-from fm2.commands import MODELS
 from fm2.presets import PRESETS
 from fm2.training import metrics
+from fm2.training.defaults import DEFAULTS, MODELS
 from generated import working_directory
 from spaces import LARGE, SPACES, draw, neighbours
 from trials import Outcome, Trial, run, run_all
@@ -57,11 +57,11 @@ def main() -> None:
     command.add_argument("--generated", action="store_true", help="on a million generated rows, not on the real ones")
     command.set_defaults(job=search)
     command = commands.add_parser("defaults", help="train with defaults on real rows")
-    command.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    command.add_argument("--models", nargs="+", choices=MODELS, default=tuple(DEFAULTS))
     command.add_argument("--seeds", type=int, default=5)
     command.set_defaults(job=compare_defaults)
     command = commands.add_parser("generated", help="train on rows whose truth is known")
-    command.add_argument("--models", nargs="+", choices=MODELS, default=[name for name in MODELS if name != "poly2"])
+    command.add_argument("--models", nargs="+", choices=MODELS, default=[name for name in DEFAULTS if name != "poly2"])
     command.add_argument("--rows", type=int, default=5_000_000)
     command.add_argument("--features", type=int, default=100_000)
     command.set_defaults(job=compare_generated)

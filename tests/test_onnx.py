@@ -55,7 +55,7 @@ def test_the_graph_predicts_what_the_module_does(runs, dataset, tmp_path, name, 
 def test_untrained_weights_of_any_size_agree(name, tmp_path):
     """Field sizes and dimensions that trained runs here do not have, and embeddings that are not small."""
     from fm2.models import build
-    from fm2.training.onnx_export import _Graph
+    from fm2.training.onnx_export import Graph
 
     config = {"model": name, "field_sizes": [70_000, 1, 5]}
     config |= {"lr": {}, "poly2": {"hash_bits": 20}, "ffm": {"dim": 1}, "fmfm": {"dims": [6, 4, 2]}}.get(
@@ -66,7 +66,7 @@ def test_untrained_weights_of_any_size_agree(name, tmp_path):
         torch.nn.init.normal_(parameter, std=0.7, generator=torch.Generator().manual_seed(parameter.numel()))
     onnx = pytest.importorskip("onnx")
     path = tmp_path / "model.onnx"
-    onnx.save(_Graph(onnx, "int64").build(model), path)
+    onnx.save(Graph(onnx, "int64").build(model), path)
     ids = np.random.default_rng(0).integers(0, config["field_sizes"], (500, 3))
     (found,) = opened(path).run(None, {"ids": ids})
     np.testing.assert_allclose(found, torch.sigmoid(model(torch.from_numpy(ids))).detach().numpy(), atol=1e-5)

@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from fm2.training.choices import Linear, Metric, Optimiser, Schedule
-from fm2.training.defaults import DEFAULTS
+from fm2.choices import Linear, Metric, Optimiser, Schedule
+from fm2.networks import NETWORKS
+from fm2.networks.options import Option
+from fm2.training.defaults import MODELS
 
 if TYPE_CHECKING:
     from fm2.engine.scoring import Scorer
     from fm2.training.run import Run
 
-MODELS = tuple(DEFAULTS)
 SPLITS = ("train", "validation", "test")
 
 
@@ -41,12 +42,37 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     for name, kind, text in _OPTIONS:
         choices = get_args(kind) or None
         shown = None if choices else name.upper() if kind is str else "N"
-        command.add_argument(
-            f"--{name.replace('_', '-')}", type=str if choices else kind, choices=choices, metavar=shown, help=text
-        )
+        command.add_argument(_flag(name), type=str if choices else kind, choices=choices, metavar=shown, help=text)
+    networks = command.add_argument_group("options of networks")
+    for option in _NETWORK_OPTIONS.values():
+        _add_option(networks, option)
     command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
     command.set_defaults(run=_train, interrupted=_what_is_kept)
     return command
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _widths(text: str) -> list[int]:
+    """Understand a list of whole numbers."""
+    try:
+        return [] if text == "none" else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of whole numbers like 400,400, nor none") from None
+
+
+def _add_option(group: Any, option: Option) -> None:
+    """Add an option of networks, whose help says which, unless most have it."""
+    users = [name for name, network in NETWORKS.items() if option.name in network.option_names]
+    text = option.help if 2 * len(users) > len(NETWORKS) else f"{option.help} ({', '.join(users)})"
+    if option.kind is bool:
+        group.add_argument(_flag(option.name), action=argparse.BooleanOptionalAction, help=text)
+    else:
+        kind, shown = (_widths, "N,N") if option.kind is tuple else (option.kind, "N")
+        shown_as = None if option.choices else shown
+        group.add_argument(_flag(option.name), type=kind, choices=option.choices or None, metavar=shown_as, help=text)
 
 
 def _what_is_kept(settings: argparse.Namespace) -> str:
@@ -64,6 +90,7 @@ def _options() -> tuple[tuple[str, Any, str], ...]:
         ("optimiser", Optimiser, "what moves the tables"),
         ("learning_rate", float, "of the tables"),
         ("dense_rate", float, "of all other parameters"),
+        ("weight_decay", float, "of networks' matrices, as AdamW has it"),
         ("rate_scale", float, "multiplies both rates, as when a trained model is trained on"),
         ("schedule", Schedule, "how the learning rates fall"),
         ("batch_size", int, "rows per step"),
@@ -86,6 +113,10 @@ def _options() -> tuple[tuple[str, Any, str], ...]:
 
 
 _OPTIONS = _options()
+_SHARED = [name for name, _, _ in _OPTIONS]
+_NETWORK_OPTIONS = {
+    option.name: option for network in NETWORKS.values() for option in network.options if option.name not in _SHARED
+}
 
 
 def _train(settings: argparse.Namespace) -> None:
@@ -97,7 +128,7 @@ def _train(settings: argparse.Namespace) -> None:
 
     dataset = Dataset.open(settings.data)
     changes = read_changes(Path(settings.settings), settings.model) if settings.settings else {}
-    given = {name: getattr(settings, name) for name, _, _ in _OPTIONS}
+    given = {name: getattr(settings, name) for name in (*_SHARED, *_NETWORK_OPTIONS)}
     changes |= {name: value for name, value in given.items() if value is not None}
     if settings.dim is not None:
         changes["dim"] = read_dim(settings.dim, dataset.schema.names)

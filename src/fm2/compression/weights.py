@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.vocabulary import Vocabulary
+from fm2.errors import Fm2Error
+from fm2.networks import NETWORKS
 from fm2.schema import Schema
 from fm2.training.model_files import ModelFile, open_model
 
@@ -60,6 +62,9 @@ class Weights:
 def read_weights(path: str | Path) -> Weights:
     """Read the best model of a run."""
     with open_model(path) as file:
+        name = file.config["model"]
+        if name in NETWORKS:
+            raise Fm2Error(f"{path} has a network, {name}, which is not compiled; fm2 export writes it as ONNX")
         return _read(file)
 
 

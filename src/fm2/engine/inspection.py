@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fm2 import complexity
-from fm2.compression.weights import read_weights
 from fm2.engine.scoring import load
-from fm2.training.model_files import MODEL
+from fm2.networks import NETWORKS
+from fm2.training.model_files import MODEL, open_model
 
 
 def inspect(path: str | Path) -> dict[str, Any]:
@@ -20,18 +20,19 @@ def inspect(path: str | Path) -> dict[str, Any]:
         scorer = load(path)
         config, schema = scorer.meta["model"], scorer.schema
         plan = {"plan": scorer.meta["plan"], "measured": scorer.meta["measured"]}
-        file = path
+        file, counts = path, {}
     else:
-        weights = read_weights(path)
-        config, schema, plan, file = weights.config, weights.schema, {}, path / MODEL
-    sizes, dims = config["field_sizes"], dimensions(config)
+        with open_model(path) as opened:
+            config, schema, plan, file = opened.config, opened.schema, {}, path / MODEL
+            counts = opened.counts
+    sizes, dims, network = config["field_sizes"], dimensions(config), config["model"] in NETWORKS
     return {
         "path": str(path),
         "model": config["model"],
         "features": sum(sizes),
-        "parameters": parameters(config),
+        "parameters": counts["parameters"] if network else parameters(config),
         "bytes": file.stat().st_size,
-        "flops": operations(config, plan.get("plan", "")),
+        "flops": {"network": counts["flops"]} if network else operations(config, plan.get("plan", "")),
         **plan,
         "fields": [
             {"name": name, "features": size, "dimension": dim}

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.models.base import GatheredModel, Model, Seed
+from fm2.models.base import GatheredModel, Model
+from fm2.models.deep import MLP, DeepModel
 from fm2.models.embedding import FlatEmbedding
-from fm2.models.family import FM, FactorizationMachine, FmFM, FvFM, FwFM
+from fm2.models.family import FM, FactorizationMachine, FieldMatrixInteraction, FmFM, FvFM, FwFM
 from fm2.models.ffm import FFM
+from fm2.models.initial import Seed
 from fm2.models.lr import LR
 from fm2.models.poly2 import Poly2
+from fm2.networks import NETWORKS
 
 __all__ = [
     "FFM",
     "FM",
     "LR",
+    "MLP",
     "MODELS",
+    "DeepModel",
     "FactorizationMachine",
+    "FieldMatrixInteraction",
     "FlatEmbedding",
     "FmFM",
     "FvFM",
@@ -37,6 +44,7 @@ MODELS: dict[str, Callable[..., Model]] = {
     "fwfm": FwFM,
     "fvfm": FvFM,
     "fmfm": FmFM,
+    **{name: getattr(import_module(f"fm2.models.deep.{name}"), net.title) for name, net in NETWORKS.items()},
 }
 
 

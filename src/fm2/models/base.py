@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from fm2.errors import Fm2Error
 from fm2.models.embedding import FlatEmbedding
 
-Seed = int | torch.Generator | None
-
 
 class Model(nn.Module, ABC):
     """A model from ids [rows, fields], local to their field, to logits [rows].
@@ -60,6 +58,16 @@ class Model(nn.Module, ABC):
         """
         return sum(parameter.numel() for parameter in self.parameters()) - self.bias.numel()
 
+    def statistics(self) -> dict[str, Tensor]:
+        """Give what has to be kept beside the parameters, such as the means that a normalisation has seen."""
+        learned = {name for name, _ in self.named_parameters()}
+        return {name: value for name, value in self.state_dict(keep_vars=True).items() if name not in learned}
+
+    def begin_step(self, seed: int, step: int) -> None:
+        """Get ready to learn from a batch; what is random in it depends on the seed and the step alone."""
+        if not self.training:
+            self.train()
+
     @abstractmethod
     def forward(self, ids: Tensor) -> Tensor:
         """Give the logits [rows] of ids [rows, fields]."""
@@ -87,15 +95,3 @@ class GatheredModel(Model):
     def forward(self, ids: Tensor) -> Tensor:
         """Give the logits [rows] of ids [rows, fields]."""
         return self.score(**{name: table(ids) for name, table in self.tables.items()})
-
-
-def generator(seed: Seed) -> torch.Generator | None:
-    """Give the source of a model's first weights; None, for zeros, where they will be loaded anyway."""
-    return torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
-
-
-@torch.no_grad()
-def randomise(weight: Tensor, scale: float, source: torch.Generator | None) -> None:
-    """Fill with normal numbers of this standard deviation; without a source, leave as it is."""
-    if source is not None:
-        weight.normal_(0, scale, generator=source)

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from fm2.errors import Fm2Error
 from fm2.models.gradient import TableGradient
+from fm2.models.initial import Seed, generator, randomise
 
 
 def per_field(dims: int | Sequence[int], n_fields: int) -> tuple[int, ...]:
@@ -37,7 +38,8 @@ class FlatEmbedding(nn.Module):
     Row ``r`` of field ``f`` is ``weight[offsets[f] + r * dims[f]:][:dims[f]]``, and stands in the columns
     ``starts[f]:starts[f] + dims[f]`` of what ``forward`` gives. With ``sparse`` the gradient is a sparse tensor of
     the rows that were touched, each once, which torch's own sparse optimisers (Adagrad, SparseAdam, SGD) take on any
-    device; the attribute may be set at any time.
+    device; the attribute may be set at any time. The first weights are zero, or normal numbers of standard deviation
+    ``scale``.
 
     >>> table = FlatEmbedding([3, 2], dims=[1, 2])
     >>> table.weight.data = torch.arange(7.0)
@@ -50,7 +52,15 @@ class FlatEmbedding(nn.Module):
     _field: Tensor
     _within: Tensor
 
-    def __init__(self, field_sizes: Sequence[int], dims: int | Sequence[int], sparse: bool = False) -> None:
+    def __init__(
+        self,
+        field_sizes: Sequence[int],
+        dims: int | Sequence[int],
+        sparse: bool = False,
+        *,
+        scale: float = 0.0,
+        seed: Seed = 0,
+    ) -> None:
         super().__init__()
         self.field_sizes = tuple(field_sizes)
         if not self.field_sizes or min(self.field_sizes) < 1:
@@ -62,6 +72,8 @@ class FlatEmbedding(nn.Module):
         self.offsets, self.starts = tuple(offsets), tuple(starts)
         # Numpy's zeros take no memory until something else is written there.
         self.weight = nn.Parameter(torch.from_numpy(np.zeros(floats, np.float32)))
+        if scale:
+            randomise(self.weight, scale, generator(seed))
 
         # Weights move in units, as long as every row allows: whole rows where all dimensions are equal.
         self.unit = math.gcd(*self.dims)

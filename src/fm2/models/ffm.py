@@ -11,8 +11,9 @@ from torch.autograd.function import once_differentiable
 
 from fm2 import complexity
 from fm2.errors import Fm2Error
-from fm2.models.base import Model, Seed, generator, randomise
+from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
+from fm2.models.initial import Seed, generator, randomise
 
 
 class FFM(Model):

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fm2 import complexity
-from fm2.models.base import Model, Seed
+from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.hashing import check_hash_bits, feature_keys, pair_slots
+from fm2.models.initial import Seed
 
 
 class Poly2(Model):

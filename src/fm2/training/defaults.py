@@ -1,8 +1,10 @@
-"""Each model's own defaults."""
+"""Each model's own defaults; those of networks are declared with them."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from fm2.networks import NETWORKS
 
 # Chosen on validation rows of two real logs so small (110 and 24 thousand training rows) that features need holding
 # back by how rarely they occur: by benchmarks/quality.py search, but for the family's dimension, where 8 does as well
@@ -82,7 +84,14 @@ LARGE: dict[str, dict[str, Any]] = {
 
 def defaults(model: str, rows: int = 0) -> dict[str, Any]:
     """Give a model's defaults for so many training rows."""
-    return DEFAULTS[model] | (LARGE[model] if rows > MANY_ROWS else {})
+    if model in NETWORKS:
+        few, many = NETWORKS[model].settings(), NETWORKS[model].settings_of_large_logs()
+    else:
+        few, many = DEFAULTS[model], LARGE[model]
+    return few | (many if rows > MANY_ROWS else {})
+
+
+MODELS = (*DEFAULTS, *NETWORKS)
 
 
 # Learning rates for those who choose another optimiser than the model's own, and say no more.

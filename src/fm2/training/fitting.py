@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, needs
-from fm2.models import FFM, GatheredModel, Model, Poly2, build
+from fm2.models import FFM, DeepModel, GatheredModel, Model, Poly2, build
 from fm2.models.lr import LR
+from fm2.networks import NETWORKS
 from fm2.storage import checksum, new_file, remove_partial_files
 from fm2.training import growth
 from fm2.training.loop import Loop, Report
@@ -32,7 +33,7 @@ from fm2.training.scoring import torch_threads
 from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper
 
-WORTH_THREADS = 100e6
+WORTH_THREADS, WORTH_THREADS_OF_NETWORKS = 100e6, 500e6
 COUNTED_ROWS = 1 << 20
 MAY_CHANGE = ("threads", "epochs", "patience")  # when a run is resumed
 
@@ -171,7 +172,9 @@ def make_model(
     elif settings.model != "lr":
         dim = {"dim" if settings.model == "ffm" else "dims": settings.dim}
         config |= {**dim, "embedding_scale": settings.embedding_scale}
-    if settings.model in FAMILY:
+    if settings.model in NETWORKS:
+        config |= {name: settings.to_dict()[name] for name in NETWORKS[settings.model].option_names}
+    elif settings.model in FAMILY:
         config |= {"linear": settings.linear} if settings.linear else {}
         config |= {"interaction_scale": settings.matrix_scale, "linear_scale": settings.matrix_scale}
     if pruned:
@@ -244,5 +247,7 @@ def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
 
 def _torch_threads(model: Model, settings: Settings) -> int:
     """Tell how many threads torch should have: one where a batch's products are small, for threads wait for others."""
+    if isinstance(model, DeepModel):
+        return settings.threads if 3 * settings.batch_size * model.flops() > WORTH_THREADS_OF_NETWORKS else 1
     work = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2
     return settings.threads if model.name in ("fwfm", "fvfm") and work > WORTH_THREADS else 1

@@ -11,6 +11,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models import Model
+from fm2.networks import NETWORKS
 from fm2.training.run import Run, same_meaning
 from fm2.training.settings import Settings
 
@@ -25,7 +26,9 @@ def shape_of(run: Run) -> dict[str, Any]:
         "dim": config.get("dim") or (dims[0] if len(set(dims)) == 1 else list(dims)),
         "linear": config.get("linear"),
     }
-    return {name: value for name, value in found.items() if value}
+    options = NETWORKS[config["model"]].options if config["model"] in NETWORKS else ()
+    own = {option.name: config[option.name] for option in options if option.shapes}
+    return {name: value for name, value in found.items() if value} | own
 
 
 def check_shape(run: Run, settings: Settings) -> None:
@@ -66,7 +69,7 @@ def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> No
                 found = torch.from_numpy(source >= 0)
                 table.rows(field)[found] = before.rows(field)[torch.from_numpy(source[source >= 0])]
         tables = {f"{name}.weight" for name in model.tables}
-        learned = dict(old.named_parameters())
-        for name, parameter in model.named_parameters():
+        learned = {**dict(old.named_parameters()), **old.statistics()}
+        for name, value in {**dict(model.named_parameters()), **model.statistics()}.items():
             if name not in tables:
-                parameter.copy_(learned[name])
+                value.copy_(learned[name])

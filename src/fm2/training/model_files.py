@@ -22,12 +22,16 @@ FORMAT, VERSION = "fm2 model", 1
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a file says of its model, and the arrays of its weights."""
+    """What a file says of its model, and the arrays of its weights.
+
+    ``counts`` tells how many parameters the model has, and how many operations a prediction takes; older files do not.
+    """
 
     config: dict[str, Any]
     schema: Schema
     vocabularies: Sequence[Vocabulary]
     metrics: dict[str, Any]
+    counts: dict[str, int]
     arrays: Stored
 
     def weights(self, name: str, shape: Sequence[int] | None = None) -> NDArray[np.float32]:
@@ -56,7 +60,8 @@ def open_model(run: str | Path) -> Iterator[ModelFile]:
             for index in range(len(schema.fields))
         ]
         _check_sizes(values["model"], schema, vocabularies)
-        yield ModelFile(values["model"], schema, vocabularies, dict(values["metrics"]), arrays)
+        metrics, counts = dict(values["metrics"]), dict(values.get("counts", {}))
+        yield ModelFile(values["model"], schema, vocabularies, metrics, counts, arrays)
 
 
 def _check_sizes(config: dict[str, Any], schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:

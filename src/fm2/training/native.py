@@ -49,8 +49,7 @@ class NativeStepper(Stepper):
             if np.any(first):  # zeros take no memory until they are written
                 self._tables[name].state[0][:] = first
             table.weight.data = torch.from_numpy(self._tables[name].weights)
-        sparse = {f"{name}.weight" for name in self._tables}
-        self._dense = DenseOptimiser({n: p for n, p in model.named_parameters() if n not in sparse}, settings)
+        self._dense = DenseOptimiser(model, settings)
         drops = settings.dropout or settings.field_dropout
         self._dropout = Dropout(settings.dropout, settings.field_dropout, settings.seed) if drops else None
         self._batch = tables.minibatch(model.field_sizes)
@@ -69,6 +68,7 @@ class NativeStepper(Stepper):
 
     def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         self.steps += 1
+        self.model.begin_step(self.settings.seed, self.steps)
         self._averages = None
         self._batch.load(ids, order, self.settings.threads)
         for optimiser in self._optimisers.values():
@@ -80,6 +80,7 @@ class NativeStepper(Stepper):
 
     def logits(self, ids: Ids) -> Floats:
         self._batch.load(np.ascontiguousarray(ids), None, self.settings.threads)
+        self.model.eval()
         with torch.no_grad(), self._dense.averaged():
             return self._work.logits(self._batch, self._averaged())
 

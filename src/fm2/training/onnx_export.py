@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from fm2 import __version__
 from fm2.errors import Fm2Error, needs
-from fm2.models import FFM, FactorizationMachine, FlatEmbedding, Model, Poly2
+from fm2.models import FFM, DeepModel, FactorizationMachine, FlatEmbedding, Model, Poly2
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
 from fm2.storage import new_file
+from fm2.training.onnx_networks import Translation
 from fm2.training.run import Run
 
 Ids = Literal["int64", "int32"]
@@ -44,7 +45,7 @@ def export(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -> Pat
         raise Fm2Error(
             f"export: the model has {size:,} bytes, and an ONNX file has 2 GB at most; fm2 compile takes any"
         )
-    made = _Graph(onnx, ids).build(opened.model)
+    made = Graph(onnx, ids).build(opened.model)
     described = {"fields": opened.encoder.schema.names, "sizes": opened.model.field_sizes, "model": opened.model.name}
     onnx.helper.set_model_props(made, {key: json.dumps(value) for key, value in described.items()})
     onnx.checker.check_model(made)
@@ -56,7 +57,7 @@ def export(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -> Pat
     return out
 
 
-class _Graph:
+class Graph:
     """Nodes and constants of a graph; every method gives the name of the tensor that it adds."""
 
     def __init__(self, onnx: Any, ids: Ids) -> None:
@@ -69,19 +70,7 @@ class _Graph:
         helper, types = self.onnx.helper, self.onnx.TensorProto
         sizes = model.field_sizes
         checked = self._checked(sizes)
-        terms = [self.constant("bias", model.bias.detach().numpy().reshape(1))]
-        for name, table in model.tables.items():
-            if name == "linear":
-                terms.append(self.sum(self.gathered("linear", table, checked)))
-        if isinstance(model, FactorizationMachine):
-            terms.extend(self._machine(model, checked))
-        elif isinstance(model, FFM):
-            terms.append(self._field_aware(model, checked))
-        elif isinstance(model, Poly2):
-            terms.append(self._hashed_pairs(model, checked))
-        elif model.name != "lr":
-            raise Fm2Error(f"export: there is no ONNX graph of the model '{model.name}'")
-        self.node("Sigmoid", self.node("Sum", *terms), out="probabilities")
+        self.node("Sigmoid", self._logits(model, checked), out="probabilities")
         kind = types.INT64 if self.ids == "int64" else types.INT32
         graph = helper.make_graph(
             self.nodes,
@@ -97,6 +86,24 @@ class _Graph:
             producer_name="fm2",
             producer_version=__version__,
         )
+
+    def _logits(self, model: Model, checked: str) -> str:
+        if isinstance(model, DeepModel):
+            rows = {name: self.gathered(name, table, checked) for name, table in model.tables.items()}
+            return Translation(self, model, rows).logits()
+        terms = [self.constant("bias", model.bias.detach().numpy().reshape(1))]
+        for name, table in model.tables.items():
+            if name == "linear":
+                terms.append(self.sum(self.gathered("linear", table, checked)))
+        if isinstance(model, FactorizationMachine):
+            terms.extend(self._machine(model, checked))
+        elif isinstance(model, FFM):
+            terms.append(self._field_aware(model, checked))
+        elif isinstance(model, Poly2):
+            terms.append(self._hashed_pairs(model, checked))
+        elif model.name != "lr":
+            raise Fm2Error(f"export: there is no ONNX graph of the model '{model.name}'")
+        return self.node("Sum", *terms)
 
     def node(self, kind: str, *inputs: str, out: str = "", **attributes: Any) -> str:
         out = out or f"{kind}.{len(self.nodes)}"

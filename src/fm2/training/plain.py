@@ -35,8 +35,7 @@ class PlainStepper(Stepper):
         tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
         self._tables = tables
         self._l2 = {f"{name}.weight": self._tensor(scale * settings.l2) for name, scale in l2_scale.items()}
-        dense = {name: p for name, p in model.named_parameters() if name not in tables}
-        self._dense = DenseOptimiser(dense, settings)
+        self._dense = DenseOptimiser(model, settings)
         self._sparse = self._make_optimiser(list(tables.values()))
         self._average = {n: torch.zeros_like(w) for n, w in tables.items()} if settings.average else {}
         self._random = torch.Generator(self._device)
@@ -60,6 +59,7 @@ class PlainStepper(Stepper):
 
     def _step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         self.steps += 1
+        self.model.begin_step(self.settings.seed, self.steps)
         logits = self._forward(self._tensor(ids[order]))
         weight = None if weights is None else self._tensor(weights)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(
@@ -105,6 +105,7 @@ class PlainStepper(Stepper):
 
     @torch.no_grad()
     def logits(self, ids: Ids) -> Floats:
+        self.model.eval()
         found: Tensor = torch.func.functional_call(self.model, self._averaged(), (self._tensor(ids),))
         return to_numpy(found)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.models import FFM, Model, Poly2
-from fm2.models.base import generator, randomise
+from fm2.models.initial import generator, randomise
 from fm2.models.lr import LR
 from fm2.training import tables
 from fm2.training.checkpoints import Arrays, Pieces, Stored

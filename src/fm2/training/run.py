@@ -45,7 +45,7 @@ class Run:
         with open_model(path) as file:
             model = build(file.config, seed=None)
             _load_weights(model, file)
-            return cls(Path(path), model, Encoder(file.schema, file.vocabularies), file.metrics, threads)
+            return cls(Path(path), model.eval(), Encoder(file.schema, file.vocabularies), file.metrics, threads)
 
     def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
         """Measure the model on a split of a data set: the one it was trained on, or one of another day.
@@ -160,7 +160,8 @@ def save_model(
         for name, kind in ARRAYS.items():
             arrays[f"vocabulary.{index}.{name}"] = np.asarray(getattr(vocabulary, name), dtype=kind)
     values = {"format": FORMAT, "version": VERSION, "model": model.config, "schema": schema.to_dict()}
-    save_arrays(path, arrays, {**values, "metrics": metrics})
+    counts = {"parameters": model.n_parameters, "flops": model.flops()}
+    save_arrays(path, arrays, {**values, "metrics": metrics, "counts": counts})
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
@@ -194,7 +195,7 @@ def add_history(path: Path, entry: dict[str, Any]) -> None:
 def _load_weights(model: Model, file: ModelFile) -> None:
     import torch
 
-    for name, parameter in model.named_parameters():
-        parameter.data = torch.from_numpy(file.weights(name, parameter.shape))
+    for name, value in {**dict(model.named_parameters()), **model.statistics()}.items():
+        value.data = torch.from_numpy(file.weights(name, value.shape))
     if isinstance(model, FactorizationMachine) and not model.interaction.holds():
         raise ValueError("a pair of fields that is pruned has a field matrix")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from fm2.choices import Linear, Metric, Optimiser, Schedule
 from fm2.errors import Fm2Error, nearest
-from fm2.training.choices import Linear, Metric, Optimiser, Schedule
-from fm2.training.defaults import DEFAULTS, RATES, defaults
+from fm2.networks import NETWORKS
+from fm2.training.defaults import MODELS, RATES, defaults
 
 FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 MAX_DIM = 1024
@@ -20,25 +22,39 @@ MAX_DIM = 1024
 OPTIMISERS_OWN = ("l1", "l2", "l2_power", "initial_squares", "average", "schedule")
 
 # Settings that only some models have.
-USED_BY = {
-    "dim": (*FAMILY, "ffm"),
+_USED_BY = {
+    "dim": (*FAMILY, "ffm", *NETWORKS),
     "linear": FAMILY,
     "hash_bits": ("poly2",),
-    "embedding_scale": (*FAMILY, "ffm"),
+    "embedding_scale": (*FAMILY, "ffm", *NETWORKS),
     "matrix_scale": FAMILY,
-    "dense_rate": ("lr", *FAMILY),
-    "rate_scale": FAMILY,
-    "dropout": FAMILY,
-    "field_dropout": FAMILY,
+    "dense_rate": ("lr", *FAMILY, *NETWORKS),
+    "rate_scale": (*FAMILY, *NETWORKS),
+    "dropout": (*FAMILY, *NETWORKS),
+    "field_dropout": (*FAMILY, *NETWORKS),
+    "weight_decay": tuple(NETWORKS),
 }
+
+
+def _users(option: str) -> tuple[str, ...]:
+    """Name the networks that have an option of this name."""
+    return tuple(name for name, network in NETWORKS.items() if option in network.option_names)
+
+
+OPTIONS = {option.name: option for network in NETWORKS.values() for option in network.options}
+USED_BY = _USED_BY | {name: (*_USED_BY.get(name, ()), *_users(name)) for name in OPTIONS}
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything that decides what comes out of a training, but for the data.
 
+    ``network`` has the options of a network's own. They are given, and written, beside all others.
+
     >>> Settings.of("fmfm", dim=16).dim
     16
+    >>> Settings.of("deepfm", hidden=[64, 32]).network["hidden"]
+    (64, 32)
     """
 
     model: str
@@ -52,6 +68,7 @@ class Settings:
     learning_rate: float = 0.001
     dense_rate: float = 0.001
     rate_scale: float = 1.0
+    weight_decay: float = 0.0
     schedule: Schedule = "constant"
     batch_size: int = 1024
     epochs: int = 10
@@ -72,11 +89,13 @@ class Settings:
     threads: int = 0
     device: str = "cpu"
 
+    network: Mapping[str, Any] = field(default_factory=dict)
+
     @classmethod
     def of(cls, model: str, rows: int = 0, **changes: Any) -> Settings:
         """Give a model's defaults for so many training rows, changed as told; what would have no effect is refused."""
-        if model not in DEFAULTS:
-            raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, DEFAULTS)}")
+        if model not in MODELS:
+            raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, MODELS)}")
         _check_names(model, changes)
         usual = defaults(model, rows)
         optimiser = changes.get("optimiser", usual["optimiser"])
@@ -88,13 +107,23 @@ class Settings:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Settings:
         """Make settings from plain values, refusing names and types that are not understood."""
-        _check_names(values["model"], values, used=False)
-        dim = values.get("dim", cls.dim)
-        settings = cls(**{**values, "dim": tuple(dim) if isinstance(dim, list | tuple) else dim})
-        settings._check_values()
+        settings = cls._read(values)
         for wrong, message in _conflicts(settings):
             if wrong:
                 raise Fm2Error(f"train: {message}")
+        return settings
+
+    @classmethod
+    def _read(cls, values: dict[str, Any]) -> Settings:
+        """Make settings from plain values, each of which is right by itself."""
+        _check_names(values["model"], values, used=False)
+        dim = values.get("dim", cls.dim)
+        shared = {name: value for name, value in values.items() if name in _fields()}
+        settings = cls(
+            **{**shared, "dim": tuple(dim) if isinstance(dim, list | tuple) else dim},
+            network=_network(values),
+        )
+        settings._check_values()
         return settings
 
     def _check_values(self) -> None:
@@ -114,8 +143,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values, as JSON holds them."""
-        values = dataclasses.asdict(self)
-        return {**values, "dim": list(self.dim) if isinstance(self.dim, tuple) else self.dim}
+        values = {name: getattr(self, name) for name in _fields()} | dict(self.network)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def used(self) -> dict[str, Any]:
         """Give the plain values that this model has a use for, as :meth:`of` takes them."""
@@ -128,12 +157,41 @@ class Settings:
 
 def _check_names(model: str, values: dict[str, Any], used: bool = True) -> None:
     """Refuse what is no setting, and if it has to be ``used``, what this model has no use for."""
-    names = [field.name for field in dataclasses.fields(Settings)]
+    names = [*_fields(), *(name for name in OPTIONS if name not in _fields())]
     for name in values:
         if name not in names:
             raise Fm2Error(f"train: '{name}' is not a setting; {nearest(name, names)}")
         if used and model not in USED_BY.get(name, (model,)):
-            raise Fm2Error(f"train: {name} is for {', '.join(USED_BY[name])}, not for {model}")
+            raise Fm2Error(f"train: {name} is for {_named(USED_BY[name])}, not for {model}")
+
+
+def _named(models: Sequence[str]) -> str:
+    """Name models; networks as such where all of them are meant.
+
+    >>> _named(["fm", *NETWORKS])
+    'fm, networks'
+    """
+    together = [name for name in models if name not in NETWORKS] + ["networks"]
+    return ", ".join(together if set(NETWORKS) <= set(models) else models)
+
+
+def _fields() -> list[str]:
+    """Name the settings that are not a network's own."""
+    return [field.name for field in dataclasses.fields(Settings) if field.name != "network"]
+
+
+def _network(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the options of a network's own, with defaults for those that are not among the values."""
+    declared = NETWORKS[values["model"]].options if values["model"] in NETWORKS else ()
+    usual = defaults(values["model"]) if declared else {}
+    try:
+        return {
+            option.name: option.checked(values.get(option.name, usual[option.name]))
+            for option in declared
+            if option.name not in _fields()
+        }
+    except ValueError as wrong:
+        raise Fm2Error(f"train: {wrong}") from wrong
 
 
 CHOICES = {"linear": Linear, "optimiser": Optimiser, "schedule": Schedule, "metric": Metric}
@@ -146,6 +204,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("learning_rate", 1e-12, 1e6),
     ("dense_rate", 0.0, 1e6),
     ("rate_scale", 0.0, 1e6),
+    ("weight_decay", 0.0, 1e6),
     ("batch_size", 1, 10_000_000),
     ("epochs", 1, 1_000_000),
     ("l2", 0.0, 1e9),
@@ -193,7 +252,7 @@ def read_changes(path: Path, model: str) -> dict[str, Any]:
         raise Fm2Error(f"train: {path} is for {meant}, not for {model}")
     try:
         _check_names(model, changes)
-        Settings(**{"model": model, **changes})._check_values()
+        Settings._read({"model": model, **changes})
     except Fm2Error as wrong:
         raise Fm2Error(str(wrong).replace("train:", f"train: {path}:", 1)) from wrong
     return changes

@@ -52,25 +52,32 @@ class Stepper(ABC):
 
 
 class DenseOptimiser:
-    """Torch's Adam for the parameters that are in no table, with their moving average beside them.
+    """Torch's Adam for the parameters that are in no table; beside them, their moving average and the statistics'.
 
-    It is Adam as a function: torch's class takes three times as long where parameters are few.
+    It is Adam as a function: torch's class takes three times as long where parameters are few. Weights decay as in
+    AdamW, those of matrices alone.
     """
 
-    def __init__(self, parameters: dict[str, torch.nn.Parameter], settings: Settings) -> None:
-        self.parameters, self._rate = parameters, settings.dense_rate
+    def __init__(self, model: Model, settings: Settings) -> None:
+        sparse = {f"{name}.weight" for name in model.tables}
+        self._parameters = {name: value for name, value in model.named_parameters() if name not in sparse}
+        self._kept = {**self._parameters, **model.statistics()}
+        self._rate, self._weight_decay = settings.dense_rate, settings.weight_decay
         self._decay = float(np.float32(settings.average))  # as native code has it
-        values = [parameter.detach() for parameter in parameters.values()]
+        values = [parameter.detach() for parameter in self._parameters.values()]
         self._first, self._second = ([torch.zeros_like(value) for value in values] for _ in range(2))
         self._counts = [torch.zeros((), device=value.device) for value in values]
-        self._average = [torch.zeros_like(value) for value in values] if self._decay else []
+        self._average = [torch.zeros_like(value) for value in self._kept.values()] if self._decay else []
         self._steps = 0
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """Move the parameters by their gradients, and clear these."""
-        values = [parameter.detach() for parameter in self.parameters.values()]
-        slopes = [cast("torch.Tensor", parameter.grad) for parameter in self.parameters.values()]
+        values = [parameter.detach() for parameter in self._parameters.values()]
+        slopes = [cast("torch.Tensor", parameter.grad) for parameter in self._parameters.values()]
+        if self._weight_decay:
+            matrices = [value for value in values if value.ndim > 1]
+            torch._foreach_mul_(matrices, 1 - self._rate * rate * self._weight_decay)
         adam(
             values,
             slopes,
@@ -87,33 +94,36 @@ class DenseOptimiser:
             eps=1e-8,
             maximize=False,
         )
-        for parameter in self.parameters.values():
+        for parameter in self._parameters.values():
             parameter.grad = None
         self._steps += 1
         if self._average:
-            torch._foreach_lerp_(self._average, values, 1 - self._decay)
+            torch._foreach_lerp_(self._average, self._values(), 1 - self._decay)
+
+    def _values(self) -> list[torch.Tensor]:
+        return [value.detach() for value in self._kept.values()]
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Put the averages in the parameters' place for a while."""
-        own = [parameter.data for parameter in self.parameters.values()]
-        for parameter, average in zip(self.parameters.values(), self.averages().values(), strict=True):
-            parameter.data = average
+        """Put the averages in the place of parameters and statistics for a while."""
+        own = [value.data for value in self._kept.values()]
+        for value, average in zip(self._kept.values(), self.averages().values(), strict=True):
+            value.data = average
         try:
             yield
         finally:
-            for parameter, data in zip(self.parameters.values(), own, strict=True):
-                parameter.data = data
+            for value, data in zip(self._kept.values(), own, strict=True):
+                value.data = data
 
     def averages(self) -> dict[str, torch.Tensor]:
-        """Give the parameters by name, averaged where averaging is on."""
-        values = [parameter.detach() for parameter in self.parameters.values()]
+        """Give the parameters and statistics by name, averaged where averaging is on."""
+        values = self._values()
         if self._average and self._steps:
             values = [average / (1 - self._decay**self._steps) for average in self._average]
-        return dict(zip(self.parameters, values, strict=True))
+        return dict(zip(self._kept, values, strict=True))
 
     def state(self) -> Arrays:
-        """Give parameters, averages and moments by name."""
+        """Give parameters, statistics, averages and moments by name."""
         return {name: to_numpy(value) for name, value in self._parts().items()}
 
     def load(self, arrays: Stored, steps: int) -> None:
@@ -126,10 +136,10 @@ class DenseOptimiser:
 
     def _parts(self) -> dict[str, torch.Tensor]:
         """Give all that has to be remembered, beside the number of steps."""
-        parts = {f"dense.{name}": parameter.detach() for name, parameter in self.parameters.items()}
+        parts = {f"dense.{name}": value.detach() for name, value in self._kept.items()}
         kinds = {"first": self._first, "second": self._second, "average": self._average}
-        for kind, values in kinds.items():
-            parts |= {f"dense.{name}.{kind}": value for name, value in zip(self.parameters, values, strict=False)}
+        for kind, values in kinds.items():  # of the moments, statistics have none; they are the last
+            parts |= {f"dense.{name}.{kind}": value for name, value in zip(self._kept, values, strict=False)}
         return parts
 
 

@@ -21,6 +21,16 @@ class Work(ABC):
 
     def __init__(self, model: GatheredModel, threads: int, dropout: Dropout | None = None) -> None:
         self._model, self._threads, self._dropout = model, threads, dropout
+        self._rooms: dict[str, Floats] = {}
+
+    def _room(self, name: str, rows: int, width: int) -> Floats:
+        """Give a matrix in memory that is kept: new memory would have to be cleared every time.
+
+        It begins a cache line, for where a matrix begins can change the last bits of its products.
+        """
+        if name not in self._rooms or len(self._rooms[name]) < rows * width:
+            self._rooms[name] = tables.aligned_zeros(rows * width)
+        return self._rooms[name][: rows * width].reshape(rows, width)
 
     @abstractmethod
     def learn(
@@ -68,12 +78,11 @@ class MatrixWork(Work):
     def __init__(self, model: FactorizationMachine, threads: int, dropout: Dropout | None) -> None:
         super().__init__(model, threads, dropout)
         self._form = _native.QuadraticForm(np.array(model.embedding.dims, np.int32))
-        self._room = np.empty(0, np.float32)
 
     def learn(
         self, batch: Minibatch, found: Tables, step: int, labels: Floats, weights: Floats | None
     ) -> tuple[float, list[Update]]:
-        rows, products = self._rooms(len(batch), found["embedding"].width)
+        rows, products = (self._room(name, len(batch), found["embedding"].width) for name in ("rows", "products"))
         found["embedding"].gather(batch, rows, self._dropout, step, self._threads)
         logits = self._score(batch, found, rows, products)
         loss, slope = tables.log_loss(logits, labels, weights)
@@ -93,7 +102,7 @@ class MatrixWork(Work):
         return loss, updates
 
     def logits(self, batch: Minibatch, found: Tables) -> Floats:
-        rows, products = self._rooms(len(batch), found["embedding"].width)
+        rows, products = (self._room(name, len(batch), found["embedding"].width) for name in ("rows", "products"))
         found["embedding"].gather(batch, rows, threads=self._threads)
         return self._score(batch, found, rows, products)
 
@@ -108,13 +117,6 @@ class MatrixWork(Work):
         self._form.score(to_numpy(weight), w, rows, logits, products, self._threads)
         return logits
 
-    def _rooms(self, count: int, width: int) -> tuple[Floats, Floats]:
-        """Give two matrices [count, width] in memory that is kept: new memory would have to be cleared every time."""
-        if len(self._room) < 2 * count * width:
-            self._room = tables.aligned_zeros(2 * count * width)
-        one, other = self._room[: 2 * count * width].reshape(2, count, width)
-        return one, other
-
 
 class AutogradWork(Work):
     """All others: rows are gathered, the rest is the module's."""
@@ -122,10 +124,7 @@ class AutogradWork(Work):
     def learn(
         self, batch: Minibatch, found: Tables, step: int, labels: Floats, weights: Floats | None
     ) -> tuple[float, list[Update]]:
-        rows = {
-            name: torch.from_numpy(table.gather(batch, None, self._drops(name), step, self._threads))
-            for name, table in found.items()
-        }
+        rows = self._gathered(batch, found, step)
         for values in rows.values():
             values.requires_grad_()
         logits = self._model.score(**rows)
@@ -142,5 +141,11 @@ class AutogradWork(Work):
         return self._dropout if name == "embedding" else None
 
     def logits(self, batch: Minibatch, found: Tables) -> Floats:
-        rows = {name: torch.from_numpy(table.gather(batch, threads=self._threads)) for name, table in found.items()}
-        return to_numpy(self._model.score(**rows))
+        return to_numpy(self._model.score(**self._gathered(batch, found)))
+
+    def _gathered(self, batch: Minibatch, found: Tables, step: int | None = None) -> dict[str, torch.Tensor]:
+        """Look a batch up, with what is dropped in a step."""
+        rooms = {name: self._room(name, len(batch), table.width) for name, table in found.items()}
+        for name, table in found.items():
+            table.gather(batch, rooms[name], None if step is None else self._drops(name), step or 0, self._threads)
+        return {name: torch.from_numpy(room) for name, room in rooms.items()}

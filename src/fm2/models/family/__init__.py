@@ -1,5 +1,6 @@
 """The united framework of the factorization machines' family (section 3.1 of the paper)."""
 
 from fm2.models.family.machine import FM, FactorizationMachine, FmFM, FvFM, FwFM
+from fm2.models.family.matrix import FieldMatrixInteraction
 
-__all__ = ["FM", "FactorizationMachine", "FmFM", "FvFM", "FwFM"]
+__all__ = ["FM", "FactorizationMachine", "FieldMatrixInteraction", "FmFM", "FvFM", "FwFM"]

@@ -20,7 +20,7 @@ class Constant(Interaction):
         self.require_equal_dims()
 
     def _by_field(self, V: Tensor) -> Tensor:
-        return V.reshape(len(V), len(self.dims), self.dims[0])
+        return V.reshape(-1, len(self.dims), self.dims[0])  # len(V) would tie an exported graph to it
 
     def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
         total = self._by_field(V).sum(1)

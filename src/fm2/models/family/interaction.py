@@ -11,7 +11,7 @@ so that the gradient of v needs no product that the forward pass has not made, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -28,6 +28,7 @@ class Interaction(nn.Module, ABC):
     is [rows, D], ``w`` the linear part's vector of D or None, ``g`` [rows] the gradient that comes from the loss.
     """
 
+    __call__: Callable[..., Tensor]
     default_scale: ClassVar[float]  # of the first weights
     weight: nn.Parameter | None
     _kept: Tensor | None  # 1, and 0 where pairs are pruned
@@ -38,8 +39,8 @@ class Interaction(nn.Module, ABC):
         self.register_parameter("weight", None)
         self.register_buffer("_kept", None, persistent=False)
 
-    def forward(self, V: Tensor, w: Tensor | None) -> Tensor:
-        """Give 1/2 vᵀ S v + wᵀ v for every row v of V."""
+    def forward(self, V: Tensor, w: Tensor | None = None) -> Tensor:
+        """Give 1/2 vᵀ S v + wᵀ v for every row v of V, or the pair terms alone."""
         terms: Tensor = _QuadraticForm.apply(V, self.weight, w, self)  # type: ignore[no-untyped-call]
         return terms
 

@@ -9,22 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from fm2 import complexity
+from fm2.choices import Linear
 from fm2.errors import Fm2Error
-from fm2.models.base import GatheredModel, Seed, generator, randomise
+from fm2.models.base import GatheredModel
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.family.constant import Constant
 from fm2.models.family.diagonal import Scalar, Vector
 from fm2.models.family.interaction import Interaction
-from fm2.models.family.matrix import Matrix
+from fm2.models.family.matrix import FieldMatrixInteraction
+from fm2.models.initial import Seed, generator, randomise
 
 InteractionName = Literal["constant", "scalar", "vector", "matrix"]
-Linear = Literal["features", "fields", "both"]
 
 INTERACTIONS: dict[InteractionName, type[Interaction]] = {
     "constant": Constant,
     "scalar": Scalar,
     "vector": Vector,
-    "matrix": Matrix,
+    "matrix": FieldMatrixInteraction,
 }
 NAMES: dict[InteractionName, str] = {"constant": "fm", "scalar": "fwfm", "vector": "fvfm", "matrix": "fmfm"}
 

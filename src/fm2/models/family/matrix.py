@@ -9,14 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from fm2.models.family.interaction import Trainable
+from fm2.models.initial import Seed, generator, randomise
 
 # The outer products are wanted above the diagonal alone. So many strips of columns, each from its diagonal on, save a
 # third of the operations and are still wide enough for the product to run at full speed.
 STRIPS = 3
 
 
-class Matrix(Trainable):
-    """One dense product with S per batch, and one for the gradient of its blocks.
+class FieldMatrixInteraction(Trainable):
+    """The pair terms of an FmFM (equation 7): Σ v_i M[i,j] v_jᵀ over all pairs of fields, from embeddings side by side.
+
+    Fields may differ in dimension. The first matrices are zero, or normal numbers of standard deviation ``scale``. One
+    dense product with S per batch makes the terms, and one the gradient of its blocks. With :class:`FlatEmbedding` it
+    is a part for any model:
+
+    >>> from fm2.models import FieldMatrixInteraction, FlatEmbedding
+    >>> embedding = FlatEmbedding([100, 50, 7], dims=[4, 8, 2], scale=0.05)
+    >>> pairs = FieldMatrixInteraction(embedding.dims, scale=0.1)
+    >>> pairs(embedding(torch.tensor([[3, 0, 6], [99, 1, 0]]))).shape
+    torch.Size([2])
 
     ``weight`` is packed: field by field, the matrices of field i with all later fields side by side, as one matrix of
     D_i rows. It is laid out as the symmetric S anew for every batch, which costs what a few rows cost.
@@ -25,13 +36,20 @@ class Matrix(Trainable):
     default_scale = 0.01
     _positions: Tensor
 
-    def __init__(self, dims: Sequence[int]) -> None:
+    def __init__(self, dims: Sequence[int], scale: float = 0.0, seed: Seed = 0) -> None:
         super().__init__(dims)
+        self.scale = scale
         self.starts = list(accumulate(self.dims, initial=0))
         field = torch.arange(len(self.dims)).repeat_interleave(torch.tensor(self.dims))
         above = field[:, None] < field
         self.register_buffer("_positions", above.view(-1).nonzero()[:, 0], persistent=False)
         self.weight = nn.Parameter(torch.zeros(len(self._positions)))
+        self.draw(generator(seed))
+
+    def draw(self, source: torch.Generator | None) -> None:
+        """Draw the first matrices."""
+        if self.scale:
+            randomise(self.weight, self.scale, source)
 
     def symmetric(self) -> Tensor:
         """Give S, D × D."""

@@ -1,0 +1,6 @@
+"""Networks: embeddings, and something deep above them. Each follows its own paper; ``fm2.networks`` lists them."""
+
+from fm2.models.deep.base import DeepModel
+from fm2.models.deep.mlp import MLP
+
+__all__ = ["MLP", "DeepModel"]

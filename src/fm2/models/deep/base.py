@@ -1,0 +1,107 @@
+"""What all networks share: the embeddings, a linear part if there is one, and first weights that a seed decides."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from fm2.errors import Fm2Error
+from fm2.models.base import GatheredModel
+from fm2.models.deep.dropout import Noise
+from fm2.models.embedding import FlatEmbedding, per_field
+from fm2.models.initial import Seed, draw_all, generator, randomise
+from fm2.networks import NETWORKS
+
+
+class DeepModel(GatheredModel):
+    """A network from embeddings side by side to logits: ``bias + linear part + network(embedding)``.
+
+    A network is a class that says its name in ``fm2.networks``, makes its parts in :meth:`assemble`, puts them together
+    in :meth:`network`, and counts what that costs in :meth:`flops`. Its keywords are the options that its declaration
+    has; what is not given is the declaration's default, and all of them are in ``config``.
+
+    ``equal_dims`` says why all fields need the same dimension, where they do. A model that is ``wide`` has a weight per
+    feature, in the table ``linear``.
+    """
+
+    registered: ClassVar[str]
+    equal_dims: ClassVar[str] = ""
+    wide: bool = True
+
+    def __init__(
+        self,
+        field_sizes: Sequence[int],
+        dims: int | Sequence[int] = 8,
+        *,
+        embedding_scale: float = 0.01,
+        seed: Seed = 0,
+        **options: Any,
+    ) -> None:
+        every = per_field(dims, len(field_sizes))
+        if self.equal_dims and len(set(every)) > 1:
+            raise Fm2Error(
+                f"{self.registered}: the fields' dimensions are {', '.join(map(str, every))}; they have to be equal, "
+                f"for {self.equal_dims}"
+            )
+        options = self._completed(options)
+        super().__init__(
+            {
+                "model": self.registered,
+                "field_sizes": list(field_sizes),
+                "dims": list(every),
+                "embedding_scale": embedding_scale,
+                **{name: list(value) if isinstance(value, tuple) else value for name, value in options.items()},
+            }
+        )
+        self.dims = every
+        self.embedding = FlatEmbedding(field_sizes, every)
+        self.noise = Noise()
+        self.assemble(**options)
+        self.linear = FlatEmbedding(field_sizes, 1) if self.wide else None
+        source = generator(seed)
+        randomise(self.embedding.weight, embedding_scale, source)
+        draw_all(self, source)
+
+    def _completed(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Give all options, those that are not given by their defaults."""
+        declared = {option.name: option for option in NETWORKS[self.registered].options}
+        for name in given:
+            if name not in declared:
+                raise Fm2Error(f"{self.registered}: '{name}' is no option; there are {', '.join(declared)}")
+        try:
+            return {name: option.checked(given.get(name, option.default)) for name, option in declared.items()}
+        except ValueError as wrong:
+            raise Fm2Error(f"{self.registered}: {wrong}") from wrong
+
+    @abstractmethod
+    def assemble(self, *args: Any, **options: Any) -> None:
+        """Make the parts from the declared options; ``embedding``, ``dims`` and ``noise`` are there already.
+
+        Parameters are drawn later: by the parts themselves where they have a method ``draw``.
+        """
+
+    @abstractmethod
+    def network(self, embedding: Tensor) -> Tensor:
+        """Give the logits [rows], but for bias and linear part, from gathered embeddings [rows, D]."""
+
+    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
+        """Give the logits [rows] from the gathered embeddings [rows, D] and, if there are any, linear weights."""
+        assert embedding is not None
+        logits = self.network(embedding) + self.bias
+        return logits if linear is None else logits + linear.sum(1)
+
+    def by_field(self, embedding: Tensor) -> Tensor:
+        """Give gathered embeddings of equal dimensions as [rows, fields, K]."""
+        return embedding.view(-1, len(self.dims), self.dims[0])
+
+    def begin_step(self, seed: int, step: int) -> None:
+        """Get ready to learn from a batch: what is dropped depends on the seed and the step alone."""
+        super().begin_step(seed, step)
+        self.noise.restart(seed, step)
+
+    def linear_flops(self) -> int:
+        """Count the linear part's operations, two per field as in the paper."""
+        return 2 * len(self.dims) if self.wide else 0

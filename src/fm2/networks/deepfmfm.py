@@ -1,0 +1,10 @@
+"""DeepFmFM."""
+
+from fm2.networks.declaration import Network
+from fm2.networks.options import LINEAR, MATRIX_SCALE, MLP
+
+NETWORK = Network(
+    "DeepFmFM",
+    "DeepFmFM: an FmFM and a multi-layer perceptron of the same embeddings",
+    options=(*MLP, LINEAR, MATRIX_SCALE),
+)

@@ -1,0 +1,5 @@
+"""Wide & Deep."""
+
+from fm2.networks.declaration import Network
+
+NETWORK = Network("WideDeep", "Wide & Deep: a weight per feature beside a multi-layer perceptron")
