@@ -33,9 +33,10 @@ def poly2_pairs(x, w, h):
     return sum(x[i] * x[j] * w[h(i, j)] for i, j in active_pairs(x))
 
 
-def fm_pairs(x, v):
-    """The pair terms of equation 4."""
-    return sum(x[i] * x[j] * dot(v[i], v[j]) for i, j in active_pairs(x))
+def fm_pairs(x, v, signs=None):
+    """The pair terms of equation 4; with signs, each coordinate's products count so."""
+    signed = [v[i] if signs is None else [v[i][k] * signs[k] for k in range(len(signs))] for i in range(len(v))]
+    return sum(x[i] * x[j] * dot(signed[i], v[j]) for i, j in active_pairs(x))
 
 
 def ffm_pairs(x, F, v):

@@ -50,7 +50,8 @@ def ffm(config, parameters, x, F):
 
 
 def fm(config, parameters, x, F):
-    return literal.fm_pairs(x, rows(parameters["embedding.weight"], config["field_sizes"], config["dims"]))
+    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    return literal.fm_pairs(x, v, config.get("signs"))
 
 
 def fwfm(config, parameters, x, F):

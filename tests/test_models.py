@@ -25,11 +25,12 @@ CONFIGS = [
         for dims in possible
         for linear in ("features", "fields", "both")
     ),
+    {"model": "fm", "field_sizes": SIZES, "dims": EQUAL, "linear": "both", "signs": [1, -1, -1]},
 ]
 
 
 def name_of(config):
-    return "-".join(str(config.get(key, "")) for key in ("model", "linear", "dims"))
+    return "-".join(str(config.get(key, "")) for key in ("model", "linear", "dims", "signs"))
 
 
 every_model = pytest.mark.parametrize("config", CONFIGS, ids=name_of)

@@ -272,24 +272,27 @@ def test_a_linear_models_logits_and_step(level: str, rows: int) -> None:
 @levels
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 7, 8, 10, 16, 20, 33])
 @pytest.mark.parametrize("n_fields", [1, 4, 7])
-def test_a_factorisation_machines_logits_and_step(level: str, dim: int, n_fields: int) -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_factorisation_machines_logits_and_step(level: str, dim: int, n_fields: int, signed: bool) -> None:
     sizes = [*SIZES, 9, 9, 9][:n_fields]
     linear, factors = make_table([1] * n_fields, adagrad(0.1), sizes), make_table([dim] * n_fields, adagrad(0.1), sizes)
     ids, slopes = draw_ids(40, sizes), normal(40)
     batch, logits = loaded(ids, sizes), np.empty(40, dtype=np.float32)
     sums = np.empty((40, dim), dtype=np.float32)
-    _native.fm_logits(linear.native, factors.native, batch, sums, logits, level=level)
+    signs = np.where(np.arange(dim) % 3 == 1, -1, 1).astype(np.float32) if signed else None
+    _native.fm_logits(linear.native, factors.native, batch, sums, logits, signs, level=level)
 
     v = look_up(factors, ids).astype(np.float64).reshape(40, n_fields, dim)
-    pairs = [sum(row[i] @ row[j] for i, j in combinations(range(n_fields), 2)) for row in v]
+    s = np.ones(dim) if signs is None else signs
+    pairs = [sum((row[i] * s) @ row[j] for i, j in combinations(range(n_fields), 2)) for row in v]
     np.testing.assert_allclose(logits, look_up(linear, ids).sum(1) + pairs, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(sums, v.sum(axis=1), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(fm_logits(None, factors, batch)[0], pairs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums, s * v.sum(axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fm_logits(None, factors, batch, signs=signs)[0], pairs, rtol=1e-4, atol=1e-4)
 
     others = np.array([[np.delete(row, i, axis=0).sum(axis=0) for i in range(n_fields)] for row in v])
-    by_rows = (slopes[:, None, None] * others).astype(np.float32).reshape(40, -1)
+    by_rows = (slopes[:, None, None] * s * others).astype(np.float32).reshape(40, -1)
     other, other_linear = copy_of(factors), copy_of(linear)
-    _native.update(batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums)], 1, level=level)
+    _native.update(batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums, signs)], 1, level=level)
     update(batch, [other.by_rows(by_rows), other_linear.by_logits(slopes)], 1)
     np.testing.assert_allclose(factors.state[0], other.state[0], rtol=2e-3, atol=1e-4)
     np.testing.assert_allclose(linear.weights, other_linear.weights, rtol=1e-5, atol=1e-6)
@@ -362,6 +365,11 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         table.gather(loaded(draw_ids(10, [9, 9, 9, 9]), [9, 9, 9, 9]))
     with pytest.raises(ValueError, match="same dimension"):
         fm_logits(None, table, batch)
+    equal = make_table([3] * 4, adagrad())
+    with pytest.raises(ValueError, match="a sign for each"):
+        fm_logits(None, equal, batch, signs=normal(2))
+    with pytest.raises(ValueError, match="signs go with sums"):
+        update(batch, [equal.by_sums(normal(10), normal(10, 3), normal(4))], 1)
     with pytest.raises(ValueError, match="dimension is 1"):
         linear_logits(table, batch)
     with pytest.raises(ValueError, match="no average"):

@@ -81,6 +81,7 @@ struct Update {
     Maybe<const float, 2> rows;
     Maybe<const float, 1> logits;
     Maybe<const float, 2> sums;
+    Maybe<const float, 1> signs;
     std::optional<fm2::Dropout> dropout;
 
     fm2::Update view(const fm2::Minibatch& batch, std::int64_t step) const {
@@ -91,11 +92,12 @@ struct Update {
         expect(rows || logits, "update: a gradient is given by rows, by logits, or by both");
         expect(!dropout || rows, "update: dropout is for gathered rows");
         expect(!sums || (logits && !rows && table->layout.equal_dims), "update: sums go with logits, and equal dimensions");
+        expect(!signs || (sums && signs->size() == table->dim()), "update: signs go with sums, one for each of the table's dimension");
         expect(rows || sums || table->is_linear(), "update: logits alone are for a table of dimension 1");
         expect(!rows || has_shape(*rows, batch.size(), table->width()), "update: rows has the shape of the gathered rows");
         expect(!logits || logits->size() == batch.size(), "update: logits has an entry for every row of the batch");
         expect(!sums || has_shape(*sums, batch.size(), table->dim()), "update: sums has a row of the table's dimension for every row");
-        return {table->view("update", batch), optimiser, {pointer(rows), pointer(logits), pointer(sums), mask_of(dropout, step)}};
+        return {table->view("update", batch), optimiser, {pointer(rows), pointer(logits), pointer(sums), pointer(signs), mask_of(dropout, step)}};
     }
 };
 
@@ -125,19 +127,20 @@ void linear_logits(const Table& linear, const fm2::Minibatch& batch, const Array
     expect(out.size() == batch.size(), "linear_logits: out has an entry for every row of the batch");
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    fm2::score(kernels, batch, &view, nullptr, out.data(), nullptr, threads);
+    fm2::score(kernels, batch, &view, nullptr, nullptr, out.data(), nullptr, threads);
 }
 
 void fm_logits(const Table* linear, const Table& factors, const fm2::Minibatch& batch, const Array<float, 2>& sums,
-               const Array<float, 1>& out, std::size_t threads, const std::string& level) {
+               const Array<float, 1>& out, const Maybe<const float, 1>& signs, std::size_t threads, const std::string& level) {
     expect(!linear || linear->is_linear(), "fm_logits: the linear table's dimension is 1");
     expect(factors.layout.equal_dims, "fm_logits: a factorisation machine needs the same dimension for all fields");
     expect(out.size() == batch.size(), "fm_logits: out has an entry for every row of the batch");
     expect(has_shape(sums, batch.size(), factors.dim()), "fm_logits: sums has a row of the table's dimension for every row");
+    expect(!signs || signs->size() == factors.dim(), "fm_logits: there is a sign for each of the table's dimension");
     const fm2::Embeddings v = factors.view("fm_logits", batch), w = linear ? linear->view("fm_logits", batch) : fm2::Embeddings();
     const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    fm2::score(kernels, batch, linear ? &w : nullptr, &v, out.data(), sums.data(), threads);
+    fm2::score(kernels, batch, linear ? &w : nullptr, &v, pointer(signs), out.data(), sums.data(), threads);
 }
 
 void update(fm2::Minibatch& batch, const std::vector<std::shared_ptr<Update>>& updates, std::int64_t step, std::size_t threads,
@@ -230,18 +233,21 @@ void init_training(nb::module_& module) {
 
     nb::class_<Update>(module, "Update", "A table's gradient, and the rule that follows it.")
         .def("__init__", [](Update* self, std::shared_ptr<Table> table, const fm2::Optimiser& optimiser, Maybe<const float, 2> rows,
-                            Maybe<const float, 1> logits, Maybe<const float, 2> sums, std::optional<fm2::Dropout> dropout) {
-                 new (self) Update{std::move(table), optimiser, std::move(rows), std::move(logits), std::move(sums), dropout};
+                            Maybe<const float, 1> logits, Maybe<const float, 2> sums, Maybe<const float, 1> signs,
+                            std::optional<fm2::Dropout> dropout) {
+                 new (self) Update{std::move(table), optimiser, std::move(rows), std::move(logits), std::move(sums), std::move(signs), dropout};
              },
              "table"_a, "optimiser"_a, nb::kw_only(), "rows"_a.noconvert().none() = nb::none(),
-             "logits"_a.noconvert().none() = nb::none(), "sums"_a.noconvert().none() = nb::none(), "dropout"_a.none() = nb::none());
+             "logits"_a.noconvert().none() = nb::none(), "sums"_a.noconvert().none() = nb::none(),
+             "signs"_a.noconvert().none() = nb::none(), "dropout"_a.none() = nb::none());
 
     module.def("gather", gather, "table"_a, "batch"_a, "out"_a.noconvert(), "dropout"_a.none() = nb::none(), "step"_a = 0,
                "threads"_a = 0, "level"_a = "", "Writes every row's embeddings side by side.");
     module.def("linear_logits", linear_logits, "linear"_a, "batch"_a, "out"_a.noconvert(), "threads"_a = 0, "level"_a = "",
                "Writes every row's sum of linear weights.");
     module.def("fm_logits", fm_logits, "linear"_a.none(), "factors"_a, "batch"_a, "sums"_a.noconvert(), "out"_a.noconvert(),
-               "threads"_a = 0, "level"_a = "", "Writes the logits of a factorisation machine, and the sums that its update needs.");
+               "signs"_a.noconvert().none() = nb::none(), "threads"_a = 0, "level"_a = "",
+               "Writes the logits of a factorisation machine, and the sums that its update needs.");
     module.def("update", update, "batch"_a, "updates"_a, "step"_a, "threads"_a = 0, "level"_a = "",
                "Moves every distinct feature of the batch once, in each table.");
     module.def("finish_average", finish_average, "table"_a, "step"_a, "threads"_a = 0, "level"_a = "",

@@ -25,13 +25,13 @@ void gather(const Kernels& kernels, const Minibatch& batch, const Embeddings& ta
     by_rows(batch, threads, [&](std::size_t begin, std::size_t end) { kernels.tables.gather({batch, table, begin, end}, mask, out); });
 }
 
-void score(const Kernels& kernels, const Minibatch& batch, const Embeddings* linear, const Embeddings* factors, float* logits,
-           float* sums, std::size_t threads) {
+void score(const Kernels& kernels, const Minibatch& batch, const Embeddings* linear, const Embeddings* factors, const float* signs,
+           float* logits, float* sums, std::size_t threads) {
     constexpr std::size_t few_rows = 512;  // whose linear weights take no longer than waking a second thread
     by_rows(batch, !factors && batch.size() < few_rows ? 1 : threads, [&](std::size_t begin, std::size_t end) {
         std::fill(logits + begin, logits + end, 0.0f);
         if (linear) kernels.tables.add_linear({batch, *linear, begin, end}, logits);
-        if (factors) kernels.tables.add_pairs({batch, *factors, begin, end}, logits, sums);
+        if (factors) kernels.tables.add_pairs({batch, *factors, begin, end}, signs, logits, sums);
     });
 }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_export, add_predict, add_train
-from fm2.compression.commands import add_prune, add_shrink
+from fm2.compression.commands import add_cut, add_prune, add_shrink
 from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.errors import Fm2Error
 
@@ -209,6 +209,7 @@ COMMANDS = (
     add_predict,
     add_shrink,
     add_prune,
+    add_cut,
     add_compile,
     add_inspect,
     add_rank,

@@ -31,11 +31,13 @@ struct Embeddings {
 //   rows [size, width]                       with respect to the gathered (and masked) rows themselves;
 //   logits [size] and rows [size, width]     the same, which is logit * rows;
 //   logits [size]                            with respect to the logits, for a table of linear weights;
-//   logits [size] and sums [size, dim]       the same for a factorisation machine, whose gradient is logit * (sum - weights).
+//   logits [size] and sums [size, dim]       the same for a factorisation machine, whose gradient is logit * (sum - weights);
+//                                            with signs, sums has them already: logit * (sum - sign * weights).
 struct Gradient {
     const float* rows = nullptr;
     const float* logits = nullptr;
     const float* sums = nullptr;
+    const float* signs = nullptr;  // [dim]
     Mask mask;  // that of the gather
 };
 
@@ -49,9 +51,10 @@ struct Update {
 void gather(const Kernels& kernels, const Minibatch& batch, const Embeddings& table, const Mask& mask, float* out, std::size_t threads);
 
 // logits [size] = the rows' sums of linear weights (where there are such) and a factorisation machine's pair terms (likewise).
-// sums [size, dim] gets the sums of the rows' embeddings, which the update needs.
-void score(const Kernels& kernels, const Minibatch& batch, const Embeddings* linear, const Embeddings* factors, float* logits,
-           float* sums, std::size_t threads);
+// sums [size, dim] gets the sums of the rows' embeddings, which the update needs. signs [dim], or null, are 1 or -1: what a coordinate's
+// pair terms count, and its sums are multiplied by.
+void score(const Kernels& kernels, const Minibatch& batch, const Embeddings* linear, const Embeddings* factors, const float* signs,
+           float* logits, float* sums, std::size_t threads);
 
 // Every distinct feature of the batch moves once, by its summed gradient; `step` counts from 1. The result is the same, bit for
 // bit, for any number of threads: a field is one thread's work, and sums run in the order of the rows.

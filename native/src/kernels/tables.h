@@ -29,14 +29,14 @@ struct TableKernels {
     void (*gather)(const Lookup& lookup, const Mask& mask, float* out);
     // logits[row] += the row's linear weights.
     void (*add_linear)(const Lookup& lookup, float* logits);
-    // logits[row] += the pair terms of a factorisation machine; sums[row] = the sum of its embeddings.
-    void (*add_pairs)(const Lookup& lookup, float* logits, float* sums);
+    // logits[row] += the pair terms of a factorisation machine; sums[row] = the sum of its embeddings. Both have the signs, if any.
+    void (*add_pairs)(const Lookup& lookup, const float* signs, float* logits, float* sums);
     // sums [count, dim] = the gradients of the field's distinct features, from gradient.rows, or from gradient.sums without
     // the term of the weights themselves.
     void (*sum_gradients)(const FieldBatch& batch, const Layout& layout, const Gradient& gradient, float* sums);
     // sums [count] = the gradients in the logits of the rows that have each distinct feature.
     void (*sum_logits)(const FieldBatch& batch, const float* logits, float* sums);
-    // Moves the distinct features by their summed gradients, less masses [count] (if not null) times their weights.
+    // Moves the distinct features by their summed gradients, less masses [count] (if not null) times their weights and signs.
     void (*move)(const FieldBatch& batch, const Update& update, std::int64_t step, const float* sums, const float* masses);
     // Brings the averages of features [begin, end) of a field up to date.
     void (*finish_average)(const Embeddings& table, std::size_t field, std::size_t begin, std::size_t end, std::int64_t step);

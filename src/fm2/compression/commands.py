@@ -1,12 +1,13 @@
-"""The commands that make trained models smaller: ``fm2 shrink``, ``fm2 prune``."""
+"""The commands that make trained models smaller: ``fm2 shrink``, ``fm2 prune``, ``fm2 cut``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fm2.errors import Fm2Error
 
@@ -16,9 +17,14 @@ if TYPE_CHECKING:
     from fm2.data.dataset import Dataset
     from fm2.training.run import Run
 
+Number = TypeVar("Number", int, float)
 SHOWN_PAIRS = 10
 OPTIONS = (
-    ("rate_scale", float, "multiplies the first run's learning rates (default: 0.1 for what is trained on, else 1)"),
+    (
+        "rate_scale",
+        float,
+        "multiplies the first run's learning rates (default: 0.1 where it trains on, 0.02 for cuts, else 1)",
+    ),
     ("epochs", int, "passes over the training rows, at most"),
     ("patience", int, "evaluations without a better one before it stops"),
     ("seed", int, "of first weights, shuffling and dropout"),
@@ -64,6 +70,24 @@ def add_prune(commands: Any) -> argparse.ArgumentParser:
     return command
 
 
+def add_cut(commands: Any) -> argparse.ArgumentParser:
+    """Add ``fm2 cut``."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "cut",
+        help="turn field matrices into an FM with signs, through their spectrum",
+        description="Cut the spectrum of an FwFM, FvFM or FmFM where the data is, and train on as an FM with signs.",
+        epilog="Several ranks make a table: a run for each in RUN2/rank-R, RUN2/table.json and a picture, "
+        "RUN2/table.svg.",
+    )
+    _add_common(command)
+    command.add_argument(
+        "--rank", default="16", metavar="R", help="dimensions to keep, or several: 8,16,32 (default: %(default)s)"
+    )
+    command.add_argument("--no-training", dest="training", action="store_false", help="leave the cut as it is")
+    command.set_defaults(run=_cut, command="cut")
+    return command
+
+
 def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
     command.add_argument("data", metavar="DATA", help="the data set it was trained on, or one of another day")
@@ -83,10 +107,7 @@ def _shrink(settings: argparse.Namespace) -> None:
     from fm2.compression.shrinking import compare, shrink
     from fm2.training.watching import Watcher
 
-    try:
-        variances = [float(share) for share in settings.variance.split(",")]
-    except ValueError:
-        raise Fm2Error(f"shrink: --variance is '{settings.variance}', not a number or several like 0.8,0.95") from None
+    variances = _numbers(float, "shrink: --variance", settings.variance, "a number or several like 0.8,0.95")
     run, dataset, options = _open(settings)
 
     with Watcher() as watch:
@@ -124,6 +145,34 @@ def _prune(settings: argparse.Namespace) -> None:
         {"keep": settings.keep, "run": settings.out, **measure(small, dataset)},
     ]
     _show_models("keep", rows, settings.json)
+
+
+def _cut(settings: argparse.Namespace) -> None:
+    from fm2.compression.cutting import compare, cut_and_measure
+    from fm2.compression.retraining import measure
+    from fm2.training.watching import Watcher
+
+    ranks = _numbers(int, "cut: --rank", settings.rank, "a whole number or several like 8,16")
+    run, dataset, options = _open(settings)
+    with Watcher() as watch:
+        options |= {"training": settings.training, "tell": lambda measured: watch.restart(), "watch": watch}
+        if len(ranks) > 1:
+            rows = compare(run, dataset, settings.out, ranks, **options)
+        else:
+            small = cut_and_measure(run, dataset, settings.out, rank=ranks[0], **options)
+            rows = [
+                {"rank": None, "run": str(run.path), **measure(run, dataset)},
+                {"rank": ranks[0], "run": settings.out, **small},
+            ]
+    _show_models("rank", rows, settings.json)
+
+
+def _numbers(kind: Callable[[str], Number], option: str, text: str, expected: str) -> list[Number]:
+    """Understand numbers between commas."""
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise Fm2Error(f"{option} is '{text}', not {expected}") from None
 
 
 def _open(settings: argparse.Namespace) -> tuple[Run, Dataset, dict[str, Any]]:
@@ -165,11 +214,22 @@ def _show_strengths(names: tuple[str, ...], strengths: dict[Pair, float], pruned
 
 
 def _show_models(kept: str, rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print the first model and the smaller ones, by what was kept of it."""
+    """Print the first model and the smaller ones, by what was kept of it; of cuts also how they began."""
     if as_json:
         print(json.dumps(rows))
         return
-    print(f"{kept:>8} {'dimension':>10} {'FLOPs':>10} {'AUC':>8} {'log loss':>9}   on {rows[0]['split']}")
+    cut = any("cut" in row for row in rows)
+    errors = f" {'worst':>7} {'square':>8}"
+    more = f"{errors} | as cut: {'AUC':>7} {'log loss':>9}{errors}" if cut else ""
+    print(f"{kept:>8} {'dimension':>10} {'FLOPs':>10} {'AUC':>8} {'log loss':>9}{more}   on {rows[0]['split']}")
     for row in rows:
         share = "before" if row[kept] is None else f"{row[kept]:g}"
-        print(f"{share:>8} {row['dimension']:>10.2f} {row['flops']:>10,} {row['auc']:>8.5f} {row['log_loss']:>9.5f}")
+        line = f"{share:>8} {row['dimension']:>10.2f} {row['flops']:>10,} {_quality(row)}"
+        print(f"{line} |        {_quality(row['cut'])}" if "cut" in row else line)
+    if cut:
+        print("worst, square: largest and mean square error of a logit against the first model's")
+
+
+def _quality(row: dict[str, Any]) -> str:
+    found = f"{row['auc']:>8.5f} {row['log_loss']:>9.5f}"
+    return f"{found} {row['worst_error']:>7.3f} {row['mean_square_error']:>8.5f}" if "worst_error" in row else found

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2 import complexity
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
+from fm2.storage import new_file
 from fm2.training.fitting import feature_counts
 from fm2.training.model_files import MODEL
 from fm2.training.run import SETTINGS, Run, save_model
@@ -25,6 +28,7 @@ Counts = NDArray[np.float64]
 # A trained model is at its best, and at the rates that brought it there it leaves that again: on Criteo's small log,
 # models projected at 0.95 or pruned to 0.3 came out worse than they began. Shares from 0.03 to 0.3 are much alike.
 GENTLY = 0.1
+TABLE = "table.json"
 
 
 def settings_of(run: Run, gently: bool) -> dict[str, Any]:
@@ -81,15 +85,53 @@ def as_run(model: FactorizationMachine, run: Run, near: Path) -> Iterator[Path]:
 def measure(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Give a model's size and quality, as the paper's table 8 has them: on the test rows, or those of validation.
 
-    An FmFM's operations are those of its cached form.
+    Operations are those of a compiled model: an FmFM's with cached vectors, an FM's with each embedding's own square in
+    its linear weight.
     """
     model, split = run.model, "test" if len(dataset.test) else "validation"
     assert isinstance(model, FactorizationMachine)
     found = run.evaluate(dataset, split)
     return {
         "dimension": float(np.mean(model.embedding.dims)),
-        "flops": model.flops(cached=True) if model.name == "fmfm" else model.flops(),
+        "flops": _flops(model),
         "split": split,
         "auc": found["auc"],
         "log_loss": found["log_loss"],
     }
+
+
+def _flops(model: FactorizationMachine) -> int:
+    if model.name == "fm":
+        return complexity.spectral(len(model.field_sizes), model.embedding.dims[0])
+    return model.flops(cached=model.name == "fmfm")
+
+
+def compare_all(
+    command: str,
+    kept: str,
+    first: Run,
+    dataset: Dataset,
+    out: Path,
+    values: Sequence[float],
+    make: Callable[[Any, Path, bool], dict[str, Any]],
+    resume: bool,
+    overwrite: bool,
+) -> list[dict[str, Any]]:
+    """Make a run of every value of what is ``kept``, in a directory of its own; give rows of what was measured.
+
+    ``make`` is told the value, the run's directory and whether the run is to be resumed. The first row is the first
+    model's. The rows are written to ``table.json`` as well.
+    """
+    places = {value: out / f"{kept}-{value:g}" for value in values}
+    if (out / SETTINGS).is_file():
+        raise Fm2Error(f"{command}: {out} is a run itself; several runs need a directory of their own")
+    for place in places.values():
+        if place.exists() and not (resume or overwrite):
+            raise Fm2Error(f"{command}: {place} is there already; --resume goes on with it, --overwrite replaces it")
+    rows: list[dict[str, Any]] = [{kept: None, "run": str(first.path), **measure(first, dataset)}]
+    for value, place in places.items():
+        again = resume and (place / SETTINGS).is_file()
+        rows.append({kept: value, "run": str(place), **make(value, place, again)})
+        with new_file(out / TABLE) as partial:
+            partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,12 @@ from numpy.typing import ArrayLike
 
 from fm2.compression.dimensions import Basis, Weighting, check_shrinkable, find_bases, weigh
 from fm2.compression.projection import project
-from fm2.compression.retraining import as_run, check_place, counts_of, measure, settings_of
+from fm2.compression.retraining import as_run, check_place, compare_all, counts_of, measure, settings_of
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.storage import new_file
 from fm2.training.fitting import train
 from fm2.training.loop import Report
-from fm2.training.run import SETTINGS, Run
-
-TABLE = "table.json"
+from fm2.training.run import Run
 
 
 def shrink(
@@ -78,19 +74,10 @@ def compare(
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
-    out = Path(out)
     check_shrinkable(first, variances, warm)
-    places = {variance: out / f"variance-{variance:g}" for variance in variances}
-    if (out / SETTINGS).is_file():
-        raise Fm2Error(f"shrink: {out} is a run itself; the runs of several variances need a directory of their own")
-    for place in places.values():
-        if place.exists() and not (resume or overwrite):
-            raise Fm2Error(f"shrink: {place} is there already; --resume goes on with it, --overwrite replaces it")
-    rows: list[dict[str, Any]] = [{"variance": None, "run": str(first.path), **measure(first, dataset)}]
-    for variance, place in places.items():
-        options |= {"warm": warm, "resume": resume and (place / SETTINGS).is_file(), "overwrite": overwrite}
-        small = shrink(first, dataset, place, variance=variance, **options)
-        rows.append({"variance": variance, "run": str(place), **measure(small, dataset)})
-        with new_file(out / TABLE) as partial:
-            partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return rows
+
+    def make(variance: Any, place: Path, again: bool) -> dict[str, Any]:
+        changed = {**options, "warm": warm, "resume": again, "overwrite": overwrite}
+        return measure(shrink(first, dataset, place, variance=variance, **changed), dataset)
+
+    return compare_all("shrink", "variance", first, dataset, Path(out), variances, make, resume, overwrite)

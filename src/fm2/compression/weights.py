@@ -49,6 +49,11 @@ class Weights:
         """Each field's dimension."""
         return [table.shape[1] for table in self.embeddings]
 
+    @property
+    def signs(self) -> Floats:
+        """What the products of each of an FM's coordinates count: 1 or -1."""
+        return np.array(self.config.get("signs") or [1] * self.dims[0], np.float32)
+
     def counts(self, field: int) -> NDArray[np.int64]:
         """Tell how often each feature of a field occurred in training; of the unknown one nothing is known."""
         counted = self.vocabularies[field].counts
@@ -72,6 +77,7 @@ def _read(file: ModelFile) -> Weights:
     config, name = file.config, file.config["model"]
     sizes, n = config["field_sizes"], len(config["field_sizes"])
     dims = [config["dim"] * (n - 1)] * n if name == "ffm" else list(config.get("dims", [0] * n))
+    _check_signs(config, dims)
     embeddings = _by_field(file, "embedding.weight", sizes, dims)
     plain, vectors = _by_field(file, "linear.weight", sizes, [1] * n), _vectors(file, dims)
     return Weights(
@@ -86,6 +92,14 @@ def _read(file: ModelFile) -> Weights:
         _blocks(name, file, dims),
         file.weights("pairs.weight").ravel() if name == "poly2" else None,
     )
+
+
+def _check_signs(config: dict[str, Any], dims: Sequence[int]) -> None:
+    """Refuse what are no signs, as the torch module does; the file may be anyone's."""
+    signs = config.get("signs") or []
+    fitting = config["model"] == "fm" and len(signs) == dims[0]
+    if signs and not (fitting and all(type(sign) is int and abs(sign) == 1 for sign in signs)):
+        raise ValueError(f"the signs are {signs}; they are fm's, one for each dimension, 1 or -1")
 
 
 def _by_field(file: ModelFile, name: str, sizes: Sequence[int], dims: Sequence[int]) -> list[Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -23,7 +23,7 @@ from fm2.engine.scoring import load
 from fm2.errors import Fm2Error
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
-MEASURED_ROWS, MOMENT_ROWS = 5000, 200_000
+MEASURED_ROWS = 5000
 DEFAULT_MEMORY = 4e9
 
 
@@ -116,14 +116,14 @@ def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", data: Datas
         dataset = data if isinstance(data, Dataset) else Dataset.open(data)
         if dataset.field_sizes != weights.sizes:
             raise Fm2Error(f"compile: {dataset.path} is not the data set that the model was trained on")
-        step = -(-len(dataset.train) // MOMENT_ROWS)
-        moments = spectrum.measure_moments(weights, np.asarray(dataset.train.ids[::step]))
+        moments = spectrum.measure_moments(weights, spectrum.some_rows(dataset.train.ids))
     found = spectrum.cut(weights, rank, moments)
 
     def features(field: int, some: slice) -> tuple[Floats, Floats]:
         return found.features(weights, field, some)
 
-    return plans.squares(weights, features, found.signs * np.float32(0.5), dtype, f"spectral, rank {rank}")
+    moved = replace(weights, bias=weights.bias + found.constant)
+    return plans.pairs(moved, features, found.signs, dtype, f"spectral, rank {rank}")
 
 
 def _measure(weights: Weights, plan: Plan, folder: Path) -> float:

@@ -91,7 +91,8 @@ def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:
     }
     found = counts[config["model"]]()
     cut = re.fullmatch(r"spectral, rank (\d+)", plan)
-    return found | ({"spectral": complexity.spectral(n, int(cut[1]))} if cut else {})
+    rank = int(cut[1]) if cut else len(config.get("signs") or [])
+    return found | ({"spectral": complexity.spectral(n, rank)} if rank else {})
 
 
 def print_inspection(found: dict[str, Any]) -> None:

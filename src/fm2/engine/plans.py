@@ -167,13 +167,25 @@ def sums(weights: Weights, dtype: Dtype) -> Plan:
 
 
 def machine(weights: Weights, dtype: Dtype) -> Plan:
-    """Plan FM: half the square of the sum of all embeddings, less what each embedding has with itself."""
+    """Plan FM: the square of the sum of all embeddings."""
 
     def features(field: int, some: slice) -> tuple[Floats, Floats]:
-        table = weights.embeddings[field][some]
-        return table, weights.linear[field][some] - np.square(table).sum(axis=1) / 2
+        return weights.embeddings[field][some], weights.linear[field][some]
 
-    return squares(weights, features, np.full(weights.dims[0], 0.5, np.float32), dtype, "sum of embeddings")
+    return pairs(weights, features, weights.signs, dtype, "sum of embeddings")
+
+
+def pairs(
+    weights: Weights, features: Callable[[int, slice], tuple[Floats, Floats]], signs: Floats, dtype: Dtype, title: str
+) -> Plan:
+    """Plan half the signed square of the sum of vectors, less what each of them has with itself."""
+    halves = signs * np.float32(0.5)
+
+    def alone(field: int, some: slice) -> tuple[Floats, Floats]:
+        vectors, linear = features(field, some)
+        return vectors, linear - np.square(vectors) @ halves
+
+    return squares(weights, alone, halves, dtype, title)
 
 
 def partners(weights: Weights, dtype: Dtype) -> Plan:

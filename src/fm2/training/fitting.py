@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def train(
     *,
     resume: bool = False,
     start: Run | str | Path | None = None,
+    learn: bool = True,
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
@@ -54,12 +55,15 @@ def train(
 
     ``settings`` are those of :class:`fm2.training.settings.Settings`; what is not given is the model's default. With
     ``resume`` a run that was interrupted goes on, and ends where it would have ended; its settings are the defaults
-    then. ``start`` is a run whose model is trained further: vocabularies grow, old features keep what they learned.
+    then. ``start`` is a run whose model is trained further: vocabularies grow, old features keep what they learned; if
+    it is not to ``learn``, that is all, and the model is evaluated and kept as it is.
     ``row_weights`` has a number for every row of the log, in the log's order, or names an .npy file that has: how much
     the row counts in training.
     """
     if resume and overwrite:
         raise Fm2Error("train: --resume goes on with a run and --overwrite replaces it; choose one of them")
+    if not learn and (resume or start is None):
+        raise Fm2Error("train: without learning there has to be a model to begin with, and nothing to resume")
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     before = Run.open(start) if isinstance(start, str | Path) else start
     path = Path(out)
@@ -77,7 +81,7 @@ def train(
     with _directory(path, chosen, resume), torch_threads(_torch_threads(stepper.model, chosen)):
         if resume:
             loop.resume()
-        loop.run()
+        loop.run(learned=start is not None) if learn else loop.keep()
     del loop, stepper  # their tables, before the model is there again
     return Run.open(path, chosen.threads)
 
@@ -112,8 +116,8 @@ def _make_stepper(
 ) -> tuple[Stepper, list[Vocabulary]]:
     vocabularies = growth.grow(before, dataset) if before else dataset.vocabularies
     drawn = before is not None or not learns_by_rows(settings)
-    pruned = before.model.config.get("pruned", []) if before else []
-    network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn, pruned)
+    held = growth.held(before) if before else {}
+    network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn, held)
     if before:
         growth.transplant(before, network, vocabularies)
     else:
@@ -160,11 +164,11 @@ def _splits(dataset: Dataset) -> tuple[Any, ...]:
 
 
 def make_model(
-    settings: Settings, field_sizes: Sequence[int], drawn: bool = True, pruned: Sequence[Sequence[int]] = ()
+    settings: Settings, field_sizes: Sequence[int], drawn: bool = True, held: Mapping[str, Any] | None = None
 ) -> Model:
     """Make the model that the settings describe, with its first weights if they are to be ``drawn``.
 
-    The field matrices of ``pruned`` pairs of fields are held at zero.
+    ``held`` is what no training changes: pruned pairs of fields, signs.
     """
     config: dict[str, Any] = {"model": settings.model, "field_sizes": list(field_sizes)}
     if settings.model == "poly2":
@@ -177,9 +181,7 @@ def make_model(
     elif settings.model in FAMILY:
         config |= {"linear": settings.linear} if settings.linear else {}
         config |= {"interaction_scale": settings.matrix_scale, "linear_scale": settings.matrix_scale}
-    if pruned:
-        config["pruned"] = pruned
-    return build(config, seed=settings.seed if drawn else None)
+    return build(config | dict(held or {}), seed=settings.seed if drawn else None)
 
 
 def make_stepper(model: Model, settings: Settings, counts: NDArray[np.int64], drawn: bool = True) -> Stepper:

@@ -31,6 +31,11 @@ def shape_of(run: Run) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value} | own
 
 
+def held(run: Run) -> dict[str, Any]:
+    """Give what no training changes of a run's model: which pairs are pruned, and an FM's signs."""
+    return {name: run.model.config[name] for name in ("pruned", "signs") if name in run.model.config}
+
+
 def check_shape(run: Run, settings: Settings) -> None:
     """Refuse settings that ask for another model than the run's."""
     for name, value in {"model": run.model.name, **shape_of(run)}.items():

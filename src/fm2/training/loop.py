@@ -106,13 +106,22 @@ class Loop:
         self._evaluation = history[-1] if history else None
         write_history(self._path / HISTORY, history)
 
-    def run(self) -> None:
-        """Train to the end. Interrupted, it finishes what it is at, and writes a checkpoint."""
+    def run(self, learned: bool = False) -> None:
+        """Train to the end. Interrupted, it finishes what it is at, and writes a checkpoint.
+
+        What has ``learned`` elsewhere is evaluated before it learns more, for it may be the best there will be.
+        """
+        if learned and not self._at.steps:
+            self._evaluate()
         self._begun = self._at.epoch * len(self._train) + self._at.row
         with self._interrupts():
             while self._at.epoch < self.settings.epochs and self._at.waited < self.settings.patience:
                 self._run_epoch()
         self._save_checkpoint()
+
+    def keep(self) -> None:
+        """Evaluate the model as it begins, and learn nothing."""
+        self._evaluate()
 
     @contextlib.contextmanager
     def _interrupts(self) -> Iterator[None]:
@@ -205,7 +214,7 @@ class Loop:
         self._evaluation = {
             "epoch": self._at.epoch + self._at.row / len(self._train),
             "step": self._at.steps,
-            "training_loss": self._at.loss / self._at.loss_rows,
+            "training_loss": self._at.loss / self._at.loss_rows if self._at.loss_rows else None,
             "best": better,
             **found,
         }

@@ -159,9 +159,12 @@ class Graph:
             # The sum of all embeddings takes the place of S; what each has with itself is taken away again.
             dim = model.embedding.dims[0]
             shape = self.constant("by field", np.array([-1, len(model.field_sizes), dim], np.int64))
-            total = self.sum(self.node("Reshape", rows, shape))
-            squares = [self.sum(self.node("Mul", of, of)) for of in (total, rows)]
-            terms = [self.node("Mul", half, self.node("Sub", *squares))]
+            by_field = self.node("Reshape", rows, shape)
+            total = self.sum(by_field)
+            pairs = self.node("Sub", self.node("Mul", total, total), self.sum(self.node("Mul", by_field, by_field)))
+            if model.signs:
+                pairs = self.node("Mul", pairs, self.constant("signs", np.array(model.signs, np.float32)))
+            terms = [self.node("Mul", half, self.sum(pairs))]
         else:
             products = self.node("MatMul", rows, self.constant("field_matrices", _symmetric(model)))
             terms = [self.node("Mul", half, self.sum(self.node("Mul", rows, products)))]

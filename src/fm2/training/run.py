@@ -64,7 +64,7 @@ class Run:
         """Give the share of values that the model does not know, of the fields of a split where it is large."""
         ids = np.asarray(dataset.split(split).ids[:LOOKED_AT])
         known_as = self.known_as(dataset)
-        ids = ids if known_as is None else _translated(ids, known_as)
+        ids = ids if known_as is None else translated(ids, known_as)
         counts = dict(zip(self.encoder.schema.names, np.count_nonzero(ids == 0, axis=0).tolist(), strict=True))
         return large_shares(counts, len(ids))
 
@@ -94,13 +94,20 @@ class Run:
         self, ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]] | None = None
     ) -> NDArray[np.float32]:
         """Give the click probability of encoded rows; ``known_as`` tells, by field, the model's ids of these."""
+        return sigmoid(self.logits(ids, known_as)).astype(np.float32)
+
+    def logits(
+        self, ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]] | None = None
+    ) -> NDArray[np.float32]:
+        """Give the logits of encoded rows; ``known_as`` tells, by field, the model's ids of these."""
         found = [np.empty(0, np.float32)]
         for start in range(0, len(ids), PREDICT_ROWS):
             some = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
             try:
                 if known_as is not None:
-                    some = _translated(some, known_as)
-                found.append(sigmoid(self._logits(some)).astype(np.float32))
+                    some = translated(some, known_as)
+                with torch_threads(self.threads):
+                    found.append(self._scorer.logits(some))
             except IndexError as wrong:
                 raise Fm2Error(f"the rows from {start:,} on do not fit the model of {self.path}: {wrong}") from wrong
         return np.concatenate(found)
@@ -108,10 +115,6 @@ class Run:
     @functools.cached_property
     def _scorer(self) -> Stepper:
         return make_scorer(self.model, self.threads)
-
-    def _logits(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        with torch_threads(self.threads):
-            return self._scorer.logits(ids)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
@@ -127,7 +130,7 @@ def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:
     return {name: count / rows for name, count in counts.items() if count > LARGE_SHARE * rows}
 
 
-def _translated(ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+def translated(ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     """Look ids up, field by field."""
     if ids.min(initial=0) < 0:
         raise IndexError("an id is negative")

@@ -124,9 +124,9 @@ class Table:
     def averaged(self, step: int, threads: int = 0) -> Table:
         """Give a table whose weights are the mean of those after each step so far, later ones counting more.
 
-        It is there to be looked up, not to be moved. Without a decay it is this table itself.
+        It is there to be looked up, not to be moved. Without a decay, or before any step, it is this table itself.
         """
-        if self.average is None:
+        if self.average is None or not step:
             return self
         total = 1 - self.decay**step  # of the weights that the average gives to the steps; what it began with is zero
         twin = copy.copy(self)
@@ -165,9 +165,9 @@ class Table:
         """Follow the gradient of the logits, in a table of dimension 1 whose weights were summed to them."""
         return Update(self.native, self.optimiser, logits=gradient)
 
-    def by_sums(self, gradient: Floats, sums: Floats) -> Update:
+    def by_sums(self, gradient: Floats, sums: Floats, signs: Floats | None = None) -> Update:
         """Follow the gradient of the logits, in a table whose pair terms and sums `fm_logits` returned."""
-        return Update(self.native, self.optimiser, logits=gradient, sums=sums)
+        return Update(self.native, self.optimiser, logits=gradient, sums=sums, signs=signs)
 
     def finish_average(self, step: int, threads: int = 0) -> Floats:
         """Bring the average of every row up to the given step, and return it.
@@ -189,11 +189,16 @@ def linear_logits(linear: Table, batch: Minibatch, out: Floats | None = None, th
     return out
 
 
-def fm_logits(linear: Table | None, factors: Table, batch: Minibatch, threads: int = 0) -> tuple[Floats, Floats]:
-    """Return a factorisation machine's logits, and the sums of the rows' embeddings, which its update needs."""
+def fm_logits(
+    linear: Table | None, factors: Table, batch: Minibatch, threads: int = 0, signs: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Return a factorisation machine's logits, and the sums of the rows' embeddings, which its update needs.
+
+    Where there are `signs`, 1 or -1 for every coordinate, both have them.
+    """
     logits = np.empty(len(batch), dtype=np.float32)
     sums = np.empty((len(batch), int(factors.dims[0])), dtype=np.float32)
-    _native.fm_logits(None if linear is None else linear.native, factors.native, batch, sums, logits, threads)
+    _native.fm_logits(None if linear is None else linear.native, factors.native, batch, sums, logits, signs, threads)
     return logits, sums
 
 

@@ -46,6 +46,11 @@ class Work(ABC):
 class FusedWork(Work):
     """LR and FM: logits come straight from the tables, and gradients go straight back."""
 
+    def __init__(self, model: GatheredModel, threads: int) -> None:
+        super().__init__(model, threads)
+        signs = model.signs if isinstance(model, FactorizationMachine) else []
+        self._signs = np.array(signs, np.float32) if signs else None
+
     def learn(
         self, batch: Minibatch, found: Tables, step: int, labels: Floats, weights: Floats | None
     ) -> tuple[float, list[Update]]:
@@ -54,7 +59,7 @@ class FusedWork(Work):
         self._model.bias.grad = torch.tensor(slope.sum())
         updates = [found["linear"].by_logits(slope)]
         if sums is not None:
-            updates.append(found["embedding"].by_sums(slope, sums))
+            updates.append(found["embedding"].by_sums(slope, sums, self._signs))
         return loss, updates
 
     def logits(self, batch: Minibatch, found: Tables) -> Floats:
@@ -63,7 +68,7 @@ class FusedWork(Work):
     def _score(self, batch: Minibatch, found: Tables) -> tuple[Floats, Floats | None]:
         sums = None
         if "embedding" in found:
-            logits, sums = tables.fm_logits(found["linear"], found["embedding"], batch, self._threads)
+            logits, sums = tables.fm_logits(found["linear"], found["embedding"], batch, self._threads, self._signs)
         else:
             logits = tables.linear_logits(found["linear"], batch, threads=self._threads)
         logits += np.float32(self._model.bias.item())

@@ -67,6 +67,10 @@ class Interaction(nn.Module, ABC):
         """Set the field matrices of these pairs i < j to zero, where :meth:`hold` keeps them."""
         raise Fm2Error("fm: its field matrices are the identity, and none can be pruned; fwfm, fvfm and fmfm can")
 
+    def sign(self, signs: Sequence[int]) -> None:
+        """Let each coordinate's products count with a sign, 1 or -1."""
+        raise Fm2Error("model: signs are for fm; the others of its family have field matrices that can hold them")
+
     def hold(self, slope: Tensor) -> Tensor:
         """Clear a gradient of ``weight`` where pairs are pruned: a zero that never has a gradient stays one."""
         return slope if self._kept is None else slope.mul_(self._kept)

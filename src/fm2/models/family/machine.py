@@ -40,7 +40,7 @@ class FactorizationMachine(GatheredModel):
     ``interaction_scale`` for the field matrices' entries and ``linear_scale`` for the vectors w_F; defaults as in the
     paper's code. ``identity`` times the identity is added to every field matrix. Weights per feature begin at zero. A
     ``seed`` of None leaves everything zero, for weights that are loaded. The field matrices of ``pruned`` pairs [i, j],
-    i < j, are zero and stay so.
+    i < j, are zero and stay so. ``signs``, 1 or -1 for each of an FM's dimensions, are what its products count.
 
     >>> model = FactorizationMachine([100, 50, 7], dims=[4, 4, 2], interaction="matrix", linear="fields")
     >>> model(torch.tensor([[3, 0, 6], [99, 1, 0]])).shape
@@ -61,6 +61,7 @@ class FactorizationMachine(GatheredModel):
         identity: float = 0.0,
         linear_scale: float = 1.0,
         pruned: Sequence[Sequence[int]] = (),
+        signs: Sequence[int] = (),
         seed: Seed = 0,
     ) -> None:
         if interaction not in INTERACTIONS:
@@ -82,6 +83,7 @@ class FactorizationMachine(GatheredModel):
                 "identity": identity,
                 "linear_scale": linear_scale,
                 **({"pruned": [list(pair) for pair in pruned]} if pruned else {}),
+                **({"signs": list(signs)} if signs else {}),
             }
         )
         self.embedding = FlatEmbedding(field_sizes, dims)
@@ -91,11 +93,18 @@ class FactorizationMachine(GatheredModel):
         self._initialise(generator(seed))
         if pruned:
             self.interaction.prune(pruned)
+        if signs:
+            self.interaction.sign(signs)
 
     @property
     def pruned(self) -> list[tuple[int, int]]:
         """The pairs of fields whose field matrices are held at zero."""
         return [(i, j) for i, j in self.config.get("pruned", [])]
+
+    @property
+    def signs(self) -> list[int]:
+        """What the products of each of an FM's coordinates count, 1 or -1; nothing where all count 1."""
+        return list(self.config.get("signs", ()))
 
     def _initialise(self, source: torch.Generator | None) -> None:
         randomise(self.embedding.weight, self.config["embedding_scale"], source)
