@@ -48,13 +48,6 @@ private:
     std::vector<std::size_t> depths_;  // of the panels
 };
 
-// An entry of the matrix between two fields of a plan, by where they stand in it.
-float entry(const PrefixPlan& plan, const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) {
-    if (a.start < b.start) return entry(plan, b, j, a, i);
-    if (!plan.diagonal) return a.matrix[i * padded(a.start) + b.start + j];
-    return i == j ? a.matrix[b.start + j] : 0;
-}
-
 // What a side's fields have with later ones of the side, as kernels of quadratic forms like it.
 std::vector<float> pairs_of(const PrefixPlan& plan, const Side& side) {
     std::vector<float> panels((side.width() + panel_columns - 1) / panel_columns * panel_columns * side.width());
@@ -64,7 +57,7 @@ std::vector<float> pairs_of(const PrefixPlan& plan, const Side& side) {
                 for (std::size_t j = 0; j < side.fields()[q]->dim; ++j) {
                     const std::size_t row = side.start(p) + i, column = side.start(q) + j;
                     panels[(column / panel_columns * side.width() + row) * panel_columns + column % panel_columns] =
-                        entry(plan, *side.fields()[p], i, *side.fields()[q], j);
+                        plan.entry(*side.fields()[p], i, *side.fields()[q], j);
                 }
     return panels;
 }
@@ -84,7 +77,7 @@ public:
                 for (std::size_t i = 0; i < after_.fields()[p]->dim; ++i)
                     for (std::size_t j = 0; j < before_.fields()[q]->dim; ++j)
                         between_[(after_.start(p) + i) * before_.width() + before_.start(q) + j] =
-                            entry(plan_, *after_.fields()[p], i, *before_.fields()[q], j);
+                            plan_.entry(*after_.fields()[p], i, *before_.fields()[q], j);
     }
 
     std::size_t width() const override { return after_.width(); }
