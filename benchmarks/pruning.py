@@ -26,7 +26,7 @@ from score import batch, one_row
 
 VARIANCES, KEEPS = (0.99, 0.95, 0.9, 0.8), (0.5, 0.3, 0.1)
 SHRUNK = "shrink 0.95"  # which is pruned as well
-ROUNDS, ROWS = 20, 5000
+ROUNDS, ROWS = 100, 5000
 
 
 def main() -> None:

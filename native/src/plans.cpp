@@ -73,7 +73,7 @@ float PrefixPlan::entry(const PrefixField& a, std::size_t i, const PrefixField& 
     if (a.start < b.start) return entry(b, j, a, i);
     if (diagonal && i != j) return 0;
     const float* row = a.matrix + (diagonal ? 0 : i * a.whole.first);
-    for (const Stretch& stretch : a.stretches) {
+    for (const Stretch& stretch : std::span(stretches).subspan(a.first_stretch, a.stretches)) {
         const std::size_t within = b.start + j - stretch.begin;  // huge where the stretch begins later
         if (within < stretch.length) return row[within];
         row += stretch.length;

@@ -57,18 +57,20 @@ Head read_head(const ModelFile& file) {
     return head;
 }
 
-// The stretches of the field at a place, from where the section "stretches" begins with them: rows of place, begin and length.
-std::vector<Stretch> take_stretches(const ModelFile& file, std::span<const std::int32_t>& rows, std::size_t place, std::size_t start) {
-    std::vector<Stretch> found;
-    std::int64_t end = 0;
+// Adds the stretches of the field at a place, from where the section "stretches" begins with them: rows of place, begin and length.
+// Gives the sum of their lengths.
+std::size_t take_stretches(const ModelFile& file, std::span<const std::int32_t>& rows, std::size_t place, std::size_t start,
+                           std::vector<Stretch>& stretches) {
+    std::int64_t end = 0, sum = 0;
     for (; !rows.empty() && static_cast<std::size_t>(rows[0]) == place; rows = rows.subspan(3)) {
         const std::int64_t begin = rows[1], length = rows[2];
         if (begin < end || length < 8 || length % 8 || begin + length >= static_cast<std::int64_t>(start) + 8)
             file.refuse("a field meets what does not stand before it");
         end = begin + length;
-        found.push_back({static_cast<std::size_t>(begin), static_cast<std::size_t>(length)});
+        sum += length;
+        stretches.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(length)});
     }
-    return found;
+    return static_cast<std::size_t>(sum);
 }
 
 PrefixPlan read_prefixes(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, float bias) {
@@ -78,7 +80,7 @@ PrefixPlan read_prefixes(const ModelFile& file, const Head& head, std::span<cons
     const auto number = static_cast<Number>(head.number);
     auto stretches = file.numbers<std::int32_t>("stretches");
     if (stretches.size() % 3) file.refuse("a field meets what does not stand before it");
-    PrefixPlan plan{{}, n, 0, number, head.diagonal != 0, bias};
+    PrefixPlan plan{{}, {}, n, 0, number, head.diagonal != 0, bias};
     Parts rows(file, "rows"), matrices(file, "matrix");
     std::vector<bool> seen(n);
     for (std::size_t p = 0; p < n; ++p) {
@@ -90,15 +92,15 @@ PrefixPlan read_prefixes(const ModelFile& file, const Head& head, std::span<cons
         if (head.diagonal && dims[p] != dims[0]) file.refuse("its dimensions are not equal");
         if (cached[p] < 0 || cached[p] > sizes[field]) file.refuse("a field has more cached features than features");
         const auto dim = static_cast<std::size_t>(dims[p]), size = static_cast<std::size_t>(sizes[field]);
-        std::vector<Stretch> meets = take_stretches(file, stretches, p, plan.width);
-        std::size_t products = 0;
-        for (const Stretch& stretch : meets) products += stretch.length;
-        PrefixField found{field, size, static_cast<std::size_t>(cached[p]), dim, plan.width, std::move(meets),
-                          RowLayout(number, products, dim), RowLayout(number, 0, dim), nullptr, nullptr, nullptr};
+        const auto first = static_cast<std::uint32_t>(plan.stretches.size());
+        const std::size_t products = take_stretches(file, stretches, p, plan.width, plan.stretches);
+        const auto meets = static_cast<std::uint32_t>(plan.stretches.size()) - first;
+        PrefixField found{field, static_cast<std::size_t>(cached[p]), dim, plan.width, first, meets, RowLayout(number, products, dim), nullptr,
+                          RowLayout(number, 0, dim), nullptr, nullptr};
         found.whole_rows = rows.take(found.cached, found.whole.stride);
         found.rest_rows = rows.take(size - found.cached, found.rest.stride);
         found.matrix = reinterpret_cast<const float*>(matrices.take(head.diagonal ? 1 : dim, products * sizeof(float)));
-        plan.fields.push_back(std::move(found));
+        plan.fields.push_back(found);
         plan.width += dim;
     }
     if (!stretches.empty()) file.refuse("a field meets what does not stand before it");

@@ -33,7 +33,7 @@ float pack_rows(Number number, const RowLayout& layout, std::size_t rows, const 
 // Some of the numbers before a field's own, which it meets: `length` of them, a multiple of eight. The last eight begin before the field
 // does, and may reach into its own place or beyond; its matrix is zero there.
 struct Stretch {
-    std::size_t begin, length;
+    std::uint32_t begin, length;
 };
 
 // Pair terms through prefixes. The embeddings of a row stand side by side in an order of the fields, which the plan chooses. The later
@@ -41,19 +41,21 @@ struct Stretch {
 // those stretches of it where M[p] is not zero. The product M[p]ᵀ v_p depends on the feature alone: it is cached for ids below `cached`,
 // and computed for others. With nothing cached this applies half of S to the row; with everything cached it is the paper's section 4.2,
 // with the lower dimension of each pair (4.3) if the fields are ordered by their dimensions.
-struct PrefixField {
-    std::size_t field;       // its column of ids
-    std::size_t size, cached;  // features, and how many of them have cached products
-    std::size_t dim, start;  // its columns in the row of embeddings: [start, start + dim)
-    std::vector<Stretch> stretches;  // one behind the other in products and matrix; sorted, and none overlaps another
-    RowLayout whole, rest;   // of the features with and without cached products
+struct PrefixField {  // first what scoring with cached products reads, in few cache lines
+    std::size_t field;                       // its column of ids
+    std::size_t cached;                      // how many of its features have cached products
+    std::size_t dim, start;                  // its columns in the row of embeddings: [start, start + dim)
+    std::uint32_t first_stretch, stretches;  // of the plan's: those it meets, one behind the other in products and matrix
+    RowLayout whole;                         // of the features with cached products
     const std::byte* whole_rows;
+    RowLayout rest;  // of those without
     const std::byte* rest_rows;
     const float* matrix;  // M[p]: [dim, whole.first], or the diagonals of its blocks [whole.first]
 };
 
 struct PrefixPlan {
     std::vector<PrefixField> fields;  // in their order
+    std::vector<Stretch> stretches;   // of one field after the other; a field's are sorted, and none overlaps another
     std::size_t columns;              // of ids
     std::size_t width;                // the sum of the dimensions
     Number number;
