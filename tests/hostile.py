@@ -6,6 +6,7 @@ refused and how many scored. Checksums are made to fit, so that it is the parser
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import sys
 from pathlib import Path
@@ -93,10 +94,15 @@ class Mutant:
 
 
 def use(scorer: Scorer, random: np.random.Generator) -> None:
-    """Score the features at the ends of every field, and rows of values."""
+    """Score and explain the features at the ends of every field, rank by them, and score rows of values."""
     sizes = np.array(scorer.native.sizes)
     ids = np.stack([np.zeros_like(sizes), sizes - 1, *(random.integers(0, sizes, (6, len(sizes))))])
     assert scorer.predict(ids).shape == (8,)
+    assert len(scorer.explain(ids[1]).fields) == len(sizes)
+    few = ids.astype(np.int32)
+    with contextlib.suppress(ValueError):  # Poly2 cannot
+        ranking = _native.Ranking(scorer.native, [0])
+        ranking.rank(few[1, :1], np.ascontiguousarray(few[:, 1:]), np.empty(8, np.float32), 1)
     values = [dict(zip(scorer.columns, random.choice(VALUES, len(scorer.columns)), strict=True)) for _ in range(8)]
     ids = scorer.encode(values)
     assert (ids >= 0).all()

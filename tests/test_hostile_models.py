@@ -31,13 +31,15 @@ KINDS = {
     "ffm f16": ("ffm", {"dim": 3}, {"dtype": "f16"}),
     "fm i8": ("fm", {"dim": 5}, {"dtype": "i8"}),
     "fmfm i8": ("fmfm", {"dim": 4}, {"plan": "cached", "dtype": "i8"}),
+    "fwfm pruned": ("fwfm", {"dim": 9, "keep": 0.5}, {"plan": "direct"}),
+    "fmfm pruned": ("fmfm", {"dim": [3, 1, 9, 14, 2, 8], "keep": 0.5}, {"plan": "cached", "memory": 3000}),
 }
 MUTATIONS = 300
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Compile a model of every kind; the runs are trained once for each set of settings."""
+    """Compile a model of every kind; the runs are trained, and pruned, once for each set of settings."""
     folder = tmp_path_factory.mktemp("models")
     dataset = fm2.prepare(mixed(600), SCHEMA, folder / "data")
     runs: dict[str, Path] = {}
@@ -45,7 +47,11 @@ def models(tmp_path_factory):
     for kind, (name, settings, how) in KINDS.items():
         key = f"{name} {settings}"
         if key not in runs:
-            runs[key] = fm2.train(name, dataset, folder / f"run{len(runs)}", epochs=1, batch_size=64, **settings).path
+            own = {setting: value for setting, value in settings.items() if setting != "keep"}
+            run = fm2.train(name, dataset, folder / f"run{len(runs)}", epochs=1, batch_size=64, **own)
+            if "keep" in settings:
+                run = fm2.prune(run, dataset, folder / f"{run.path.name}-pruned", keep=settings["keep"])
+            runs[key] = run.path
         found[kind] = compile(runs[key], folder / f"{kind}.fm2", **how).path
     return found
 

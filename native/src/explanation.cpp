@@ -26,10 +26,8 @@ void explain(const Kernels& kernels, const PrefixPlan& plan, const std::int32_t*
             if (earlier.start >= later.start) break;
             double term = 0;
             for (std::size_t i = 0; i < later.dim; ++i)
-                for (std::size_t j = plan.diagonal ? i : 0; j < (plan.diagonal ? i + 1 : earlier.dim); ++j) {
-                    const std::size_t row = plan.diagonal ? 0 : i;
-                    term += double{later.matrix[row * padded(later.start) + earlier.start + j]} * v[later.start + i] * v[earlier.start + j];
-                }
+                for (std::size_t j = 0; j < earlier.dim; ++j)
+                    term += double{plan.entry(later, i, earlier, j)} * v[later.start + i] * v[earlier.start + j];
             add_pair(out, earlier.field, later.field, term);
         }
 }

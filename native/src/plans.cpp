@@ -69,6 +69,18 @@ float pack_rows(Number number, const RowLayout& layout, std::size_t rows, const 
     return errors.empty() ? 0 : *std::max_element(errors.begin(), errors.end());
 }
 
+float PrefixPlan::entry(const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) const {
+    if (a.start < b.start) return entry(b, j, a, i);
+    if (diagonal && i != j) return 0;
+    const float* row = a.matrix + (diagonal ? 0 : i * a.whole.first);
+    for (const Stretch& stretch : std::span(stretches).subspan(a.first_stretch, a.stretches)) {
+        const std::size_t within = b.start + j - stretch.begin;  // huge where the stretch begins later
+        if (within < stretch.length) return row[within];
+        row += stretch.length;
+    }
+    return 0;
+}
+
 RowLayout::RowLayout(Number number, std::size_t first, std::size_t second) : first(first), second(second) {
     // Long rows begin with a cache line, and so does every eighth of their numbers.
     constexpr std::size_t line = 64, long_row = 4 * line, unit = 4;

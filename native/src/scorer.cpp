@@ -20,6 +20,11 @@ struct Head {
 };
 enum Form : std::int64_t { prefixes, squares, partners };
 
+// Floats as cache lines have them: eight at a time, none is read from two lines.
+struct alignas(64) Line {
+    float numbers[16];
+};
+
 // Hands out the parts of a section one after the other, each from a multiple of 64 bytes on; all of it has to be used up.
 class Parts {
 public:
@@ -52,12 +57,30 @@ Head read_head(const ModelFile& file) {
     return head;
 }
 
+// Adds the stretches of the field at a place, from where the section "stretches" begins with them: rows of place, begin and length.
+// Gives the sum of their lengths.
+std::size_t take_stretches(const ModelFile& file, std::span<const std::int32_t>& rows, std::size_t place, std::size_t start,
+                           std::vector<Stretch>& stretches) {
+    std::int64_t end = 0, sum = 0;
+    for (; !rows.empty() && static_cast<std::size_t>(rows[0]) == place; rows = rows.subspan(3)) {
+        const std::int64_t begin = rows[1], length = rows[2];
+        if (begin < end || length < 8 || length % 8 || begin + length >= static_cast<std::int64_t>(start) + 8)
+            file.refuse("a field meets what does not stand before it");
+        end = begin + length;
+        sum += length;
+        stretches.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(length)});
+    }
+    return static_cast<std::size_t>(sum);
+}
+
 PrefixPlan read_prefixes(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, float bias) {
     const auto n = sizes.size();
     const auto order = file.numbers<std::int32_t>("order", n), dims = file.numbers<std::int32_t>("dims", n),
                cached = file.numbers<std::int32_t>("cached", n);
     const auto number = static_cast<Number>(head.number);
-    PrefixPlan plan{{}, n, 0, number, head.diagonal != 0, bias};
+    auto stretches = file.numbers<std::int32_t>("stretches");
+    if (stretches.size() % 3) file.refuse("a field meets what does not stand before it");
+    PrefixPlan plan{{}, {}, n, 0, number, head.diagonal != 0, bias};
     Parts rows(file, "rows"), matrices(file, "matrix");
     std::vector<bool> seen(n);
     for (std::size_t p = 0; p < n; ++p) {
@@ -69,14 +92,18 @@ PrefixPlan read_prefixes(const ModelFile& file, const Head& head, std::span<cons
         if (head.diagonal && dims[p] != dims[0]) file.refuse("its dimensions are not equal");
         if (cached[p] < 0 || cached[p] > sizes[field]) file.refuse("a field has more cached features than features");
         const auto dim = static_cast<std::size_t>(dims[p]), size = static_cast<std::size_t>(sizes[field]);
-        PrefixField found{field, size, static_cast<std::size_t>(cached[p]), dim, plan.width, RowLayout(number, plan.width, dim),
-                          RowLayout(number, 0, dim), nullptr, nullptr, nullptr};
+        const auto first = static_cast<std::uint32_t>(plan.stretches.size());
+        const std::size_t products = take_stretches(file, stretches, p, plan.width, plan.stretches);
+        const auto meets = static_cast<std::uint32_t>(plan.stretches.size()) - first;
+        PrefixField found{field, static_cast<std::size_t>(cached[p]), dim, plan.width, first, meets, RowLayout(number, products, dim), nullptr,
+                          RowLayout(number, 0, dim), nullptr, nullptr, size};
         found.whole_rows = rows.take(found.cached, found.whole.stride);
         found.rest_rows = rows.take(size - found.cached, found.rest.stride);
-        found.matrix = reinterpret_cast<const float*>(matrices.take(head.diagonal ? 1 : dim, padded(plan.width) * sizeof(float)));
+        found.matrix = reinterpret_cast<const float*>(matrices.take(head.diagonal ? 1 : dim, products * sizeof(float)));
         plan.fields.push_back(found);
         plan.width += dim;
     }
+    if (!stretches.empty()) file.refuse("a field meets what does not stand before it");
     rows.finish();
     matrices.finish();
     return plan;
@@ -141,9 +168,9 @@ void Scorer::score(const Kernels& kernels, const std::int32_t* ids, std::size_t 
         check_ids(sizes_, {}, ids, begin, some);
         const std::int32_t* from = ids + begin * fields();
         if (const auto* plan = std::get_if<PrefixPlan>(&plan_)) {
-            static thread_local std::vector<float> room;
-            if (room.size() < plan->room()) room.resize(plan->room());
-            kernels.scoring.score_prefixes(*plan, from, some, logits + begin, room.data());
+            static thread_local std::vector<Line> room;
+            if (room.size() * std::size(Line{}.numbers) < plan->room()) room.resize(plan->room() / std::size(Line{}.numbers) + 1);
+            kernels.scoring.score_prefixes(*plan, from, some, logits + begin, room[0].numbers);
         } else if (const auto* plan = std::get_if<SquaresPlan>(&plan_)) {
             kernels.scoring.score_squares(*plan, from, some, logits + begin);
         } else {

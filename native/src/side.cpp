@@ -9,13 +9,6 @@ namespace {
 
 constexpr std::size_t room_for_products = 1 << 19;  // floats: 2 MB
 
-// An entry of the matrix between two fields of a plan, by where they stand in it.
-float entry(const PrefixPlan& plan, const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) {
-    if (a.start < b.start) return entry(plan, b, j, a, i);
-    if (!plan.diagonal) return a.matrix[i * padded(a.start) + b.start + j];
-    return i == j ? a.matrix[b.start + j] : 0;
-}
-
 }  // namespace
 
 Side::Side(const PrefixPlan& plan, std::span<const std::size_t> numbers) : plan_(plan), columns_(numbers.size()) {
@@ -50,7 +43,7 @@ void Side::make_form(std::size_t fields) {
             depths_[column / panel_columns] = fields_[q].start;
             for (std::size_t p = 0; p < q; ++p)
                 for (std::size_t i = 0; i < fields_[p].dim; ++i)
-                    panel[(fields_[p].start + i) * panel_columns + column % panel_columns] = entry(plan_, *origins_[p], i, *origins_[q], j);
+                    panel[(fields_[p].start + i) * panel_columns + column % panel_columns] = plan_.entry(*origins_[p], i, *origins_[q], j);
         }
 }
 
@@ -63,7 +56,7 @@ void Side::make_table(std::size_t place) {
     for (std::size_t j = 0; j < field.dim; ++j)
         for (std::size_t p = 0; p < place; ++p)
             for (std::size_t i = 0; i < fields_[p].dim; ++i)
-                matrix[j * field.start + fields_[p].start + i] = entry(plan_, *origins_[p], i, origin, j);
+                matrix[j * field.start + fields_[p].start + i] = plan_.entry(*origins_[p], i, origin, j);
     for (std::size_t id = 0; id < field.size; ++id) {
         const auto number = static_cast<std::int32_t>(id);
         float linear = 0;
@@ -96,7 +89,7 @@ std::vector<float> Side::matrix_with(const Side& other) const {
             for (std::size_t i = 0; i < fields_[p].dim; ++i)
                 for (std::size_t j = 0; j < other.fields_[q].dim; ++j)
                     matrix[(fields_[p].start + i) * other.width_ + other.fields_[q].start + j] =
-                        entry(plan_, *origins_[p], i, *other.origins_[q], j);
+                        plan_.entry(*origins_[p], i, *other.origins_[q], j);
     return matrix;
 }
 

@@ -144,10 +144,51 @@ Sections prefixes() {
     sections["order"] = bytes_of(std::vector<std::int32_t>{1, 0});
     sections["dims"] = bytes_of(std::vector<std::int32_t>{3, 9});
     sections["cached"] = bytes_of(std::vector<std::int32_t>{2, 1});
-    sections["rows"] = Bytes(rounded(2 * fm2::RowLayout(Number::f16, 0, 3).stride) + rounded(fm2::RowLayout(Number::f16, 3, 9).stride) +
+    sections["stretches"] = bytes_of(std::vector<std::int32_t>{1, 0, 8});
+    sections["rows"] = Bytes(rounded(2 * fm2::RowLayout(Number::f16, 0, 3).stride) + rounded(fm2::RowLayout(Number::f16, 8, 9).stride) +
                              rounded(2 * fm2::RowLayout(Number::f16, 0, 9).stride));
     sections["matrix"] = Bytes(rounded(9 * 8 * 4));
     return sections;
+}
+
+// Fields of the dimensions 30, 20 and 1, one feature each. Only the third meets others, by a product that is cached. All numbers are 1, so
+// that its term is how many it meets; the bias is 0.5.
+Sections pruned(const std::vector<std::int32_t>& stretches, std::size_t products) {
+    Sections sections;
+    const std::size_t stride = fm2::RowLayout(fm2::Number::f32, products, 1).stride;
+    sections["plan"] = plan(0, 0, 3);
+    sections["sizes"] = bytes_of(std::vector<std::int32_t>{1, 1, 1});
+    sections["bias"] = bytes_of(std::vector<float>{0.5f});
+    sections["order"] = bytes_of(std::vector<std::int32_t>{2, 0, 1});
+    sections["dims"] = bytes_of(std::vector<std::int32_t>{30, 20, 1});
+    sections["cached"] = bytes_of(std::vector<std::int32_t>{0, 0, 1});
+    sections["stretches"] = bytes_of(stretches);
+    sections["matrix"] = Bytes(rounded(products * 4));
+    std::vector<float> rows(rounded(31 * 4) / 4 + rounded(21 * 4) / 4 + rounded(stride) / 4);
+    std::fill_n(rows.begin(), 30, 1.0f);
+    std::fill_n(rows.begin() + 32, 20, 1.0f);
+    std::fill_n(rows.begin() + 64, products, 1.0f);
+    sections["rows"] = bytes_of(rows);
+    return sections;
+}
+
+float logit_of(const Sections& sections) {
+    const TemporaryFile file;
+    file.write(rest_of(sections), static_cast<std::uint32_t>(sections.size()));
+    const fm2::Scorer scorer(std::make_shared<fm2::ModelFile>(file.path(), true, 1));
+    const std::int32_t ids[3]{};
+    float logit;
+    scorer.score(fm2::kernels(), ids, 1, &logit, 1);
+    return logit;
+}
+
+bool meets(const std::vector<std::int32_t>& stretches, std::size_t products) {
+    try {
+        logit_of(pruned(stretches, products));
+        return true;
+    } catch (const fm2::BadModel&) {
+        return false;
+    }
 }
 
 // Sets the number at a place of a section.
@@ -192,6 +233,26 @@ TEST(sizes_that_do_not_fit_are_refused) {
             shorter[name].resize(content.size() > 64 ? content.size() - 64 : content.size() - 1);
             CHECK(!usable(shorter));
         }
+}
+
+TEST(fields_meet_the_stretches_that_they_name) {
+    CHECK(logit_of(pruned({}, 0)) == 0.5f);
+    CHECK(logit_of(pruned({2, 0, 8}, 8)) == 8.5f);
+    CHECK(logit_of(pruned({2, 3, 8, 2, 30, 16}, 24)) == 24.5f);
+    CHECK(logit_of(pruned({2, 0, 32, 2, 45, 8}, 40)) == 37.5f);  // three of the last eight stand before the field
+    CHECK(logit_of(pruned({2, 0, 56}, 56)) == 50.5f);
+}
+
+TEST(stretches_that_are_none_are_refused) {
+    CHECK(meets({2, 0, 8, 2, 8, 8}, 16) && meets({2, 49, 8}, 8));
+    for (const std::int32_t wrong : {-1, 50, INT32_MIN, INT32_MAX, INT32_MAX - 7}) CHECK(!meets({2, wrong, 8}, 8));   // begins
+    for (const std::int32_t wrong : {-8, 0, 1, 7, 12, 64, INT32_MIN, INT32_MAX - 7}) CHECK(!meets({2, 0, wrong}, 8));  // lengths
+    for (const std::int32_t wrong : {-1, 0, 3, INT32_MIN, INT32_MAX}) CHECK(!meets({wrong, 0, 8}, 8));                 // places
+    CHECK(!meets({2, 8, 8, 2, 0, 8}, 16));            // not in their order
+    CHECK(!meets({2, 0, 16, 2, 8, 8}, 24));           // two overlap
+    CHECK(!meets({2, 0, 8, 1, 0, 8}, 16));            // an earlier field's
+    CHECK(!meets({2, 0, 8, 2, 16}, 16));              // cut off
+    CHECK(!meets({2, 0, 16}, 8) && !meets({2, 0, 8}, 16));  // other rows than there are
 }
 
 TEST(encoders_that_do_not_fit_are_refused) {

@@ -30,23 +30,33 @@ struct RowLayout {
 float pack_rows(Number number, const RowLayout& layout, std::size_t rows, const float* first, const float* second, const float* linear,
                 std::byte* out, std::size_t threads);
 
+// Some of the numbers before a field's own, which it meets: `length` of them, a multiple of eight. The last eight begin before the field
+// does, and may reach into its own place or beyond; its matrix is zero there.
+struct Stretch {
+    std::uint32_t begin, length;
+};
+
 // Pair terms through prefixes. The embeddings of a row stand side by side in an order of the fields, which the plan chooses. The later
-// field p of a pair meets all fields before it at once: its term is <M[p]ᵀ v_p, prefix>, where prefix is what stands before v_p. The
-// product M[p]ᵀ v_p depends on the feature alone: it is cached for ids below `cached`, and computed for others. With nothing cached this
-// applies half of S to the row; with everything cached it is the paper's section 4.2, with the lower dimension of each pair (4.3) if
-// the fields are ordered by their dimensions.
-struct PrefixField {
-    std::size_t field;       // its column of ids
-    std::size_t size, cached;  // features, and how many of them have cached products
-    std::size_t dim, start;  // its columns in the row of embeddings: [start, start + dim)
-    RowLayout whole, rest;   // of the features with and without cached products
+// field p of a pair meets all fields before it at once: its term is <M[p]ᵀ v_p, prefix>, where prefix is what stands before v_p, or only
+// those stretches of it where M[p] is not zero. The product M[p]ᵀ v_p depends on the feature alone: it is cached for ids below `cached`,
+// and computed for others. With nothing cached this applies half of S to the row; with everything cached it is the paper's section 4.2,
+// with the lower dimension of each pair (4.3) if the fields are ordered by their dimensions.
+struct PrefixField {  // first what scoring with cached products reads, in few cache lines
+    std::size_t field;                       // its column of ids
+    std::size_t cached;                      // how many of its features have cached products
+    std::size_t dim, start;                  // its columns in the row of embeddings: [start, start + dim)
+    std::uint32_t first_stretch, stretches;  // of the plan's: those it meets, one behind the other in products and matrix
+    RowLayout whole;                         // of the features with cached products
     const std::byte* whole_rows;
+    RowLayout rest;  // of those without
     const std::byte* rest_rows;
-    const float* matrix;  // M[p]: [dim, padded(start)], or the diagonals of its blocks [padded(start)]
+    const float* matrix;  // M[p]: [dim, whole.first], or the diagonals of its blocks [whole.first]
+    std::size_t size;     // how many features it has
 };
 
 struct PrefixPlan {
     std::vector<PrefixField> fields;  // in their order
+    std::vector<Stretch> stretches;   // of one field after the other; a field's are sorted, and none overlaps another
     std::size_t columns;              // of ids
     std::size_t width;                // the sum of the dimensions
     Number number;
@@ -54,6 +64,9 @@ struct PrefixPlan {
     float bias;
 
     std::size_t room() const { return padded(width) + 8; }
+
+    // An entry of the matrix between two fields, whichever comes first.
+    float entry(const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) const;
 };
 
 // Sums and squares: the logit is the sum of the linear weights and Σ_k sign_k (Σ z_k)². A factorisation machine is this, and any

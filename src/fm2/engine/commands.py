@@ -53,6 +53,11 @@ def read_size(text: str) -> float:
         raise Fm2Error(f"compile: --memory is '{text}', not a size like 500MB or 2GB") from None
 
 
+def _tell(doing: str) -> None:
+    if sys.stderr.isatty():
+        print(f"fm2: {doing} ...", file=sys.stderr)
+
+
 def _compile(settings: argparse.Namespace) -> None:
     from fm2.engine.compilation import compile
 
@@ -64,6 +69,7 @@ def _compile(settings: argparse.Namespace) -> None:
         dtype=settings.dtype,
         memory=read_size(settings.memory),
         data=settings.data,
+        watch=_tell,
     )
     if settings.json:
         print(json.dumps({**vars(compiled), "path": str(compiled.path)}))

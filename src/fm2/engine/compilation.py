@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -50,27 +50,33 @@ def compile(
     dtype: Dtype = "f32",
     memory: float = DEFAULT_MEMORY,
     data: Dataset | str | Path | None = None,
+    watch: Callable[[str], None] = lambda doing: None,
 ) -> Compiled:
-    """Compile the best model of a run into one file.
+    """Compile the best model of a run into one file; one that is there already is replaced as a whole.
 
     ``plan`` is how FwFM, FvFM and FmFM are scored. ``direct`` applies field matrices to embeddings. ``cached`` looks
     the products up (sections 4.2 and 4.3 of the paper), of as many features as fit into ``memory`` bytes. ``spectral``
     cuts the field matrices at a ``rank``, where the training rows of ``data`` lie if it is given, and is not exact.
-    ``auto`` tries the exact ones here, on rows drawn by the features' frequencies, and takes the quickest.
+    ``auto`` tries the exact ones here, on rows drawn by the features' frequencies, and takes the quickest. ``watch`` is
+    told what comes next.
     """
     for name, value, choices in (("plan", plan, get_args(PlanName)), ("dtype", dtype, get_args(Dtype))):
         if value not in choices:
             raise Fm2Error(f"compile: the {name} is '{value}'; it is one of {', '.join(choices)}")
     if memory < 0:
         raise Fm2Error(f"compile: the memory is {memory:,.0f} bytes; it is 0 or more")
+    watch("reading the model")
     weights, out = read_weights(run), Path(out)
     if plan == "spectral" and weights.name not in ("lr", "poly2", "ffm"):
+        watch("cutting the spectrum")
         return write(weights, spectral_plan(weights, rank, dtype, data), out)
     candidates = list(_candidates(weights, plan, dtype, memory))
     measured = {}
-    if len(candidates) > 1:
-        measured = {candidate.title: _measure(weights, candidate, out.parent) for candidate in candidates}
+    for candidate in candidates if len(candidates) > 1 else ():
+        watch(f"trying {candidate.title}")
+        measured[candidate.title] = _measure(weights, candidate, out.parent)
     best = min(candidates, key=lambda candidate: measured.get(candidate.title, 0.0))
+    watch(f"writing {best.title}")
     return write(weights, best, out, measured)
 
 

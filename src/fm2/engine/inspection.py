@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -52,23 +53,28 @@ def dimensions(config: dict[str, Any]) -> list[int]:
 
 
 def parameters(config: dict[str, Any]) -> int:
-    """Count a model's parameters, without the bias.
+    """Count a model's parameters, without the bias and those of pruned pairs.
 
     >>> parameters({"model": "fmfm", "field_sizes": [5, 6], "dims": [2, 3], "linear": "features"})
     45
     """
     sizes: list[int] = config["field_sizes"]
-    dims, name = dimensions(config), config["model"]
-    features, pairs = sum(sizes), len(sizes) * (len(sizes) - 1) // 2
+    dims, name, features = dimensions(config), config["model"], sum(sizes)
+    pruned = {(i, j) for i, j in config.get("pruned", [])}
+    pairs = [(dims[i], dims[j]) for i, j in combinations(range(len(sizes)), 2) if (i, j) not in pruned]
     if name in ("lr", "poly2"):
         return features + (2 ** int(config["hash_bits"]) if name == "poly2" else 0)
     if name == "ffm":
         return features * (1 + (len(sizes) - 1) * dims[0])
     embeddings = sum(size * dim for size, dim in zip(sizes, dims, strict=True))
     linear = (features if config["linear"] != "fields" else 0) + (sum(dims) if config["linear"] != "features" else 0)
-    every = sum(dims)
-    matrices = (every * every - sum(dim * dim for dim in dims)) // 2
-    return embeddings + linear + {"fm": 0, "fwfm": pairs, "fvfm": pairs * dims[0], "fmfm": matrices}[name]
+    of_pair: dict[str, Callable[[int, int], int]] = {
+        "fm": lambda a, b: 0,
+        "fwfm": lambda a, b: 1,
+        "fvfm": lambda a, b: a,
+        "fmfm": lambda a, b: a * b,
+    }
+    return embeddings + linear + sum(of_pair[name](*pair) for pair in pairs)
 
 
 def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:

@@ -66,25 +66,66 @@ class RowWriter:
         self._at = rounded(self._at)
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """What a field meets of the fields before it, and its matrix there: D × columns, or diagonals, 1 × columns.
+
+    The columns are numbers of the row of embeddings, eight side by side at a time; those where the matrix is zero,
+    as it is with pruned pairs, are only there if they stand among others.
+    """
+
+    columns: NDArray[np.int64]
+    matrix: Floats
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """Where columns stand side by side: begin and length."""
+        ends = np.flatnonzero(np.diff(self.columns) != 1) + 1
+        return [(int(part[0]), len(part)) for part in np.split(self.columns, ends) if len(part)]
+
+
+def meetings(weights: Weights, order: Sequence[int]) -> Iterator[Meeting]:
+    """Give what every field meets, of fields in this order."""
+    for place, field in enumerate(order):
+        # Of FwFM and FvFM only the diagonals of the blocks
+        parts = [np.atleast_2d(weights.block(field, other)) for other in order[:place]]
+        rows = weights.dims[field] if weights.name == "fmfm" else 1
+        matrix = np.concatenate([np.zeros((rows, 0), np.float32), *parts, np.zeros((rows, 8), np.float32)], axis=1)
+        columns = _octets(np.flatnonzero(matrix.any(axis=0)))
+        yield Meeting(columns, matrix[:, columns])
+
+
+def _octets(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Cover numbers, which rise, with as few runs of eight as can be.
+
+    >>> _octets(np.array([2, 4, 10, 17])).tolist()
+    [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]
+    """
+    begins: list[int] = []
+    for number in wanted:
+        if not begins or number >= begins[-1] + 8:
+            begins.append(int(number))
+    return (np.array(begins, np.int64)[:, None] + np.arange(8)).ravel()
+
+
 def prefixes(weights: Weights, order: Sequence[int], cached: Sequence[int], dtype: Dtype, title: str) -> Plan:
     """Plan a model of FwFM, FvFM or FmFM: fields in this order, so many features of each with cached products."""
     number, diagonal = NUMBERS[dtype], weights.name != "fmfm"
     dims = [weights.dims[field] for field in order]
-    starts = [sum(dims[:place]) for place in range(len(dims))]
-    matrices = [_before(weights, order, place, diagonal) for place in range(len(order))]
+    meets = list(meetings(weights, order))
     size = 0
-    for field, many, dim, start in zip(order, cached, dims, starts, strict=True):
-        size += rounded(many * _native.row_bytes(number, start, dim))
+    for field, many, dim, meeting in zip(order, cached, dims, meets, strict=True):
+        size += rounded(many * _native.row_bytes(number, len(meeting.columns), dim))
         size += rounded((weights.sizes[field] - many) * _native.row_bytes(number, 0, dim))
 
     def write_rows(out: Bytes) -> float:
         writer = RowWriter(dtype, out)
-        for field, many, matrix in zip(order, cached, matrices, strict=True):
+        for field, many, meeting in zip(order, cached, meets, strict=True):
             table, linear = weights.embeddings[field], weights.linear[field]
 
-            def whole(some: slice, table: Floats = table, linear: Floats = linear, matrix: Floats = matrix) -> Any:
-                own = table[some]
-                products = np.tile(own, matrix.size // own.shape[1]) * matrix if diagonal else own @ matrix
+            def whole(some: slice, table: Floats = table, linear: Floats = linear, meeting: Meeting = meeting) -> Any:
+                own, matrix = table[some], meeting.matrix
+                products = own[:, meeting.columns % own.shape[1]] * matrix if diagonal else own @ matrix
                 return products, own, linear[some]
 
             def rest(some: slice, table: Floats = table[many:], linear: Floats = linear[many:]) -> Any:
@@ -100,24 +141,11 @@ def prefixes(weights: Weights, order: Sequence[int], cached: Sequence[int], dtyp
         "order": np.array(order, np.int32),
         "dims": np.array(dims, np.int32),
         "cached": np.array(cached, np.int32),
-        "matrix": _aligned([_padded_columns(matrix) for matrix in matrices]),
+        "stretches": np.array([(p, *part) for p, meeting in enumerate(meets) for part in meeting.stretches], np.int32),
+        "matrix": _aligned([meeting.matrix for meeting in meets]),
         "rows": size,
     }
     return Plan(title, sections, write_rows)
-
-
-def _before(weights: Weights, order: Sequence[int], place: int, diagonal: bool) -> Floats:
-    """Give what a field has in common with all fields before it: its matrices side by side, D × start."""
-    field = order[place]
-    if diagonal:
-        parts = [weights.blocks[min(field, other), max(field, other)][None] for other in order[:place]]
-        return np.concatenate([np.empty((1, 0), np.float32), *parts], axis=1)
-    parts = [weights.block(field, other) for other in order[:place]]
-    return np.concatenate([np.empty((weights.dims[field], 0), np.float32), *parts], axis=1)
-
-
-def _padded_columns(matrix: Floats) -> Floats:
-    return np.pad(matrix, ((0, 0), (0, padded(matrix.shape[1]) - matrix.shape[1])))
 
 
 def _aligned(matrices: Sequence[Floats]) -> Floats:
@@ -227,15 +255,13 @@ def affordable(weights: Weights, order: Sequence[int], dtype: Dtype, memory: flo
 
     A feature is worth its frequency times the arithmetic that it saves, over the bytes that it takes.
     """
-    number, start = NUMBERS[dtype], 0
-    worth, extra = [], []
-    for field in order:
-        dim = weights.dims[field]
-        more = _native.row_bytes(number, start, dim) - _native.row_bytes(number, 0, dim)
+    number, worth, extra = NUMBERS[dtype], [], []
+    for field, meeting in zip(order, meetings(weights, order), strict=True):
+        dim, products = weights.dims[field], len(meeting.columns)
+        more = _native.row_bytes(number, products, dim) - _native.row_bytes(number, 0, dim)
         counts = np.minimum.accumulate(weights.counts(field))  # ids come in the order of frequency, or nearly so
-        worth.append(counts * (dim * start / more if more else 0.0))
+        worth.append(counts * (dim * products / more if more else 0.0))
         extra.append(np.full(len(counts), float(more)))
-        start += dim
     places = np.repeat(np.arange(len(order)), [len(part) for part in worth])
     best = np.argsort(-np.concatenate(worth), kind="stable")
     kept = best[np.cumsum(np.concatenate(extra)[best]) <= memory]

@@ -79,6 +79,11 @@ class Interaction(nn.Module, ABC):
         """Tell whether the field matrices of all pruned pairs are zero."""
         return self.weight is None or self._kept is None or not self.weight[self._kept == 0].any()
 
+    @property
+    def n_held(self) -> int:
+        """How many numbers of ``weight`` are those of pruned pairs."""
+        return 0 if self._kept is None else int((self._kept == 0).sum())
+
     def require_equal_dims(self) -> None:
         """Refuse dimensions that differ: the field matrices are diagonal."""
         if len(set(self.dims)) > 1:

@@ -121,6 +121,15 @@ class FactorizationMachine(GatheredModel):
         logits: Tensor = self.interaction(embedding, self.field_linear) + self.bias
         return logits if linear is None else logits + linear.sum(1)
 
+    @property
+    def n_parameters(self) -> int:
+        """The number of parameters, without the bias and without those of pruned pairs, which are held at zero.
+
+        >>> FmFM([10, 10, 10], [4, 2, 3], linear="features", pruned=[(0, 2)]).n_parameters == 30 + 90 + 4 * 2 + 2 * 3
+        True
+        """
+        return super().n_parameters - self.interaction.n_held
+
     def flops(self, cached: bool = False) -> int:
         """Count the floating point operations of one prediction as the paper does (section 4.2).
 
