@@ -102,7 +102,7 @@ def use(scorer: Scorer, random: np.random.Generator) -> None:
     few = ids.astype(np.int32)
     with contextlib.suppress(ValueError):  # Poly2 cannot
         ranking = _native.Ranking(scorer.native, [0])
-        ranking.rank(few[1, :1], np.ascontiguousarray(few[:, 1:]), np.empty(8, np.float32), 1)
+        ranking.rank(few[1, :1], np.ascontiguousarray(few[:, 1:]), 3, 1)
     values = [dict(zip(scorer.columns, random.choice(VALUES, len(scorer.columns)), strict=True)) for _ in range(8)]
     ids = scorer.encode(values)
     assert (ids >= 0).all()
