@@ -91,6 +91,19 @@ def test_pruned_models_rank_and_explain(tmp_path, name, plan):
         assert bool(explanation.pairs[NAMES[i], NAMES[j]]) == ((i, j) not in run.model.pruned)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])
+@pytest.mark.parametrize("memory", [0, 3000, 1e9])
+@pytest.mark.parametrize("name", DIMS)
+def test_contributions_add_up_to_the_logit_whatever_is_rounded(tmp_path, name, memory, dtype):
+    run = make_run(tmp_path / "run", name, keep=0.5)
+    compile(run.path, tmp_path / "model.fm2", plan="cached", memory=memory, dtype=dtype)
+    scorer = load(tmp_path / "model.fm2")
+    for row in draw(run, rows=20):
+        explanation = scorer.explain(row)
+        assert explanation.logit == pytest.approx(float(scorer.logits(row[None])[0]), abs=1e-5)
+        assert max(abs(term) for term in explanation.pairs.values()) > 0.01
+
+
 @pytest.mark.parametrize("name", DIMS)
 def test_what_is_pruned_is_not_there(tmp_path, name):
     """With dimensions that are multiples of eight, as many products and matrix entries are left as pairs need."""

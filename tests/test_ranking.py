@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from tests.planted import QUICK, planted
 
 from fm2 import Fm2Error
 from fm2.engine.compilation import compile
+from fm2.engine.files import new_model
 from fm2.engine.scoring import load
 from fm2.training.fitting import train
 
@@ -94,3 +97,63 @@ def test_what_cannot_be_ranked_is_told(runs, dataset, tmp_path):
         scorer.ranker(context=["c1"]).load_catalog(tmp_path / "items.fm2")
     with pytest.raises(Fm2Error, match=r"model.fm2 is no catalog"):
         ranker.load_catalog(tmp_path / "model.fm2")
+    with pytest.raises(Fm2Error, match="the context has none of its columns, c0"):
+        ranker.rank({"c1": "v1"}, [{"c1": "v1"}])
+    with pytest.raises(Fm2Error, match="the first candidate has none of its columns, c1, c2, c3"):
+        ranker.rank({"c0": "v1"}, [{"c0": "v1"}])
+    with pytest.raises(Fm2Error, match="the best -1 are asked for"):
+        ranker.rank({"c0": "v1"}, [{"c1": "v1"}], top=-1)
+
+
+def test_ids_that_no_field_has_are_refused_by_the_right_row(runs, tmp_path):
+    compile(runs["fmfm"], tmp_path / "model.fm2")
+    ranker = load(tmp_path / "model.fm2").ranker(context=["c0"])
+    many = np.ones((70_000, 3), np.int32)
+    many[66_000, 1] = 99
+    for use in (lambda ids: ranker.rank(np.array([1]), ids), ranker.catalog):
+        with pytest.raises(Fm2Error, match="row 66000 has the id 99 in field 2"):
+            use(many)
+        with pytest.raises(Fm2Error, match="further than those of any field"):
+            use(np.array([[1, 2**32 + 1, 1]]))
+    for context, message in (
+        (np.array([2**32 + 1]), "further than those of any field"),
+        (np.array([1.7]), "whole numbers, fields, not float64"),
+        (np.array([[1]]), "whole numbers, fields, not int64"),
+    ):
+        with pytest.raises(Fm2Error, match=message):
+            ranker.rank(context, many[:1])
+
+
+def test_catalogs_that_are_empty_or_crafted(runs, tmp_path):
+    compile(runs["fmfm"], tmp_path / "model.fm2")
+    ranker = load(tmp_path / "model.fm2").ranker(context=["c0"])
+    empty = ranker.catalog(np.empty((0, 3), np.int32))
+    empty.save(tmp_path / "empty.fm2")
+    assert len(ranker.load_catalog(tmp_path / "empty.fm2").top(np.array([1]), k=3)) == 0
+    told = {
+        "items": 1,
+        "model": ranker.scorer.fingerprint,
+        "context": [0],
+        "width": ranker.catalog(np.ones((1, 3), int)).rows.shape[1],
+    }
+    rows = np.zeros(8, np.float32)
+    for meta in (
+        b"{",
+        b"[]",
+        b"{}",
+        *(json.dumps({**told, "items": items}).encode() for items in (3, -1, "1", None, 2**70)),
+    ):
+        sections = {"kind": np.frombuffer(b"catalog", np.uint8), "rows": rows, "meta": np.frombuffer(meta, np.uint8)}
+        with new_model(tmp_path / "crafted.fm2", sections):
+            pass
+        with pytest.raises(Fm2Error, match="catalog: "):
+            ranker.load_catalog(tmp_path / "crafted.fm2")
+
+
+def test_a_score_that_is_no_number_comes_last(runs, tmp_path):
+    compile(runs["fmfm"], tmp_path / "model.fm2")
+    ranker = load(tmp_path / "model.fm2").ranker(context=["c0"])
+    catalog = ranker.catalog(np.random.default_rng(0).integers(0, 8, (40, 3)))
+    expected = catalog.top(np.array([1]), k=40).places
+    catalog.rows[expected[0]] = np.nan
+    assert catalog.top(np.array([1]), k=40).places.tolist() == [*expected[1:], expected[0]]

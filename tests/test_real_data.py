@@ -9,13 +9,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fm2 import Schema, prepare
+from fm2 import Schema, load, prepare, train
+from fm2.engine.compilation import compile
 
 
 def rows_of(path, header: bool) -> list[list[str]]:
     with gzip.open(path, "rt") as file:
         separator = "," if header else "\t"
         return [line.rstrip("\n").split(separator) for line in file][int(header) :]
+
+
+def header_of(path) -> list[str]:
+    with gzip.open(path, "rt") as file:
+        return file.readline().strip().split(",")
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +78,7 @@ def test_avazu(avazu, real_data):
     raw, dataset = avazu
     assert len(raw) == 29_991
     assert len(dataset.schema.fields) == 23
-    with gzip.open(real_data / "avazu.csv.gz", "rt") as file:
-        header = file.readline().strip().split(",")
+    header = header_of(real_data / "avazu.csv.gz")
 
     def expected(row, field):
         if field == "weekday":  # October 2014 began on a Wednesday
@@ -92,3 +97,20 @@ def test_avazu_split_by_time(real_data, tmp_path):
     train, validation, test = (hours[dataset.split(name).rows] for name in ("train", "validation", "test"))
     assert train.max() < validation.min() <= validation.max() < test.min()
     assert abs(len(train) / len(hours) - 0.8) < 0.05
+
+
+@pytest.mark.parametrize("name", ["criteo", "avazu"])
+def test_compiled_models_agree_with_torch_on_real_rows(request, real_data, tmp_path, name):
+    """Every exact plan, on ids and on raw values; what a spectrum has at full rank too."""
+    raw, dataset = request.getfixturevalue(name)
+    run = train("fmfm", dataset, tmp_path / "run", dim=4, epochs=2, batch_size=512)
+    expected = run.probabilities(dataset.test.ids)
+    assert expected.std() > 0.05
+    for plan, rank in (("direct", 16), ("cached", 16), ("spectral", 4 * len(dataset.field_sizes))):
+        compile(run.path, tmp_path / "model.fm2", plan=plan, rank=rank, data=dataset if plan == "spectral" else None)
+        found = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
+        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=plan)
+    scorer = load(tmp_path / "model.fm2")
+    columns = Schema.preset(name).columns or header_of(real_data / "avazu.csv.gz")
+    rows = [dict(zip(columns, raw[row], strict=False)) for row in dataset.test.rows[:2000]]
+    np.testing.assert_allclose(scorer.predict(rows), expected[:2000], atol=1e-5)

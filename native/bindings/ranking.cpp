@@ -9,7 +9,6 @@
 
 #include "arrays.h"
 #include "compiled.h"
-#include "fm2/pool.h"
 #include "fm2/ranker.h"
 #include "fm2/top.h"
 #include "topics.h"
@@ -26,9 +25,9 @@ using Rows = Array<const std::int32_t, 2>;
 struct Ranking {
     Ranking(const Compiled& model, const std::vector<std::size_t>& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
 
-    fm2::Query query(const Ids& ids) const {
+    fm2::Query query(const fm2::Kernels& kernels, const Ids& ids) const {
         expect(ids.size() == ranker->context().size(), "rank: the context has ", ranker->context().size(), " fields");
-        return ranker->query(fm2::kernels(), ids.data());
+        return ranker->query(kernels, ids.data());
     }
     void check(const Rows& ids) const {
         expect(ids.shape(1) == ranker->candidate().size(), "rank: a candidate has ", ranker->candidate().size(), " fields");
@@ -57,53 +56,37 @@ Best to_python(const std::vector<fm2::Found>& found, float base) {
     return {to_numpy(std::move(places)), to_numpy(std::move(probabilities))};
 }
 
-Best rank(const Ranking& ranking, const Ids& context, const Rows& candidates, std::size_t k, std::size_t threads) {
+Best rank(const Ranking& ranking, const Ids& context, const Rows& candidates, std::size_t k, std::size_t threads, const std::string& level) {
     ranking.check(candidates);
     std::vector<fm2::Found> found;
     {
         nb::gil_scoped_release release;
         std::vector<float> logits(candidates.shape(0));
-        ranking.ranker->score(fm2::kernels(), ranking.query(context), candidates.data(), logits.size(), logits.data(), threads);
+        const fm2::Kernels& kernels = kernels_of(level);
+        ranking.ranker->score(kernels, ranking.query(kernels, context), candidates.data(), logits.size(), logits.data(), threads);
         found = fm2::top_scores(logits.data(), logits.size(), std::min(k, logits.size()));
     }
     return to_python(found, 0);
 }
 
-// The query with a 1 behind it, for the column in which candidates keep what they have alone; returns the base.
-float query(const Ranking& ranking, const Ids& context, const Array<float, 1>& out) {
-    expect(out.size() == ranking.ranker->width() + 1, "rank: the query has ", ranking.ranker->width() + 1, " entries");
-    nb::gil_scoped_release release;
-    const fm2::Query found = ranking.query(context);
-    std::copy(found.vector.begin(), found.vector.end(), out.data());
-    out.data()[found.vector.size()] = 1;
-    return found.base;
-}
-
-// Rows of a catalog: vectors, and in the column behind them what each candidate has alone.
-void describe(const Ranking& ranking, const Rows& candidates, const Array<float, 2>& out, std::size_t threads) {
+void describe(const Ranking& ranking, const Rows& candidates, const Array<float, 2>& out, std::size_t threads, const std::string& level) {
     ranking.check(candidates);
-    const std::size_t rows = candidates.shape(0), width = ranking.ranker->width(), stride = out.shape(1);
-    expect(out.shape(0) == rows && stride >= fm2::padded(width + 1), "rank: there is a wider row for every candidate");
+    expect(out.shape(0) == candidates.shape(0) && out.shape(1) >= fm2::padded(ranking.ranker->width() + 1), "rank: there is a wider row for every candidate");
     nb::gil_scoped_release release;
-    constexpr std::size_t rows_a_task = 256;
-    fm2::parallel_for((rows + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
-        const std::size_t begin = task * rows_a_task, some = std::min(rows_a_task, rows - begin);
-        float own[rows_a_task];
-        ranking.ranker->describe(fm2::kernels(), candidates.data() + begin * candidates.shape(1), some, out.data() + begin * stride, stride, own);
-        for (std::size_t r = 0; r < some; ++r) out.data()[(begin + r) * stride + width] = own[r];
-    });
+    ranking.ranker->describe(kernels_of(level), candidates.data(), candidates.shape(0), out.data(), out.shape(1), threads);
 }
 
-Best top(const Ranking& ranking, const Ids& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads) {
+Best top(const Ranking& ranking, const Ids& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads, const std::string& level) {
     expect(rows.shape(1) > ranking.ranker->width(), "top: these are no rows of this ranker's catalogs");
     std::vector<fm2::Found> found;
     float base;
     {
         nb::gil_scoped_release release;
-        fm2::Query query = ranking.query(context);
+        const fm2::Kernels& kernels = kernels_of(level);
+        fm2::Query query = ranking.query(kernels, context);
         query.vector.push_back(1);  // for what candidates have alone
         base = query.base;
-        found = fm2::top_rows(fm2::kernels(), rows.data(), rows.shape(1), rows.shape(0), query.vector.data(), query.vector.size(),
+        found = fm2::top_rows(kernels, rows.data(), rows.shape(1), rows.shape(0), query.vector.data(), query.vector.size(),
                               std::min(k, rows.shape(0)), threads);
     }
     return to_python(found, base);
@@ -116,8 +99,7 @@ void init_ranking(nb::module_& module) {
         .def(nb::init<const Compiled&, const std::vector<std::size_t>&>(), "model"_a, "context"_a, nb::keep_alive<1, 2>())
         .def_prop_ro("width", [](const Ranking& ranking) { return ranking.ranker->width(); })
         .def_prop_ro("candidate", [](const Ranking& ranking) { return std::vector<std::size_t>(ranking.ranker->candidate().begin(), ranking.ranker->candidate().end()); })
-        .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "k"_a, "threads"_a = 0, "The best candidates' places and probabilities, best first.")
-        .def("query", &query, "context"_a.noconvert(), "out"_a.noconvert(), "Writes the query of a context; gives what it has alone.")
-        .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "Writes rows of a catalog.")
-        .def("top", &top, "context"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a = 0, "The best rows of a catalog: places and probabilities.");
+        .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "The best candidates' places and probabilities, best first.")
+        .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Writes rows of a catalog.")
+        .def("top", &top, "context"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "The best rows of a catalog: places and probabilities.");
 }

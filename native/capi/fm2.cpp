@@ -196,7 +196,8 @@ int fm2_rank_ids(const fm2_ranker* ranker, const int32_t* context, size_t contex
                  size_t candidate_fields, unsigned flags, size_t threads, float* scores) {
     return guarded("rank_ids", [&] {
         const fm2::Ranker& own = *there(ranker, "ranker").own;
-        check_rows(context, 1, own.context().size(), context_fields, "context ids", flags, threads, scores);
+        const float no_score = 0;  // a context has none
+        check_rows(context, 1, own.context().size(), context_fields, "context ids", flags, threads, &no_score);
         check_rows(candidates, rows, own.candidate().size(), candidate_fields, "candidate ids", flags, threads, scores);
         own.score(fm2::kernels(), own.query(fm2::kernels(), context), candidates, rows, scores, threads);
         finish(flags, rows, scores);

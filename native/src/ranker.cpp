@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "fm2/expect.h"
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
 #include "side.h"
@@ -11,14 +12,19 @@
 namespace fm2 {
 namespace {
 
+constexpr std::size_t rows_a_task = 128;
+constexpr std::size_t largest_matrix = 1 << 26;  // floats between context and candidates: 256 MB
+
 class PrefixRanker : public Ranker {
 public:
     PrefixRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
         : Ranker(std::move(scorer), std::move(context), std::move(candidate)),
           plan_(std::get<PrefixPlan>(this->scorer().plan())),
           before_(plan_, this->context()),
-          after_(plan_, this->candidate()),
-          between_(after_.matrix_with(before_)) {}
+          after_(plan_, this->candidate()) {
+        expect(before_.width() <= largest_matrix / after_.width(), "rank: the dimensions are too many: ", before_.width(), " by ", after_.width());
+        between_ = after_.matrix_with(before_);
+    }
 
     std::size_t width() const override { return after_.width(); }
 
@@ -177,26 +183,36 @@ Query Ranker::query(const Kernels& kernels, const std::int32_t* ids) const {
     return make_query(kernels, ids);
 }
 
-void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* own) const {
+void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* described, std::size_t stride,
+                      std::size_t threads) const {
     check_ids(candidate_sizes_, candidate_, ids, 0, rows);
-    make_vectors(kernels, ids, rows, vectors, stride, own);
+    parallel_for((rows + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
+        const std::size_t begin = task * rows_a_task, some = std::min(rows_a_task, rows - begin);
+        float own[rows_a_task];
+        make_vectors(kernels, ids + begin * candidate_.size(), some, described + begin * stride, stride, own);
+        for (std::size_t r = 0; r < some; ++r) {
+            float* behind = described + (begin + r) * stride + width();
+            std::fill(behind, described + (begin + r) * stride + padded(width() + 1), 0.0f);
+            *behind = own[r];
+        }
+    });
 }
 
 void Ranker::score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits,
                    std::size_t threads) const {
-    constexpr std::size_t rows_a_task = 128;
+    check_ids(candidate_sizes_, candidate_, ids, 0, rows);
     const std::size_t stride = padded(width());
-    const auto score_some = [&](std::size_t begin) {
+    const auto score_some = [&](std::size_t task) {
         static thread_local std::vector<float> vectors;
-        const std::size_t some = std::min(rows_a_task, rows - begin);
+        const std::size_t begin = task * rows_a_task, some = std::min(rows_a_task, rows - begin);
         vectors.resize(std::max(vectors.size(), (stride + 1) * rows_a_task));
-        describe(kernels, ids + begin * candidate_.size(), some, vectors.data(), stride, logits + begin);
+        make_vectors(kernels, ids + begin * candidate_.size(), some, vectors.data(), stride, logits + begin);
         float* together = vectors.data() + stride * rows_a_task;
         kernels.scoring.dots(vectors.data(), stride, some, query.vector.data(), width(), together);
         for (std::size_t r = 0; r < some; ++r) logits[begin + r] += query.base + together[r];
     };
     if (rows <= rows_a_task) return rows ? score_some(0) : void();
-    parallel_for((rows + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) { score_some(task * rows_a_task); });
+    parallel_for((rows + rows_a_task - 1) / rows_a_task, threads, score_some);
 }
 
 }  // namespace fm2

@@ -4,10 +4,13 @@
 #include <functional>
 #include <numeric>
 
+#include "fm2/expect.h"
+
 namespace fm2 {
 namespace {
 
 constexpr std::size_t room_for_products = 1 << 19;  // floats: 2 MB
+constexpr std::size_t widest_form = 1 << 13;        // dimensions, whose form takes 256 MB
 
 }  // namespace
 
@@ -34,6 +37,7 @@ Side::Side(const PrefixPlan& plan, std::span<const std::size_t> numbers) : plan_
 void Side::make_form(std::size_t fields) {
     if (fields < 2) return;
     form_width_ = fields < fields_.size() ? fields_[fields].start : width_;
+    expect(form_width_ <= widest_form, "rank: the large fields of one side have ", form_width_, " dimensions; ", widest_form, " are the most");
     depths_.assign((form_width_ + panel_columns - 1) / panel_columns, 0);
     panels_.assign(depths_.size() * panel_columns * form_width_, 0);
     for (std::size_t q = 0; q < fields; ++q)

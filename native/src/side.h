@@ -16,6 +16,8 @@ namespace fm2 {
 class Side {
 public:
     Side(const PrefixPlan& plan, std::span<const std::size_t> numbers);
+    Side(const Side&) = delete;  // fields point into tables
+    Side& operator=(const Side&) = delete;
 
     std::size_t width() const { return width_; }
 

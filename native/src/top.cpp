@@ -1,6 +1,8 @@
 #include "fm2/top.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
@@ -17,12 +19,13 @@ public:
 
     void offer(const float* scores, std::size_t count, std::int64_t first) {
         for (std::size_t i = 0; i < count; ++i) {
-            if (heap_.size() == k_ && !(scores[i] > heap_.front().score)) continue;  // later rows lose ties
+            const float score = std::isnan(scores[i]) ? -std::numeric_limits<float>::infinity() : scores[i];  // it can be compared
+            if (heap_.size() == k_ && !(score > heap_.front().score)) continue;  // later rows lose ties
             if (heap_.size() == k_) {
                 std::pop_heap(heap_.begin(), heap_.end(), better);
                 heap_.pop_back();
             }
-            heap_.push_back({scores[i], first + static_cast<std::int64_t>(i)});
+            heap_.push_back({score, first + static_cast<std::int64_t>(i)});
             std::push_heap(heap_.begin(), heap_.end(), better);
         }
     }

@@ -22,7 +22,7 @@ struct BadModel : std::runtime_error {
 
 class ModelFile {
 public:
-    static constexpr std::uint32_t version = 1;
+    static constexpr std::uint32_t version = 2;
     static constexpr std::size_t alignment = 64, name_size = 48;
 
     // Throws BadModel, whatever bytes the file holds. With `verify` every byte is read and compared with the checksum.

@@ -32,9 +32,9 @@ public:
 
     // From ids [context fields]. Throws std::out_of_range where an id is not in its field; so do the others.
     Query query(const Kernels& kernels, const std::int32_t* ids) const;
-    // From ids [rows, candidate fields]: vectors [rows, stride], of which the first width() are written, and what each has alone. The
-    // stride is padded(width()) at least; what is between may be written too.
-    void describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* own) const;
+    // From ids [rows, candidate fields]: rows of a catalog [rows, stride], vectors with what each has alone behind them. The stride is
+    // padded(width() + 1) at least, and all of it up to there is written.
+    void describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* described, std::size_t stride, std::size_t threads) const;
     // logits [rows] of candidates.
     void score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const;
 

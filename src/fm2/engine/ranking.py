@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.engine.files import new_model, open_sections
+from fm2.engine.ids import as_ids
 from fm2.engine.plans import padded
 from fm2.errors import Fm2Error, nearest
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from fm2.engine.scoring import Scorer
 
 Ids = NDArray[np.int32]
-DESCRIBED_ROWS = 1 << 16  # candidates of which a catalog takes up the vectors at once
 
 
 @dataclass(frozen=True)
@@ -62,35 +62,31 @@ class Ranker:
     def catalog(self, items: Any) -> Catalog:
         """Compute beforehand what candidates bring, for :meth:`Catalog.top`."""
         ids = self._candidate_ids(items)
-        rows = np.zeros((len(ids), padded(self._native.width + 1)), np.float32)
-        for begin in range(0, len(ids), DESCRIBED_ROWS):
-            some = slice(begin, begin + DESCRIBED_ROWS)
-            try:
-                self._native.describe(np.ascontiguousarray(ids[some]), rows[some], self.scorer.threads)
-            except (IndexError, ValueError) as wrong:
-                raise Fm2Error(f"catalog: {wrong}") from wrong
+        rows = np.empty((len(ids), self._catalog_width), np.float32)
+        try:
+            self._native.describe(ids, rows, self.scorer.threads)
+        except (IndexError, ValueError) as wrong:
+            raise Fm2Error(f"catalog: {wrong}") from wrong
         return Catalog(self, rows)
 
     def load_catalog(self, path: str | Path) -> Catalog:
         """Open a catalog that :meth:`Catalog.save` wrote, for the same model and the same candidate columns."""
         sections = open_sections(Path(path), "catalog")
-        told = json.loads(sections["meta"].tobytes())
-        if told != self._identity(told["items"]):
-            raise Fm2Error(f"catalog: {path} was made with another model, or for another choice of columns")
-        rows = sections["rows"].view(np.float32).reshape(told["items"], -1)
+        try:
+            told = json.loads(sections["meta"].tobytes())
+            if told != self._identity(told["items"]):
+                raise Fm2Error(f"catalog: {path} was made with another model, or for another choice of columns")
+            rows = sections["rows"].view(np.float32).reshape(told["items"], self._catalog_width)
+        except (KeyError, TypeError, ValueError) as wrong:
+            raise Fm2Error(f"catalog: {path} is no catalog that can be used: {wrong}") from wrong
         return Catalog(self, rows)
+
+    @property
+    def _catalog_width(self) -> int:
+        return padded(self._native.width + 1)
 
     def _identity(self, items: int) -> dict[str, Any]:
         return {"items": items, "model": self.scorer.fingerprint, "context": self._context, "width": self._native.width}
-
-    def query(self, context: Any) -> tuple[NDArray[np.float32], float]:
-        """Give what is to be multiplied with rows of a catalog, and what the context has alone."""
-        out = np.empty(self._native.width + 1, np.float32)
-        try:
-            base = self._native.query(self._context_ids(context), out)
-        except (IndexError, ValueError) as wrong:
-            raise Fm2Error(f"rank: {wrong}") from wrong
-        return out, base
 
     def _best_of(self, rows: NDArray[np.float32], context: Any, k: int) -> Ranked:
         try:
@@ -101,18 +97,26 @@ class Ranker:
 
     def _context_ids(self, context: Any) -> Ids:
         if isinstance(context, np.ndarray):
-            return np.ascontiguousarray(context, np.int32)
+            return as_ids(context, "fields", "rank")
         if not isinstance(context, Mapping):
             raise Fm2Error(f"rank: the context is a dict of values or an array of ids, not {type(context).__name__}")
+        self._check_columns("context", context, self._context)
         return np.ascontiguousarray(self.scorer.encode([dict(context)])[0, self._context])
 
     def _candidate_ids(self, candidates: Any) -> Ids:
         if isinstance(candidates, np.ndarray):
-            if candidates.ndim != 2 or candidates.dtype.kind not in "iu":
-                raise Fm2Error("rank: candidates' ids are whole numbers, candidates × candidate fields")
-            return np.ascontiguousarray(candidates, np.int32)
+            return as_ids(candidates, "candidates × fields", "rank")
+        if isinstance(candidates, Mapping) or (isinstance(candidates, Sequence) and candidates):
+            some = candidates if isinstance(candidates, Mapping) else candidates[0]
+            self._check_columns("first candidate", some, self._candidate)
         columns = [name for name in self.scorer.columns if name in self._columns_of(self._candidate)]
         return np.ascontiguousarray(self.scorer.encode(candidates, columns)[:, self._candidate])
+
+    def _check_columns(self, what: str, row: Any, fields: Sequence[int]) -> None:
+        """Refuse a row with nothing of its side: all of it would be missing values."""
+        own = self._columns_of(fields)
+        if isinstance(row, Mapping) and not own & set(row):
+            raise Fm2Error(f"rank: the {what} has none of its columns, {', '.join(sorted(own))}")
 
     def _columns_of(self, fields: Sequence[int]) -> set[str]:
         described = self.scorer.schema.fields

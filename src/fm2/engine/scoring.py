@@ -16,13 +16,12 @@ from fm2 import _native
 from fm2.data.encoder import Encoder
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.explanation import Explanation
+from fm2.engine.ids import as_ids
 from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
 from fm2.schema import Schema
 from fm2.training.metrics import sigmoid
-
-LARGEST_ID = np.iinfo(np.int32).max
 
 
 class Scorer:
@@ -132,13 +131,7 @@ class Scorer:
     def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32]:
         """Give the ids of rows; ids stay as they are. A table need have these ``columns`` alone, if they are given."""
         if isinstance(rows, np.ndarray):
-            if rows.dtype.kind not in "iu" or rows.ndim != 2:
-                raise Fm2Error(f"predict: ids are whole numbers, rows × fields, not {rows.dtype} {list(rows.shape)}")
-            if rows.dtype != np.int32 and rows.size and not 0 <= rows.min() <= rows.max() <= LARGEST_ID:
-                raise Fm2Error(
-                    f"predict: the ids go from {rows.min()} to {rows.max()}, further than those of any field"
-                )
-            return np.ascontiguousarray(rows, np.int32)
+            return as_ids(rows, "rows × fields", "predict")
         if isinstance(rows, Mapping):
             rows = _records(rows)
         if isinstance(rows, Sequence):
