@@ -206,6 +206,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "squeeze": lambda to, x, dims: to.node("Squeeze", x, to.whole(*(dims if isinstance(dims, list) else [dims]))),
     "permute": lambda to, x, dims: to.node("Transpose", x, perm=list(dims)),
     "expand": _expand,
+    "repeat": lambda to, x, times: to.node("Tile", x, to.whole(*times)),
     "select": lambda to, x, dim, at: to.node("Gather", x, torch.tensor(at), axis=dim),
     "index_select": lambda to, x, dim, places: to.node("Gather", x, places, axis=dim),
     "slice": _slice,
