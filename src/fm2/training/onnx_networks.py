@@ -229,4 +229,5 @@ RULES: dict[str, Callable[..., Any]] = {
     "convolution": _convolution,
     "max_pool2d_with_indices": _max_pool,
     "sym_size": lambda to, x, dim: "rows",
+    "<built-in function mul>": lambda to, *sizes: "rows",  # a multiple of the rows is left to the runtime as they are
 }
