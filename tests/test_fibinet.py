@@ -9,6 +9,7 @@ import torch
 from tests.equations import assert_follows, perceptron, random_model
 from tests.networks import OWN_DIMS, PAPER, SIZES, counted_flops, small
 
+from fm2 import complexity_of_networks
 from fm2.errors import Fm2Error
 from fm2.models import build
 from fm2.models.deep.products import Bilinear
@@ -98,3 +99,9 @@ def test_operations_are_those_that_torch_counts(kind, products):
     matrices = 2 * (2 * 741 * 16 * 200 + 2 * 200**2 + 200) + 2 * 2 * 39 * 13 + 2 * 2 * products
     assert counted_flops(model) == matrices + 2 * 624 * 39
     assert model.flops() == matrices + 78 + 2 * 624 + 2 * 741 * 16
+
+
+def test_operations_are_about_those_of_the_paper():
+    """It has n² pairs for n (n - 1), and L matrices H × H for L - 1."""
+    model = build({"model": "fibinet", **PAPER, "hidden": [200] * 3})
+    assert model.flops() == pytest.approx(complexity_of_networks.fibinet(), rel=0.05)

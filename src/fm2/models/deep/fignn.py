@@ -27,7 +27,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         parts = self.parts(x).view(-1, x.shape[1], 4, self.heads, self.dim).permute(2, 0, 3, 1, 4)
         q, k, v, residual = parts.unbind()
-        weights = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(self.dim), 3)
+        weights = torch.softmax(q / math.sqrt(self.dim) @ k.transpose(2, 3), 3)
         return torch.relu(weights @ v + residual).transpose(1, 2).flatten(2)
 
     def flops(self, n: int) -> int:
