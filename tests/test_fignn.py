@@ -31,10 +31,10 @@ def attended(weight, e):
     return states
 
 
-def edge_weights(ends, h):
+def edge_weights(ends, e):
     w = ends.reshape(-1)
-    powers = [[torch.exp(leaky(w @ torch.cat([one, other]))) for other in h] for one in h]
-    n = range(len(h))
+    powers = [[torch.exp(leaky(w @ torch.cat([one, other]))) for other in e] for one in e]
+    n = range(len(e))
     return [[powers[i][j] / sum(powers[i][k] for k in n if k != i) if j != i else 0 for j in n] for i in n]
 
 
@@ -58,14 +58,14 @@ def gru(parameters, h, a):
 
 def fignn(model, parameters, e, row):
     first = attended(parameters["attention.parts.weight"], e)
-    A = edge_weights(parameters["graph.ends.weight"], first)
+    A = edge_weights(parameters["graph.ends.weight"], e)
     out, into = parameters["graph.transforms"]
     h, n = first, range(len(e))
     for _ in range(model.config["graph_steps"]):
         heard = [sum(A[i][j] * (h[j] @ out[j] @ into[i]) for j in n) + parameters["graph.offset"] for i in n]
         h = [gru(parameters, h[i], heard[i]) + first[i] for i in n]
-    alpha = torch.sigmoid(parameters["weights.weight"] @ torch.cat(h))
-    return sum(alpha[i] * (parameters["scores.weight"][0] @ h[i]) for i in n)
+    score, weight = parameters["scores.weight"]
+    return sum(torch.sigmoid(weight @ h[i]) * (score @ h[i]) for i in n)
 
 
 def test_logits_and_gradients_are_those_of_the_equation():
@@ -74,7 +74,7 @@ def test_logits_and_gradients_are_those_of_the_equation():
 
 def test_a_node_shares_its_attention_among_the_others():
     graph = random_model("fignn", **OPTIONS).graph
-    edges = graph.edges(torch.randn(20, 4, HEADS * DIM, dtype=torch.float64))
+    edges = graph.edges(torch.randn(20, 4, 4, dtype=torch.float64))
     torch.testing.assert_close(edges.sum(2), torch.ones(20, 4, dtype=torch.float64))
     assert not edges.diagonal(dim1=1, dim2=2).any()
     assert (edges + torch.eye(4) > 0).all()
@@ -83,21 +83,23 @@ def test_a_node_shares_its_attention_among_the_others():
 
 def test_the_edges_do_not_depend_on_the_order_of_fields_but_the_nodes_have_matrices_of_their_own():
     graph = random_model("fignn", **OPTIONS).graph
-    states, order = torch.randn(5, 4, HEADS * DIM, dtype=torch.float64), torch.tensor([2, 0, 3, 1])
-    turned = states[:, order]
-    torch.testing.assert_close(graph.edges(turned), graph.edges(states)[:, order][:, :, order])
-    assert (graph(turned, steps=1) - graph(states, steps=1)[:, order]).abs().amax() > 0.01
+    e, order = torch.randn(5, 4, 4, dtype=torch.float64), torch.tensor([2, 0, 3, 1])
+    states = torch.randn(5, 4, HEADS * DIM, dtype=torch.float64)
+    edges, turned = graph.edges(e), graph.edges(e[:, order])
+    torch.testing.assert_close(turned, edges[:, order][:, :, order])
+    assert (graph(states[:, order], turned, 1) - graph(states, edges, 1)[:, order]).abs().amax() > 0.01
     graph.transforms.data = graph.transforms.data[:, :1].expand(-1, 4, -1, -1)
-    torch.testing.assert_close(graph(turned, steps=2), graph(states, steps=2)[:, order])
+    torch.testing.assert_close(graph(states[:, order], turned, 2), graph(states, edges, 2)[:, order])
 
 
 def test_in_one_step_a_node_does_not_hear_itself():
     """What it hears, before its own state comes in: nothing else in the graph changes with its own message."""
     graph = random_model("fignn", **OPTIONS).graph
     states = torch.randn(3, 4, HEADS * DIM, dtype=torch.float64)
-    before = graph(states, steps=1)
+    edges = graph.edges(torch.randn(3, 4, 4, dtype=torch.float64))
+    before = graph(states, edges, 1)
     graph.transforms.data[0, 2] += 1  # what field 2 says to the others
-    moved = (graph(states, steps=1) - before).abs().amax((0, 2))
+    moved = (graph(states, edges, 1) - before).abs().amax((0, 2))
     assert moved[2] == 0
     assert (moved[[0, 1, 3]] > 0).all()
 

@@ -40,14 +40,14 @@ class FiGNN(DeepModel):
 
     - First states: h¹ = relu(H₁ ⊕ ... ⊕ H_heads + E W_R), H = softmax(Q Kᵀ / √d) V by self-attention of the embeddings
       E. The residual is in the authors' program; without it all states would begin nearly equal.
-    - Edges: A_ij = exp(leaky_relu(wᵀ[h¹_i ‖ h¹_j])) / Σ_{k ≠ i} exp(leaky_relu(wᵀ[h¹_i ‖ h¹_k])), and A_ii = 0.
+    - Edges: A_ij = exp(leaky_relu(wᵀ[e_i ‖ e_j])) / Σ_{k ≠ i} exp(leaky_relu(wᵀ[e_i ‖ e_k])), and A_ii = 0.
     - What a node hears: a_i = W_in^i Σ_j A_ij W_out^j h_j + b; a matrix for every edge, at the cost of two per node.
     - Its next state: h_i ← GRU(h_i, a_i) + h¹_i, ``graph_steps`` times.
-    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field, and α = sigmoid(U [h_1 ‖ ... ‖ h_n]) its weight.
+    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field, and α_i = sigmoid(u'ᵀh_i) its weight.
 
     >>> model = FiGNN([10, 20, 5], dims=4, attention_heads=2, attention_dim=3)
-    >>> graph = 2 * 6 + 2 * 3 * 6 * 6 + 6 + (12 * 12 + 12) + (12 * 6 + 6)
-    >>> model.n_parameters == 35 * 4 + 4 * 4 * 6 + graph + 6 + 3 * (3 * 6)
+    >>> graph = 2 * 4 + 2 * 3 * 6 * 6 + 6 + (12 * 12 + 12) + (12 * 6 + 6)
+    >>> model.n_parameters == 35 * 4 + 4 * 4 * 6 + graph + 2 * 6
     True
     """
 
@@ -61,17 +61,16 @@ class FiGNN(DeepModel):
             raise Fm2Error("fignn: a graph without loops needs two fields; there is one")
         self.steps = graph_steps
         self.attention = SelfAttention(self.dims[0], attention_heads, attention_dim)
-        self.graph = FieldGraph(n, width)
-        self.scores = Linear(width, 1, bias=False)
-        self.weights = Linear(n * width, n, bias=False)
+        self.graph = FieldGraph(n, self.dims[0], width)
+        self.scores = Linear(width, 2, bias=False)  # of a field, and of how much it counts
 
     def network(self, embedding: Tensor) -> Tensor:
-        state = self.graph(self.attention(self.by_field(embedding)), steps=self.steps)
-        weights = torch.sigmoid(self.weights(state.flatten(1)))
-        return torch.sum(weights * self.scores(state).squeeze(2), 1)
+        fields = self.by_field(embedding)
+        state = self.graph(self.attention(fields), self.graph.edges(fields), steps=self.steps)
+        scores, weights = self.scores(state).unbind(2)
+        return torch.sum(torch.sigmoid(weights) * scores, 1)
 
     def flops(self) -> int:
         """Count the floating point operations of one prediction's matrix products."""
         n = len(self.dims)
-        last = n * self.scores.flops() + self.weights.flops()
-        return self.attention.flops(n) + self.graph.flops(self.steps) + last
+        return self.attention.flops(n) + self.graph.flops(self.steps) + n * self.scores.flops()

@@ -14,22 +14,23 @@ from fm2.models.initial import randomise
 
 
 class FieldGraph(nn.Module):
-    """States [rows, n, width] that go along the edges of the graph in some steps; their weights come from the first.
+    """States [rows, n, width] that go in some steps along edges, whose weights come from embeddings [rows, n, K].
 
-    >>> graph = FieldGraph(3, 4)
-    >>> graph.edges(torch.zeros(1, 3, 4)).tolist()
+    >>> graph = FieldGraph(3, 5, 4)
+    >>> edges = graph.edges(torch.zeros(1, 3, 5))
+    >>> edges.tolist()
     [[[0.0, 0.5, 0.5], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]]
-    >>> graph(torch.ones(2, 3, 4), steps=2).shape
-    torch.Size([2, 3, 4])
+    >>> graph(torch.ones(1, 3, 4), edges, steps=2).shape
+    torch.Size([1, 3, 4])
     """
 
     __call__: Callable[..., Tensor]
     _no_loops: Tensor
 
-    def __init__(self, n: int, width: int) -> None:
+    def __init__(self, n: int, k: int, width: int) -> None:
         super().__init__()
         self.n, self.width = n, width
-        self.ends = Linear(width, 2, bias=False)  # both halves of the vector by which two states decide an edge
+        self.ends = Linear(k, 2, bias=False)  # both halves of the vector by which two embeddings decide an edge
         self.transforms = nn.Parameter(torch.zeros(2, n, width, width))  # W_out and W_in of every node
         self.offset = nn.Parameter(torch.zeros(width))
         self.gates = Linear(2 * width, 2 * width)
@@ -40,14 +41,13 @@ class FieldGraph(nn.Module):
         """Draw the nodes' matrices as linear layers'."""
         randomise(self.transforms, math.sqrt(1 / self.width), source)
 
-    def edges(self, first: Tensor) -> Tensor:
+    def edges(self, embeddings: Tensor) -> Tensor:
         """Give the weights A [rows, n, n] by which each node (the row) hears the others: softmax, without itself."""
-        here, there = self.ends(first).unbind(2)
+        here, there = self.ends(embeddings).unbind(2)
         return torch.softmax(functional.leaky_relu(here[:, :, None] + there[:, None]) + self._no_loops, 2)
 
-    def forward(self, first: Tensor, steps: int) -> Tensor:
-        edges, state = self.edges(first), first
-        out, into = self.transforms
+    def forward(self, first: Tensor, edges: Tensor, steps: int) -> Tensor:
+        state, (out, into) = first, self.transforms
         for _ in range(steps):
             heard = edges @ torch.einsum("rnd,nde->rne", state, out)
             heard = torch.einsum("rnd,nde->rne", heard, into) + self.offset
