@@ -13,7 +13,7 @@ from fm2.networks import NETWORKS
 
 SIZES = [12, 9, 12, 7]
 OWN_DIMS = [3, 1, 4, 2]
-SMALL = {"hidden": (16, 8)}
+SMALL = {"hidden": (16, 8), "second_hidden": (12, 8)}
 PAPER = {"field_sizes": [2] * 39, "dims": 16}  # the paper's n and K; its perceptrons have three layers of 200
 
 

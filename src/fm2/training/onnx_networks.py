@@ -160,6 +160,16 @@ def _gelu(to: Translation, x: Any, approximate: str = "none") -> str:
     return to.node("Mul", to.node("Mul", x, 0.5), to.node("Add", erf, 1.0))
 
 
+def _convolution(to: Translation, x: Any, weight: Any, bias: Any, strides: Any, padding: Any, *rest: Any) -> str:
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    return to.node("Conv", *inputs, strides=list(strides), pads=[*padding, *padding])
+
+
+def _max_pool(to: Translation, x: Any, size: Any, strides: Any, padding: Any, dilation: Any, up: bool) -> tuple[str]:
+    sides = {"kernel_shape": list(size), "strides": list(strides or size), "pads": [*padding, *padding]}
+    return (to.node("MaxPool", x, ceil_mode=int(up), **sides),)
+
+
 def _split(to: Translation, x: Any, sizes: Sequence[int], dim: int = 0) -> tuple[str, ...]:
     ends = np.cumsum(sizes).tolist()
     return tuple(_slice(to, x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True))
@@ -206,6 +216,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "squeeze": lambda to, x, dims: to.node("Squeeze", x, to.whole(*(dims if isinstance(dims, list) else [dims]))),
     "permute": lambda to, x, dims: to.node("Transpose", x, perm=list(dims)),
     "expand": _expand,
+    "repeat": lambda to, x, times: to.node("Tile", x, to.whole(*times)),
     "select": lambda to, x, dim, at: to.node("Gather", x, torch.tensor(at), axis=dim),
     "index_select": lambda to, x, dim, places: to.node("Gather", x, places, axis=dim),
     "slice": _slice,
@@ -215,5 +226,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "alias": lambda to, x: x,
     "_native_batch_norm_legit_no_training": _normalised,
     "native_layer_norm": _layer_norm,
+    "convolution": _convolution,
+    "max_pool2d_with_indices": _max_pool,
     "sym_size": lambda to, x, dim: "rows",
+    "<built-in function mul>": lambda to, *sizes: "rows",  # a multiple of the rows is left to the runtime as they are
 }

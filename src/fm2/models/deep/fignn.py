@@ -1,0 +1,76 @@
+"""Fi-GNN (Li et al., "Fi-GNN: modeling feature interactions via graph neural networks for CTR prediction", 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fm2.errors import Fm2Error
+from fm2.models.deep.base import DeepModel
+from fm2.models.deep.graph import FieldGraph
+from fm2.models.deep.layers import Linear
+
+
+class SelfAttention(nn.Module):
+    """All heads' softmax(Q Kᵀ / √dim) V side by side, and a residual: [rows, n, inputs] to [rows, n, heads · dim]."""
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, inputs: int, heads: int, dim: int) -> None:
+        super().__init__()
+        self.heads, self.dim = heads, dim
+        self.parts = Linear(inputs, 4 * heads * dim, bias=False)  # queries, keys, values and residuals
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.parts(x).view(-1, x.shape[1], 4, self.heads, self.dim).permute(2, 0, 3, 1, 4)
+        q, k, v, residual = parts.unbind()
+        weights = torch.softmax(q / math.sqrt(self.dim) @ k.transpose(2, 3), 3)
+        return torch.relu(weights @ v + residual).transpose(1, 2).flatten(2)
+
+    def flops(self, n: int) -> int:
+        """Count the operations of a row's matrix products."""
+        return n * self.parts.flops() + 4 * n**2 * self.heads * self.dim
+
+
+class FiGNN(DeepModel):
+    """Every field is a node of a graph, complete but for loops; its state hears the others' along weighted edges.
+
+    - First states: h¹ = relu(H₁ ⊕ ... ⊕ H_heads + E W_R), H = softmax(Q Kᵀ / √d) V by self-attention of the embeddings
+      E. The residual is in the authors' program; without it all states would begin nearly equal.
+    - Edges: A_ij = exp(leaky_relu(wᵀ[e_i ‖ e_j])) / Σ_{k ≠ i} exp(leaky_relu(wᵀ[e_i ‖ e_k])), and A_ii = 0.
+    - What a node hears: a_i = W_in^i Σ_j A_ij W_out^j h_j + b; a matrix for every edge, at the cost of two per node.
+    - Its next state: h_i ← GRU(h_i, a_i) + h¹_i, ``graph_steps`` times.
+    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field, and α_i = sigmoid(u'ᵀh_i) its weight.
+
+    >>> model = FiGNN([10, 20, 5], dims=4, attention_heads=2, attention_dim=3)
+    >>> graph = 2 * 4 + 2 * 3 * 6 * 6 + 6 + (12 * 12 + 12) + (12 * 6 + 6)
+    >>> model.n_parameters == 35 * 4 + 4 * 4 * 6 + graph + 2 * 6
+    True
+    """
+
+    registered = "fignn"
+    equal_dims = "one attention looks at the embeddings of all fields"
+    wide = False
+
+    def assemble(self, graph_steps: int, attention_heads: int, attention_dim: int) -> None:
+        n, width = len(self.dims), attention_heads * attention_dim
+        if n < 2:
+            raise Fm2Error("fignn: a graph without loops needs two fields; there is one")
+        self.steps = graph_steps
+        self.attention = SelfAttention(self.dims[0], attention_heads, attention_dim)
+        self.graph = FieldGraph(n, self.dims[0], width)
+        self.scores = Linear(width, 2, bias=False)  # of a field, and of how much it counts
+
+    def network(self, embedding: Tensor) -> Tensor:
+        fields = self.by_field(embedding)
+        state = self.graph(self.attention(fields), self.graph.edges(fields), steps=self.steps)
+        scores, weights = self.scores(state).unbind(2)
+        return torch.sum(torch.sigmoid(weights) * scores, 1)
+
+    def flops(self) -> int:
+        """Count the floating point operations of one prediction's matrix products."""
+        n = len(self.dims)
+        return self.attention.flops(n) + self.graph.flops(self.steps) + n * self.scores.flops()

@@ -1,0 +1,11 @@
+"""OPNN."""
+
+from fm2.networks.declaration import Network
+from fm2.networks.options import MLP, Option
+
+OUTER = Option(
+    "outer", str, "sum", "outer products: of the sum of all embeddings, or by pairs of fields", choices=("sum", "pairs")
+)
+NETWORK = Network(
+    "OPNN", "OPNN: a multi-layer perceptron of embeddings and their outer products", options=(*MLP, OUTER)
+)
