@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -69,11 +70,11 @@ class TripleInteraction(nn.Module):
         self.scale, self.n, self.dim = scale, len(dims), max(dims)
         self.equal = len(set(dims)) == 1
         self.weight = nn.Parameter(torch.zeros(sum(dims), rank))
-        ends = torch.tensor(dims)
+        sizes = torch.tensor(dims)
         within = torch.arange(self.dim)
-        columns = (ends.cumsum(0) - ends)[:, None] + within.minimum(ends[:, None] - 1)
+        columns = (sizes.cumsum(0) - sizes)[:, None] + within.minimum(sizes[:, None] - 1)
         self.register_buffer("_columns", columns.view(-1), persistent=False)
-        self.register_buffer("_real", (within < ends[:, None]).view(-1, 1).float(), persistent=False)
+        self.register_buffer("_real", (within < sizes[:, None]).view(-1, 1).float(), persistent=False)
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the first vectors."""
@@ -81,7 +82,7 @@ class TripleInteraction(nn.Module):
 
     def projections(self, V: Tensor) -> Tensor:
         """Give u, [fields, ranks, rows]."""
-        rows, vectors = V.T, self.weight
+        rows, vectors = V.T, cast("Tensor", self.weight)
         if not self.equal:  # all fields get the largest dimension; what is repeated for it counts zero times
             rows, vectors = rows[self._columns], vectors[self._columns] * self._real
         # Not by a permutation of [rows, fields, dimension]: onnxruntime fails at its product where there are no rows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,8 @@ class MaskNet(DeepModel):
 
     def flops(self) -> int:
         """Count the operations of one prediction: normalisation, blocks and perceptron."""
-        return self.norm.flops() + sum(block.flops() for block in self.blocks) + self.mlp.flops()
+        blocks = sum(cast("MaskBlock", block).flops() for block in self.blocks)
+        return self.norm.flops() + blocks + self.mlp.flops()
 
 
 class MaskBlock(nn.Module):
@@ -84,7 +85,8 @@ class MaskBlock(nn.Module):
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         mask = self.project(torch.relu(self.aggregate(embedding)))
-        return self.dropout(torch.relu(self.norm(self.layer(mask * x))))
+        x = torch.relu(self.norm(self.layer(mask * x)))
+        return cast("Tensor", self.dropout(x))
 
     def flops(self) -> int:
         """Count the operations of a row: two per weight, one per masked input, two per normalised output."""
