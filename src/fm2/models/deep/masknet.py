@@ -25,19 +25,21 @@ class MaskNet(DeepModel):
     ``mask_ratio`` is the width of W₁'s outputs, as a multiple of v's. The first block's x is v with every field's
     embedding normalised by itself. In the ``serial`` arrangement each further block has the output of the one before as
     its x; in the ``parallel`` one all have the normalised v, and their outputs are put side by side. A perceptron
-    follows; the paper's serial model has none but a linear layer there: ``hidden=[]``.
+    follows; the paper's serial model has none but a linear layer there: ``hidden=[]``. A weight per feature, which the
+    paper does not have, is added: normalised embeddings speak as loudly of rare features as of frequent ones, and small
+    logs need something that does not. For the same reason ``norm_epsilon``, which is added to the variance of an
+    embedding, is larger than usual: embeddings far below its root are hardly scaled up.
 
     Fields may differ in dimension. A single number normalised by itself is no number: a field of dimension 1 is seen
     through the masks alone.
 
     >>> model = MaskNet([10, 20], dims=[4, 2], arrangement="serial", mask_blocks=[8, 5], mask_ratio=2.0, hidden=[])
     >>> first, second = (6 * 12 + 12) + (12 * 6 + 6) + 6 * 8 + 2 * 8, (6 * 12 + 12) + (12 * 8 + 8) + 8 * 5 + 2 * 5
-    >>> model.n_parameters == 10 * 4 + 20 * 2 + 2 * 6 + first + second + (5 + 1)
+    >>> model.n_parameters == 30 + 10 * 4 + 20 * 2 + 2 * 6 + first + second + (5 + 1)
     True
     """
 
     registered = "masknet"
-    wide = False
 
     def assemble(
         self,
@@ -67,9 +69,9 @@ class MaskNet(DeepModel):
         return self.mlp(x)
 
     def flops(self) -> int:
-        """Count the operations of one prediction: normalisation, blocks and perceptron."""
+        """Count the operations of one prediction: linear part, normalisation, blocks and perceptron."""
         blocks = sum(cast("MaskBlock", block).flops() for block in self.blocks)
-        return self.norm.flops() + blocks + self.mlp.flops()
+        return self.linear_flops() + self.norm.flops() + blocks + self.mlp.flops()
 
 
 class MaskBlock(nn.Module):
