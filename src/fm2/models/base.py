@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -68,6 +69,18 @@ class Model(nn.Module, ABC):
         if not self.training:
             self.train()
 
+    def end_step(self, step: int) -> Mapping[str, Tensor]:
+        """Tell, after a step, which weights are zero from now on: masks of parameters by their names.
+
+        Whoever trains the model clears these weights, their averages, and what its optimiser remembers of them. That
+        they have no gradient later is the model's own care.
+        """
+        return {}
+
+    def is_settled(self, step: int) -> bool:
+        """Tell whether the model is by now what it was asked to become; until it is, the newest is kept as the best."""
+        return True
+
     @abstractmethod
     def forward(self, ids: Tensor) -> Tensor:
         """Give the logits [rows] of ids [rows, fields]."""
@@ -91,6 +104,10 @@ class GatheredModel(Model):
     @abstractmethod
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
         """Give the logits [rows] from the gathered rows of the tables ``embedding`` and ``linear``."""
+
+    def for_scoring(self) -> GatheredModel:
+        """Give what scores rows as this model does with its weights as they are now, as quickly as these allow."""
+        return self
 
     def forward(self, ids: Tensor) -> Tensor:
         """Give the logits [rows] of ids [rows, fields]."""

@@ -208,7 +208,8 @@ class Loop:
         better = better and value != self._at.best
         if better:
             save_model(self._path / MODEL, self._stepper.model, self._stepper.weights(), *self._encoder, found)
-            self._at.best, self._at.waited = value, 0
+            settled = self._stepper.model.is_settled(self._at.steps)
+            self._at.best, self._at.waited = value if settled else None, 0
         else:
             self._at.waited += 1
         self._evaluation = {

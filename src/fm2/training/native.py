@@ -76,7 +76,19 @@ class NativeStepper(Stepper):
         loss, updates = self._work.learn(self._batch, self._tables, self.steps, labels, weights)
         tables.update(self._batch, updates, self.steps, self.settings.threads)
         self._dense.step(rate)
+        for name, gone in self.model.end_step(self.steps).items():
+            self._clear(name, gone)
         return loss
+
+    def _clear(self, name: str, gone: torch.Tensor) -> None:
+        """Set weights to zero, with all that is remembered of them."""
+        table = self._tables.get(name.removesuffix(".weight"))
+        if table is None:
+            self._dense.clear(name, gone)
+            return
+        for values in (table.weights, *table.state, table.average):
+            if values is not None:
+                torch.from_numpy(values).masked_fill_(gone, 0)
 
     def logits(self, ids: Ids) -> Floats:
         self._batch.load(np.ascontiguousarray(ids), None, self.settings.threads)

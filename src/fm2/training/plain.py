@@ -75,7 +75,21 @@ class PlainStepper(Stepper):
         self._dense.step(rate)
         for name, average in self._average.items():
             average.lerp_(self._tables[name].detach(), 1 - self.settings.average)
+        for name, gone in self.model.end_step(self.steps).items():
+            self._clear(name, gone)
         return float(loss.detach())
+
+    @torch.no_grad()
+    def _clear(self, name: str, gone: Tensor) -> None:
+        """Set weights to zero, with all that is remembered of them."""
+        weight = self._tables.get(name)
+        if weight is None:
+            self._dense.clear(name, gone)
+            return
+        remembered = [value for value in self._sparse.state[weight].values() if isinstance(value, Tensor)]
+        for values in (weight, *remembered, *([self._average[name]] if self._average else [])):
+            if values.shape == weight.shape:  # a count of steps is none of them
+                values.masked_fill_(gone, 0)
 
     def _forward(self, ids: Tensor) -> Tensor:
         if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):

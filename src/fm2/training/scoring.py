@@ -36,4 +36,4 @@ def make_scorer(model: Model, threads: int = 0) -> Stepper:
     if isinstance(model, Poly2 | LR):
         return Poly2Stepper(model, settings)
     assert isinstance(model, GatheredModel)
-    return NativeStepper(model, settings, np.ones(sum(model.field_sizes), np.float32))
+    return NativeStepper(model.for_scoring(), settings, np.ones(sum(model.field_sizes), np.float32))

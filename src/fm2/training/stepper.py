@@ -100,6 +100,13 @@ class DenseOptimiser:
         if self._average:
             torch._foreach_lerp_(self._average, self._values(), 1 - self._decay)
 
+    def clear(self, name: str, gone: torch.Tensor) -> None:
+        """Set some weights of a parameter to zero, with their average and moments."""
+        at = list(self._parameters).index(name)
+        for values in (self._values(), self._first, self._second, self._average):
+            if values:
+                values[at].masked_fill_(gone, 0)
+
     def _values(self) -> list[torch.Tensor]:
         return [value.detach() for value in self._kept.values()]
 

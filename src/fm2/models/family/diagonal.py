@@ -84,6 +84,13 @@ class Scalar(Diagonal):
     def __init__(self, dims: Sequence[int]) -> None:
         super().__init__(dims, matrices=1)
 
+    def product(self, V: Tensor) -> Tensor:
+        if not torch.compiler.is_exporting():
+            return super().product(V)
+        # A graph has any number of rows, and no blocks; none of them is what onnxruntime takes on the left alone.
+        by_coordinate = V.view(V.shape[0], len(self.dims), self.dims[0]).mT
+        return (by_coordinate @ self.matrices()[0]).mT.reshape(V.shape)
+
 
 class Vector(Diagonal):
     """FvFM: the field matrix is diag(d)."""

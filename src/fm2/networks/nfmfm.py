@@ -1,0 +1,10 @@
+"""NFmFM."""
+
+from fm2.networks.declaration import Network
+from fm2.networks.options import MATRIX_SCALE, MLP
+
+NETWORK = Network(
+    "NFmFM",
+    "NFmFM: an FmFM whose products of fields also go through a multi-layer perceptron",
+    options=(*MLP, MATRIX_SCALE),
+)
