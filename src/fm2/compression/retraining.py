@@ -16,7 +16,7 @@ from fm2 import complexity
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
-from fm2.storage import new_file
+from fm2.storage import new_file, writing_to
 from fm2.training.fitting import feature_counts
 from fm2.training.model_files import MODEL
 from fm2.training.run import SETTINGS, Run, save_model
@@ -71,11 +71,9 @@ def as_run(model: FactorizationMachine, run: Run, near: Path) -> Iterator[Path]:
 
     Made again of the same run it is the same file, so that a training which was interrupted can be resumed.
     """
-    try:
+    with writing_to(near, "train"):
         near.mkdir(parents=True, exist_ok=True)
         room = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=near)
-    except OSError as refused:
-        raise Fm2Error(f"train: cannot write to {near}: {refused.strerror}") from refused
     with room as name:
         weights = {key: to_numpy(parameter) for key, parameter in model.named_parameters()}
         save_model(Path(name) / MODEL, model, weights, run.encoder.schema, run.encoder.vocabularies, run.metrics)
