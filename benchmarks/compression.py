@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fm2
 from bars import Bar, print_bars
@@ -30,8 +31,12 @@ from generated import working_directory
 from quality import generated_data, real_data
 
 VARIANCE, MOST_LOST = 0.95, 0.5  # thousandths of AUC
+MOST_FLOPS = 40  # percent of the full model's
+MOST_APART = 1.0  # hundred-thousandths of a probability
+EXACT = ("direct", "cached", "full rank")
 WEIGHTINGS: tuple[Weighting, ...] = ("counts", "features")
 Figures = dict[str, float]
+Logits = NDArray[np.float32]
 
 
 def main() -> None:
@@ -55,34 +60,45 @@ def measure(dataset: fm2.Dataset, settings: argparse.Namespace, folder: Path) ->
     found: dict[str, list[Figures]] = defaultdict(list)
     for seed in range(settings.seeds):
         run = fm2.train("fmfm", dataset, folder / f"run-{seed}", dim=settings.dim, seed=seed)
-        full = figures(run.probabilities(dataset.test.ids), dataset, run)
+        logits = run.logits(dataset.test.ids)
+        full = figures(logits, dataset, run)
         found["full"].append(full)
         for weighting, warm in itertools.product(WEIGHTINGS, (False, True)):
             out = folder / f"{weighting}-{warm}-{seed}"
             small = fm2.shrink(run, dataset, out, variance=VARIANCE, weighting=weighting, warm=warm, seed=seed)
             name = f"shrink, {weighting}, {'warm' if warm else 'from scratch'}"
-            found[name].append(figures(small.probabilities(dataset.test.ids), dataset, small))
-        for name, options in plans(settings.dim * len(dataset.field_sizes), full["flops"]).items():
-            found[name].append(compiled(run, dataset, folder / "model.fm2", options))
+            found[name].append(figures(small.logits(dataset.test.ids), dataset, small))
+        for name, options in plans(len(dataset.field_sizes), settings.dim, full["flops"]).items():
+            found[name].append(compiled(run, logits, dataset, folder / "model.fm2", options))
     print(f"{dataset!r}, K = {settings.dim}, mean of {settings.seeds} seeds\n")
     show(found)
-    full_auc = mean(found["full"], "auc")
-    lost = {name: 1e3 * (full_auc - mean(entries, "auc")) for name, entries in found.items()}
-    bars = [
-        Bar(name, value, most=MOST_LOST) for name, value in lost.items() if name.startswith(("shrink", "i8", "tenth"))
-    ]
-    print_bars("AUC lost, in thousandths", bars)
+    show_bars(found)
 
 
-def plans(width: int, flops: float) -> dict[str, dict[str, Any]]:
+def show_bars(found: dict[str, list[Figures]]) -> None:
+    """Print which bars are reached: of quality, of operations, of exactness."""
+    auc, flops = mean(found["full"], "auc"), mean(found["full"], "flops")
+    lost = {name: 1e3 * (auc - mean(entries, "auc")) for name, entries in found.items()}
+    share = {name: 100 * mean(entries, "flops") / flops for name, entries in found.items()}
+    apart = {name: 1e5 * worst(found[name], "probability") for name in found if name.startswith(EXACT)}
+    for title, ratios, names, most in (
+        ("AUC lost, in thousandths", lost, ("shrink", "i8", "tenth"), MOST_LOST),
+        ("FLOPs, percent of the full model's", share, "shrink", MOST_FLOPS),
+        ("largest difference of a probability, × 1e-5", apart, EXACT, MOST_APART),
+    ):
+        print_bars(title, [Bar(name, ratio, most=most) for name, ratio in ratios.items() if name.startswith(names)])
+
+
+def plans(fields: int, dim: int, flops: float) -> dict[str, dict[str, Any]]:
     """Give the ways to compile: all exact plans, all numbers, and spectra of a tenth of the operations and less."""
-    tenth = max(rank for rank in range(1, width) if complexity.spectral(39, rank) <= flops / 10)
+    width = fields * dim
+    tenth = max(rank for rank in range(1, width) if complexity.spectral(fields, rank) <= flops / 10)
     ranks = {f"spectral, rank {rank}": {"plan": "spectral", "rank": rank} for rank in (8, 16, 32, 64) if rank < tenth}
     return {
         "direct": {"plan": "direct"},
         "cached": {"plan": "cached"},
         "cached, 10 MB": {"plan": "cached", "memory": 1e7},
-        f"spectral, rank {width} of {width}": {"plan": "spectral", "rank": width},
+        f"full rank: spectral, rank {width}": {"plan": "spectral", "rank": width},
         "f16": {"dtype": "f16", "plan": "cached"},
         "i8": {"dtype": "i8", "plan": "cached"},
         **ranks,
@@ -90,29 +106,31 @@ def plans(width: int, flops: float) -> dict[str, dict[str, Any]]:
     }
 
 
-def compiled(run: Any, dataset: fm2.Dataset, path: Path, options: dict[str, Any]) -> Figures:
-    """Compile a run, and compare the model with torch's on the test rows."""
+def compiled(run: Any, exact: Logits, dataset: fm2.Dataset, path: Path, options: dict[str, Any]) -> Figures:
+    """Compile a run, and compare the model with torch's logits on the test rows."""
     compile(run.path, path, data=dataset if options["plan"] == "spectral" else None, **options)
-    probabilities = fm2.load(path).predict(dataset.test.ids)
-    exact = run.probabilities(dataset.test.ids)
-    logit_error = np.abs(np.log(exact / (1 - exact)) - np.log(probabilities / (1 - probabilities)))
+    logits = fm2.load(path).logits(dataset.test.ids)
     rank = options.get("rank")
     return {
-        **figures(probabilities, dataset, run),
+        **figures(logits, dataset, run),
         **({"flops": complexity.spectral(len(dataset.field_sizes), rank)} if rank else {}),
-        "probability": float(np.abs(probabilities - exact).max()),
-        "logit": float(logit_error.max()),
+        "probability": float(np.abs(metrics.sigmoid(logits) - metrics.sigmoid(exact)).max()),
+        "logit": float(np.abs(np.float64(logits) - exact).max()),
     }
 
 
-def figures(probabilities: Any, dataset: fm2.Dataset, run: Any) -> Figures:
+def figures(logits: Logits, dataset: fm2.Dataset, run: Any) -> Figures:
     dims = read_weights(run.path).dims
-    measured = metrics.evaluate(dataset.test.labels, probabilities)
+    measured = metrics.evaluate(dataset.test.labels, metrics.sigmoid(logits))
     return {**measured, "dimension": sum(dims) / len(dims), "flops": complexity.fmfm(dims, cached=True)}
 
 
 def mean(entries: list[Figures], name: str) -> float:
     return float(np.mean([entry[name] for entry in entries]))
+
+
+def worst(entries: list[Figures], name: str) -> float:
+    return max(entry[name] for entry in entries)
 
 
 def show(found: dict[str, list[Figures]]) -> None:
@@ -122,8 +140,8 @@ def show(found: dict[str, list[Figures]]) -> None:
         quality = f"{mean(entries, 'auc'):>9.5f}{mean(entries, 'log_loss'):>10.5f}"
         size = f"{mean(entries, 'dimension'):>10.2f}{mean(entries, 'flops'):>9,.0f}"
         apart = [entry for entry in entries if "logit" in entry]
-        worst = f"{max(e['probability'] for e in apart):>10.1e}{max(e['logit'] for e in apart):>12.1e}" if apart else ""
-        print(f"{name:32}{size}{quality}{worst}")
+        errors = f"{worst(apart, 'probability'):>10.1e}{worst(apart, 'logit'):>12.1e}" if apart else ""
+        print(f"{name:32}{size}{quality}{errors}")
 
 
 if __name__ == "__main__":

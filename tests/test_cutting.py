@@ -14,7 +14,7 @@ from tests.planted import LEARNED, QUICK, SCHEMA, planted
 import fm2
 from fm2 import Fm2Error, complexity, prepare
 from fm2.cli import main
-from fm2.compression.cutting import machine_of
+from fm2.compression.cutting import compare, machine_of
 from fm2.compression.pictures import draw_ranks
 from fm2.compression.spectrum import cut, guess_moments, measure_moments
 from fm2.compression.weights import read_weights
@@ -203,3 +203,50 @@ def test_a_picture_of_equal_figures_is_a_picture(tmp_path):
     draw_ranks(tmp_path / "table.svg", [{"split": "a < b", **found}, {"rank": 4, **found, "cut": found}])
     assert "nan" not in (tmp_path / "table.svg").read_text()
     ElementTree.parse(tmp_path / "table.svg")
+
+
+def texts_of(picture):
+    return [text.text for text in ElementTree.parse(picture).iter() if text.tag.endswith("text")]
+
+
+def test_the_zero_line_stays_where_every_cut_gains_and_untrained_cuts_are_no_trained_ones(tmp_path):
+    cut = {"auc": 0.72, "worst_error": 0.1}
+    rows = [{"split": "test", "auc": 0.7}, *({"rank": rank, **cut, "cut": cut} for rank in (4, 8))]
+    draw_ranks(tmp_path / "table.svg", rows, trained=False)
+    texts = texts_of(tmp_path / "table.svg")
+    assert texts.count("0") == 2
+    assert "as cut" in texts and "trained on" not in texts
+
+
+def test_without_training_finished_cuts_are_kept_and_the_others_made(fmfm, dataset, tmp_path, capsys):
+    out = tmp_path / "by-rank"
+    command = ["cut", str(fmfm.path), str(dataset.path), "--out", str(out), "--no-training", "--json"]
+    assert main([*command, "--rank", "2,4"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert "trained on" not in texts_of(out / "table.svg")
+    (out / "rank-4" / MODEL).unlink()  # as if it had been interrupted there
+    before = (out / "rank-2" / MODEL).stat().st_mtime_ns
+    assert main([*command, "--rank", "2,4,6", "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)[:3] == rows
+    assert (out / "rank-2" / MODEL).stat().st_mtime_ns == before
+    assert Run.open(out / "rank-6").model.config["dims"] == [6] * 4
+    one = [*command[:4], str(out / "rank-2"), *command[5:]]
+    assert main([*one, "--rank", "2", "--resume"]) == 0
+    capsys.readouterr()
+    assert main([*one, "--rank", "3", "--resume"]) == 1
+    assert "is not this cut without training; --overwrite replaces it" in capsys.readouterr().err
+
+
+def test_the_first_models_logits_are_computed_once(fmfm, dataset, tmp_path, monkeypatch):
+    asked, logits = [], Run.logits
+
+    def counted(run, ids, known_as=None):
+        asked.append(run.path)
+        return logits(run, ids, known_as)
+
+    monkeypatch.setattr(Run, "logits", counted)
+    fm2.cut(fmfm, dataset, tmp_path / "one", rank=2, training=False)
+    assert not asked
+    compare(fmfm, dataset, tmp_path / "by-rank", [2, 4], training=False)
+    assert asked.count(fmfm.path) == 1
+    assert len(asked) == 3

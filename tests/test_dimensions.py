@@ -14,6 +14,7 @@ from fm2.cli import main
 from fm2.compression.dimensions import find_bases, principal_basis, weigh
 from fm2.compression.projection import project
 from fm2.compression.retraining import as_run, counts_of
+from fm2.compression.shrinking import compare
 from fm2.training.fitting import train
 from fm2.training.run import Run
 
@@ -164,3 +165,9 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
     assert Run.open(tmp_path / "one").model.config["dims"] != [5] * 4
     for wrong in (["--variance", "x"], ["--variance", "0.5,2"], ["--threads", "-1"]):
         assert main([*command, *wrong]) == 1
+
+
+def test_variances_that_would_share_a_directory_are_refused(run, dataset, tmp_path):
+    with pytest.raises(Fm2Error, match=r"0\.9 and 0\.9000001 would both be .*variance-0\.9; leave one of them out"):
+        compare(run, dataset, tmp_path / "both", [0.9, 0.9000001])
+    assert not (tmp_path / "both").exists()

@@ -26,11 +26,9 @@ def new_directory(path: Path, operation: str, marker: str, overwrite: bool = Fal
     path = path.resolve()
     _check_target(path, operation, marker, overwrite)
     _remove_abandoned(path)
-    try:
+    with writing_to(path.parent, operation):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent))
-    except OSError as refused:
-        raise Fm2Error(f"{operation}: cannot write to {path.parent}: {refused.strerror}") from refused
     held = os.open(partial, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -71,6 +69,15 @@ def new_file(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing_to(directory: Path, operation: str) -> Iterator[None]:
+    """Tell that a directory cannot be written to, if that is so."""
+    try:
+        yield
+    except OSError as refused:
+        raise Fm2Error(f"{operation}: cannot write to {directory}: {refused.strerror}") from refused
 
 
 def remove_partial_files(directory: Path) -> None:

@@ -148,22 +148,19 @@ def _prune(settings: argparse.Namespace) -> None:
 
 
 def _cut(settings: argparse.Namespace) -> None:
-    from fm2.compression.cutting import compare, cut_and_measure
-    from fm2.compression.retraining import measure
+    from fm2.compression.cutting import Yardstick, compare, cut_and_measure
     from fm2.training.watching import Watcher
 
     ranks = _numbers(int, "cut: --rank", settings.rank, "a whole number or several like 8,16")
     run, dataset, options = _open(settings)
     with Watcher() as watch:
-        options |= {"training": settings.training, "tell": lambda measured: watch.restart(), "watch": watch}
+        options |= {"training": settings.training, "tell": lambda bare: watch.restart(), "watch": watch}
         if len(ranks) > 1:
             rows = compare(run, dataset, settings.out, ranks, **options)
         else:
-            small = cut_and_measure(run, dataset, settings.out, rank=ranks[0], **options)
-            rows = [
-                {"rank": None, "run": str(run.path), **measure(run, dataset)},
-                {"rank": ranks[0], "run": settings.out, **small},
-            ]
+            yardstick = Yardstick(run, dataset)
+            small = cut_and_measure(yardstick, settings.out, rank=ranks[0], **options)
+            rows = [{"rank": None, **yardstick.before()}, {"rank": ranks[0], "run": settings.out, **small}]
     _show_models("rank", rows, settings.json)
 
 

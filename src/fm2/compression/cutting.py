@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fm2.compression import spectrum
 from fm2.compression.pictures import draw_ranks
-from fm2.compression.retraining import TABLE, as_run, check_place, compare_all, measure, settings_of
+from fm2.compression.retraining import TABLE, as_run, check_place, compare_all, logits_of, measure, settings_of
 from fm2.compression.spectrum import Moments, Spectrum
 from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
@@ -20,7 +21,8 @@ from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
 from fm2.training.fitting import train
 from fm2.training.loop import Report
-from fm2.training.run import Run, translated
+from fm2.training.model_files import MODEL
+from fm2.training.run import CHECKPOINT, Run, translated
 
 CUTTABLE = ("fwfm", "fvfm", "fmfm")
 # Features that shared field matrices have vectors of their own now, which soon fit too well: on Criteo's small log a
@@ -40,14 +42,15 @@ def cut(
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
-    tell: Callable[[dict[str, Any]], None] = lambda measured: None,
+    tell: Callable[[Run], None] = lambda bare: None,
     **settings: Any,
 ) -> Run:
     """Cut the spectrum of a trained FwFM, FvFM or FmFM where the training rows lie, and train on.
 
     What comes out is an FM of ``rank`` dimensions with signs. The settings are those of the first run with a fiftieth
-    of its learning rates, changed as told; without ``training`` the cut is left as it is. ``tell`` is told how good it
-    is before that, on the test rows.
+    of its learning rates, changed as told; without ``training`` the cut is left as it is. ``tell`` is given it before
+    that; it is there no longer afterwards. With ``resume`` a run that was interrupted goes on, and a cut that was left
+    as it is stays.
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
@@ -56,6 +59,10 @@ def cut(
     if "dim" in settings:
         raise Fm2Error("cut: the dimension is the rank; leave dim out of the settings")
     small = machine_of(weights, spectrum.cut(weights, rank, _moments(weights, first, dataset)))
+    if resume and not (training or overwrite):
+        if (Path(out) / MODEL).is_file():
+            return _kept(Run.open(out, first.threads), small)
+        resume, overwrite = False, True  # it was interrupted before there was a model
     options: dict[str, Any] = {**settings_of(first, gently=True), "rate_scale": RATE_SCALE, **settings}
     options |= {
         "linear": "features",
@@ -65,7 +72,7 @@ def cut(
         "watch": watch,
     }
     with as_run(small, first, Path(out).resolve().parent) as start:
-        tell(measure_against(first, Run.open(start, first.threads), dataset))
+        tell(Run.open(start, first.threads))
         return train("fm", dataset, out, start=start, learn=training, **options)
 
 
@@ -90,39 +97,57 @@ def compare(
     for rank in ranks:
         spectrum.check_rank(_read_cuttable(first), rank)
 
-    def make(rank: Any, place: Path, again: bool) -> dict[str, Any]:
-        return cut_and_measure(first, dataset, place, rank=rank, resume=again, overwrite=overwrite, **options)
+    yardstick = Yardstick(first, dataset)
 
-    rows = compare_all("cut", "rank", first, dataset, Path(out), sorted(set(ranks)), make, resume, overwrite)
-    draw_ranks(Path(out) / PICTURE, rows)
+    def make(rank: Any, place: Path, again: bool) -> dict[str, Any]:
+        return cut_and_measure(yardstick, place, rank=rank, resume=again, overwrite=overwrite, **options)
+
+    rows = compare_all("cut", "rank", yardstick.before, Path(out), sorted(set(ranks)), make, resume, overwrite)
+    draw_ranks(Path(out) / PICTURE, rows, options.get("training", True))
     return rows
 
 
+class Yardstick:
+    """What cuts are measured by: the first model's logits on the rows of test, computed once."""
+
+    def __init__(self, first: Run, dataset: Dataset) -> None:
+        self.first, self.dataset = first, dataset
+
+    @functools.cached_property
+    def logits(self) -> NDArray[np.float32]:
+        """The first model's logits."""
+        return logits_of(self.first, self.dataset)
+
+    def before(self) -> dict[str, Any]:
+        """Give the first model's size and quality."""
+        return {"run": str(self.first.path), **measure(self.first, self.dataset, self.logits)}
+
+    def measure(self, small: Run) -> dict[str, Any]:
+        """Give a model's size and quality, and how far its logits are from the first model's."""
+        logits = logits_of(small, self.dataset)
+        apart = np.float64(logits) - self.logits
+        errors = {"worst_error": float(np.abs(apart).max()), "mean_square_error": float(np.mean(apart**2))}
+        return {**measure(small, self.dataset, logits), **errors}
+
+
 def cut_and_measure(
-    first: Run,
-    dataset: Dataset,
+    yardstick: Yardstick,
     out: str | Path,
-    tell: Callable[[dict[str, Any]], None] = lambda measured: None,
+    training: bool = True,
+    tell: Callable[[Run], None] = lambda bare: None,
     **options: Any,
 ) -> dict[str, Any]:
     """Cut at a rank, and give how good the model is, and in ``cut`` how good it was before it was trained on."""
     bare: dict[str, Any] = {}
 
-    def hear(measured: dict[str, Any]) -> None:
-        bare.update(measured)
-        tell(measured)
+    def hear(start: Run) -> None:
+        if training:
+            bare.update(yardstick.measure(start))
+        tell(start)
 
-    small = cut(first, dataset, out, tell=hear, **options)
-    return {**measure_against(first, small, dataset), "cut": bare}
-
-
-def measure_against(first: Run, small: Run, dataset: Dataset) -> dict[str, Any]:
-    """Give a model's size and quality, and how far its logits are from the first model's on the same rows."""
-    found = measure(small, dataset)
-    ids = dataset.split(found["split"]).ids
-    apart = np.float64(small.logits(ids, small.known_as(dataset))) - first.logits(ids, first.known_as(dataset))
-    errors = {"worst_error": float(np.abs(apart).max()), "mean_square_error": float(np.mean(apart**2))}
-    return {**found, **errors}
+    small = cut(yardstick.first, yardstick.dataset, out, training=training, tell=hear, **options)
+    found = yardstick.measure(small)
+    return {**found, "cut": bare or found}
 
 
 def machine_of(weights: Weights, found: Spectrum) -> FactorizationMachine:
@@ -138,6 +163,15 @@ def machine_of(weights: Weights, found: Spectrum) -> FactorizationMachine:
             small.embedding.rows(field).copy_(torch.from_numpy(vectors))
             small.linear.rows(field).copy_(torch.from_numpy(linear[:, None]))
     return small
+
+
+def _kept(run: Run, small: FactorizationMachine) -> Run:
+    """Give a run that was made without training, if it is this cut."""
+    there = run.model
+    same = isinstance(there, FactorizationMachine) and there.signs == small.signs
+    if not same or (run.path / CHECKPOINT).exists() or not np.isclose(there.bias.item(), small.bias.item(), atol=1e-4):
+        raise Fm2Error(f"cut: {run.path} is not this cut without training; --overwrite replaces it")
+    return run
 
 
 def _read_cuttable(run: Run) -> Weights:

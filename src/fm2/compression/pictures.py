@@ -17,23 +17,21 @@ TICKS = 4
 Series = dict[str, list[tuple[float, float]]]
 
 
-def draw_ranks(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Draw the AUC that is lost, and the worst logit error, against the rank."""
-    first, cuts = rows[0], rows[1:]
-    lost: Series = {
-        "as cut": [(row["rank"], first["auc"] - row["cut"]["auc"]) for row in cuts],
-        "trained on": [(row["rank"], first["auc"] - row["auc"]) for row in cuts],
-    }
-    worst: Series = {
-        "as cut": [(row["rank"], row["cut"]["worst_error"]) for row in cuts],
-        "trained on": [(row["rank"], row["worst_error"]) for row in cuts],
-    }
+def draw_ranks(path: Path, rows: Sequence[dict[str, Any]], trained: bool = True) -> None:
+    """Draw the AUC that is lost, and the worst logit error, against the rank: as cut, and if so, ``trained`` on."""
+    first, ranks = rows[0], [row["rank"] for row in rows[1:]]
+    figures = {"as cut": [row["cut"] for row in rows[1:]]} | ({"trained on": list(rows[1:])} if trained else {})
+    lost: Series = {}
+    worst: Series = {}
+    for name, found in figures.items():
+        lost[name] = [(rank, first["auc"] - row["auc"]) for rank, row in zip(ranks, found, strict=True)]
+        worst[name] = [(rank, row["worst_error"]) for rank, row in zip(ranks, found, strict=True)]
     height = TOP + 2 * PANEL + BETWEEN + BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="sans-serif" font-size="13" fill="#222">',
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-        *_legend(f"Cut spectrum, on {first['split']} (AUC before: {first['auc']:.5f})"),
+        *_legend(f"Cut spectrum, on {first['split']} (AUC before: {first['auc']:.5f})", list(figures)),
         *_panel(TOP, "AUC lost", lost),
         *_panel(TOP + PANEL + BETWEEN, "worst logit error", worst),
         _text(WIDTH / 2, height - 8, "rank", "middle"),
@@ -57,9 +55,9 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _panel(top: float, title: str, series: Series) -> list[str]:
-    """Draw axes and lines; ranks stand by their logarithms, and the scale begins at 0, or below where values do."""
+    """Draw axes and lines; ranks stand by their logarithms, and 0 is always on the scale."""
     points = [point for line in series.values() for point in line]
-    marks = ticks(min(0.0, *(y for _, y in points)), max(y for _, y in points))
+    marks = ticks(min(0.0, *(y for _, y in points)), max(0.0, *(y for _, y in points)))
     ranks = sorted({x for x, _ in points})
     low, span = math.log(ranks[0]), max(math.log(ranks[-1] / ranks[0]), 1e-9)
 
@@ -92,10 +90,10 @@ def _line(
     return [f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>', *dots]
 
 
-def _legend(title: str) -> list[str]:
+def _legend(title: str, names: Sequence[str]) -> list[str]:
     parts, x = [_text(LEFT, 24, title, bold=True)], WIDTH - RIGHT - 190
-    for name, colour in COLOURS.items():
-        parts.append(f'<circle cx="{x}" cy="{TOP - 14}" r="4" fill="{colour}"/>')
+    for name in names:
+        parts.append(f'<circle cx="{x}" cy="{TOP - 14}" r="4" fill="{COLOURS[name]}"/>')
         parts.append(_text(x + 10, TOP - 10, name))
         x += 95
     return parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,9 @@ from fm2 import complexity
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
-from fm2.storage import new_file
+from fm2.storage import new_file, writing_to
 from fm2.training.fitting import feature_counts
+from fm2.training.metrics import evaluate, sigmoid
 from fm2.training.model_files import MODEL
 from fm2.training.run import SETTINGS, Run, save_model
 from fm2.training.settings import read_settings
@@ -71,26 +73,30 @@ def as_run(model: FactorizationMachine, run: Run, near: Path) -> Iterator[Path]:
 
     Made again of the same run it is the same file, so that a training which was interrupted can be resumed.
     """
-    try:
+    with writing_to(near, "train"):
         near.mkdir(parents=True, exist_ok=True)
         room = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=near)
-    except OSError as refused:
-        raise Fm2Error(f"train: cannot write to {near}: {refused.strerror}") from refused
     with room as name:
         weights = {key: to_numpy(parameter) for key, parameter in model.named_parameters()}
         save_model(Path(name) / MODEL, model, weights, run.encoder.schema, run.encoder.vocabularies, run.metrics)
         yield Path(name)
 
 
-def measure(run: Run, dataset: Dataset) -> dict[str, Any]:
-    """Give a model's size and quality, as the paper's table 8 has them: on the test rows, or those of validation.
+def measured_split(dataset: Dataset) -> str:
+    """Name the rows that models are measured on: those of test, or where there are none, of validation."""
+    return "test" if len(dataset.test) else "validation"
+
+
+def measure(run: Run, dataset: Dataset, logits: NDArray[np.float32] | None = None) -> dict[str, Any]:
+    """Give a model's size and quality, as the paper's table 8 has them; ``logits`` are the model's, if they are known.
 
     Operations are those of a compiled model: an FmFM's with cached vectors, an FM's with each embedding's own square in
     its linear weight.
     """
-    model, split = run.model, "test" if len(dataset.test) else "validation"
+    model, split = run.model, measured_split(dataset)
     assert isinstance(model, FactorizationMachine)
-    found = run.evaluate(dataset, split)
+    labels = dataset.split(split).labels
+    found = evaluate(labels, sigmoid(logits_of(run, dataset) if logits is None else logits).astype(np.float32))
     return {
         "dimension": float(np.mean(model.embedding.dims)),
         "flops": _flops(model),
@@ -98,6 +104,11 @@ def measure(run: Run, dataset: Dataset) -> dict[str, Any]:
         "auc": found["auc"],
         "log_loss": found["log_loss"],
     }
+
+
+def logits_of(run: Run, dataset: Dataset) -> NDArray[np.float32]:
+    """Give a model's logits of the rows that it is measured on."""
+    return run.logits(dataset.split(measured_split(dataset)).ids, run.known_as(dataset))
 
 
 def _flops(model: FactorizationMachine) -> int:
@@ -109,8 +120,7 @@ def _flops(model: FactorizationMachine) -> int:
 def compare_all(
     command: str,
     kept: str,
-    first: Run,
-    dataset: Dataset,
+    first: Callable[[], dict[str, Any]],
     out: Path,
     values: Sequence[float],
     make: Callable[[Any, Path, bool], dict[str, Any]],
@@ -120,15 +130,18 @@ def compare_all(
     """Make a run of every value of what is ``kept``, in a directory of its own; give rows of what was measured.
 
     ``make`` is told the value, the run's directory and whether the run is to be resumed. The first row is the first
-    model's. The rows are written to ``table.json`` as well.
+    model's, which ``first`` gives. The rows are written to ``table.json`` as well.
     """
     places = {value: out / f"{kept}-{value:g}" for value in values}
+    for one, other in itertools.combinations(places, 2):
+        if places[one] == places[other]:
+            raise Fm2Error(f"{command}: {one} and {other} would both be {places[one]}; leave one of them out")
     if (out / SETTINGS).is_file():
         raise Fm2Error(f"{command}: {out} is a run itself; several runs need a directory of their own")
     for place in places.values():
         if place.exists() and not (resume or overwrite):
             raise Fm2Error(f"{command}: {place} is there already; --resume goes on with it, --overwrite replaces it")
-    rows: list[dict[str, Any]] = [{kept: None, "run": str(first.path), **measure(first, dataset)}]
+    rows: list[dict[str, Any]] = [{kept: None, **first()}]
     for value, place in places.items():
         again = resume and (place / SETTINGS).is_file()
         rows.append({kept: value, "run": str(place), **make(value, place, again)})

@@ -80,4 +80,7 @@ def compare(
         changed = {**options, "warm": warm, "resume": again, "overwrite": overwrite}
         return measure(shrink(first, dataset, place, variance=variance, **changed), dataset)
 
-    return compare_all("shrink", "variance", first, dataset, Path(out), variances, make, resume, overwrite)
+    def before() -> dict[str, Any]:
+        return {"run": str(first.path), **measure(first, dataset)}
+
+    return compare_all("shrink", "variance", before, Path(out), variances, make, resume, overwrite)

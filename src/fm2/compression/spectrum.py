@@ -57,15 +57,13 @@ def cut(weights: Weights, rank: int, moments: Moments | None = None) -> Spectrum
 
     At full rank, the sum of the dimensions, the form is exact.
     """
-    if weights.name not in ("fm", "fwfm", "fvfm", "fmfm"):
-        raise Fm2Error(f"spectrum: {weights.name} has no field matrices; fm, fwfm, fvfm and fmfm have them")
     check_rank(weights, rank)
     form, ends = block_matrix(weights), np.cumsum(weights.dims)[:-1]
     moments = guess_moments(weights) if moments is None else moments
     if rank == len(form):
         values, vectors = np.linalg.eigh(form)
     else:
-        values, vectors = _cut_where_the_data_is(form, weights.dims, rank, moments.covariance)
+        values, vectors = _cut_where_the_data_is(form, weights.dims, rank, moments)
     lost = form - (vectors * values) @ vectors.T
     lost[_diagonal_blocks(weights.dims)] = 0
     slope = lost @ moments.mean
@@ -78,7 +76,9 @@ def cut(weights: Weights, rank: int, moments: Moments | None = None) -> Spectrum
 
 
 def check_rank(weights: Weights, rank: int) -> None:
-    """Refuse a rank that a model's block matrix cannot have."""
+    """Refuse a rank that a model's block matrix cannot have, and a model without one."""
+    if weights.name not in ("fm", "fwfm", "fvfm", "fmfm"):
+        raise Fm2Error(f"spectrum: {weights.name} has no field matrices; fm, fwfm, fvfm and fmfm have them")
     width = sum(weights.dims)
     if not 1 <= rank <= width:
         raise Fm2Error(f"spectrum: the rank is {rank}; it is a number from 1 to the sum of the dimensions, {width}")
@@ -145,9 +145,11 @@ def measure_moments(weights: Weights, ids: NDArray[np.int32]) -> Moments:
     return Moments(mean, products / many - np.outer(mean, mean))
 
 
-def _cut_where_the_data_is(form: Matrix, dims: Sequence[int], rank: int, covariance: Matrix) -> tuple[Matrix, Matrix]:
+def _cut_where_the_data_is(form: Matrix, dims: Sequence[int], rank: int, moments: Moments) -> tuple[Matrix, Matrix]:
     """Cut C^1/2 (S + B) C^1/2, take for B the cut's own diagonal blocks, and cut again; give λ and Q."""
-    variances, axes = np.linalg.eigh(covariance)
+    variances, axes = np.linalg.eigh(moments.covariance)
+    if variances[-1] <= LEAST * (moments.mean @ moments.mean):  # rows all alike: any cut is right there
+        variances = np.ones_like(variances)
     roots = np.sqrt(np.maximum(variances, LEAST * variances[-1]))
     root, inverse = (axes * roots) @ axes.T, (axes / roots) @ axes.T
     values, vectors = np.empty(0), np.empty((0, 0))

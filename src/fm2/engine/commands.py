@@ -26,9 +26,7 @@ def add_compile(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
     command.add_argument("--out", required=True, metavar="FILE", help="the model file to make, such as model.fm2")
     command.add_argument("--plan", choices=PLANS, default="auto", help="how it is scored (default: %(default)s)")
-    command.add_argument(
-        "--rank", type=int, default=16, metavar="R", help="of the spectral plan (default: %(default)s)"
-    )
+    command.add_argument("--rank", type=int, metavar="R", help="of the spectral plan (default: 16)")
     command.add_argument("--data", metavar="DATA", help="the data set; the spectral plan is better where it is known")
     command.add_argument(
         "--dtype", choices=DTYPES, default="f32", help="of the features' numbers (default: %(default)s)"
@@ -59,13 +57,15 @@ def _tell(doing: str) -> None:
 
 
 def _compile(settings: argparse.Namespace) -> None:
-    from fm2.engine.compilation import compile
+    from fm2.engine.compilation import DEFAULT_RANK, compile
 
+    if settings.rank is not None and settings.plan != "spectral":
+        raise Fm2Error(f"compile: the rank is for the plan spectral, and the plan is {settings.plan}")
     compiled = compile(
         settings.run_path,
         settings.out,
         plan=settings.plan,
-        rank=settings.rank,
+        rank=DEFAULT_RANK if settings.rank is None else settings.rank,
         dtype=settings.dtype,
         memory=read_size(settings.memory),
         data=settings.data,

@@ -21,10 +21,11 @@ from fm2.engine.files import new_model
 from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scoring import load
 from fm2.errors import Fm2Error
+from fm2.storage import writing_to
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
 MEASURED_ROWS = 5000
-DEFAULT_MEMORY = 4e9
+DEFAULT_MEMORY, DEFAULT_RANK = 4e9, 16
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def compile(
     out: str | Path,
     *,
     plan: PlanName = "auto",
-    rank: int = 16,
+    rank: int = DEFAULT_RANK,
     dtype: Dtype = "f32",
     memory: float = DEFAULT_MEMORY,
     data: Dataset | str | Path | None = None,
@@ -63,11 +64,13 @@ def compile(
     for name, value, choices in (("plan", plan, get_args(PlanName)), ("dtype", dtype, get_args(Dtype))):
         if value not in choices:
             raise Fm2Error(f"compile: the {name} is '{value}'; it is one of {', '.join(choices)}")
-    if memory < 0:
+    if data is not None and plan != "spectral":
+        raise Fm2Error(f"compile: the data is for the plan spectral, and the plan is {plan}")
+    if not memory >= 0:  # what is no number is not
         raise Fm2Error(f"compile: the memory is {memory:,.0f} bytes; it is 0 or more")
     watch("reading the model")
     weights, out = read_weights(run), Path(out)
-    if plan == "spectral" and weights.name not in ("lr", "poly2", "ffm"):
+    if plan == "spectral":
         watch("cutting the spectrum")
         return write(weights, spectral_plan(weights, rank, dtype, data), out)
     candidates = list(_candidates(weights, plan, dtype, memory))
@@ -117,6 +120,7 @@ def _candidates(weights: Weights, plan: PlanName, dtype: Dtype, memory: float) -
 
 def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", data: Dataset | str | Path | None = None) -> Plan:
     """Plan a cut spectrum, where the training rows of a data set lie if it is given."""
+    spectrum.check_rank(weights, rank)
     moments = None
     if data is not None:
         dataset = data if isinstance(data, Dataset) else Dataset.open(data)
@@ -134,8 +138,10 @@ def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", data: Datas
 
 def _measure(weights: Weights, plan: Plan, folder: Path) -> float:
     """Give the median microseconds of a prediction, of a file that is written for it and removed again."""
-    with tempfile.TemporaryDirectory(dir=folder) as room:
-        scorer = load(write(weights, plan, Path(room) / "model.fm2").path, verify=False)
+    with writing_to(folder, "compile"):
+        room = tempfile.TemporaryDirectory(dir=folder)
+    with room as name:
+        scorer = load(write(weights, plan, Path(name) / "model.fm2").path, verify=False)
         ids = draw_rows(weights, MEASURED_ROWS)
         for _ in range(2):  # the second time its pages are there
             times = scorer.time(ids)

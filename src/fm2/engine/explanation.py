@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from fm2.training.metrics import sigmoid
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -29,7 +33,7 @@ class Explanation:
     @property
     def probability(self) -> float:
         """The click probability."""
-        return 1 / (1 + math.exp(-self.logit))
+        return float(sigmoid(np.array(self.logit)))
 
     def largest(self, count: int = 10) -> list[tuple[str, float]]:
         """Give the contributions that matter most, by name."""

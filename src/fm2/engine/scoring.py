@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.data.encoder import Encoder
 from fm2.data.vocabulary import Vocabulary
+from fm2.engine.description import read_description
 from fm2.engine.explanation import Explanation
 from fm2.engine.ids import as_ids
 from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
-from fm2.schema import Schema
 from fm2.training.metrics import sigmoid
 
 
@@ -41,8 +42,7 @@ class Scorer:
             raise Fm2Error(f"load: {wrong}") from wrong
         except ValueError as wrong:  # a column's name that is no text
             raise Fm2Error(f"load: {path} is no model that can be used: {wrong}") from wrong
-        self.meta = _description(described, self.path)
-        self.schema = _schema(self.meta, self.native.columns, len(self.native.sizes), self.path)
+        self.meta, self.schema = read_description(described, self.native.columns, self.native.sizes, self.path)
 
     @property
     def columns(self) -> list[str]:
@@ -97,17 +97,16 @@ class Scorer:
         """Give the click probability of one row, a dict of values by column."""
         try:
             return self.native.predict_one(row)
-        except (TypeError, KeyError, ValueError) as wrong:
-            raise Fm2Error(f"predict: {wrong.args[0] if wrong.args else wrong}") from wrong
+        except (TypeError, KeyError, ValueError):  # perhaps another mapping than a dict, or values of pandas' own
+            with _telling():
+                return self.native.predict_one(_plain(row))
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Give the logits of rows."""
         ids = self.encode(rows)
         logits = np.empty(len(ids), np.float32)
-        try:
+        with _telling():
             self.native.score(ids, logits, self.threads)
-        except (IndexError, ValueError) as wrong:
-            raise Fm2Error(f"predict: {wrong}") from wrong
         return logits
 
     def explain(self, row: Any) -> Explanation:
@@ -122,10 +121,12 @@ class Scorer:
         together = {(names[i], names[j]): float(terms[i, j]) for i, j in combinations(range(len(names)), 2)}
         return Explanation(bias, dict(zip(names, own, strict=True)), together)
 
-    def time(self, ids: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Tell how many seconds the prediction of each row takes on its own, on one thread."""
+    def time(self, rows: Any) -> NDArray[np.float64]:
+        """Tell how many seconds the prediction of each row takes on its own, once it is encoded, on one thread."""
+        ids = self.encode(rows)
         nanoseconds = np.empty(len(ids), np.float32)
-        self.native.time_rows(ids, nanoseconds)
+        with _telling():
+            self.native.time_rows(ids, nanoseconds)
         return nanoseconds.astype(np.float64) * 1e-9
 
     def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32]:
@@ -138,8 +139,9 @@ class Scorer:
             ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
             try:
                 self.native.encode_rows(list(rows), ids)
-            except (TypeError, KeyError, ValueError) as wrong:
-                raise Fm2Error(f"predict: {wrong.args[0] if wrong.args else wrong}") from wrong
+            except (TypeError, KeyError, ValueError):
+                with _telling():
+                    self.native.encode_rows([_plain(row) for row in rows], ids)
             return ids
         return self._encode_table(rows, self.columns if columns is None else columns)
 
@@ -161,32 +163,32 @@ class Scorer:
         return np.concatenate(parts)
 
 
-def _description(text: bytes, path: Path) -> dict[str, Any]:
-    """Read what a file says of its model; it may be anyone's."""
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """Turn what native code refuses into an error that a user understands."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
-        raise Fm2Error(f"load: {path} is no model that can be used: its description cannot be read: {wrong}") from wrong
-    if not isinstance(found, dict):
-        raise Fm2Error(f"load: {path} is no model that can be used: its description is a {type(found).__name__}")
-    return found
+        yield
+    except (TypeError, LookupError, ValueError) as wrong:
+        raise Fm2Error(f"predict: {wrong.args[0] if wrong.args else wrong}") from wrong
 
 
-def _schema(meta: dict[str, Any], columns: Sequence[str], fields: int, path: Path) -> Schema:
-    """Read the schema that a file describes, which has to be that of its encoder."""
-    try:
-        schema = Schema.from_dict(meta["schema"])
-    except (Fm2Error, KeyError, TypeError, ValueError, AttributeError) as wrong:
-        raise Fm2Error(f"load: {path} is no model that can be used: its schema is none: {wrong}") from wrong
-    if len(schema.fields) != fields or list(schema.source_columns[1:]) != list(columns):
-        raise Fm2Error(f"load: {path} is no model that can be used: its schema has other columns than its encoder")
-    return schema
+def _plain(row: Any) -> Any:
+    """Give a row as the dict that native code reads, with None for what pandas has for missing values."""
+    if not isinstance(row, Mapping):
+        return row
+    pandas = sys.modules.get("pandas")  # where it is not loaded, nobody has values of its own
+    missing = (pandas.NA, pandas.NaT) if pandas else ()
+    return {name: None if any(value is one for one in missing) else value for name, value in row.items()}
 
 
 def _records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Turn a dict of columns into a list of rows."""
-    lengths = {len(values) for values in columns.values()}
-    if len(lengths) != 1:
+    if not columns:
+        raise Fm2Error("predict: there are no columns")
+    for name, values in columns.items():
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0:
+            raise Fm2Error(f"predict: the column '{name}' is a single value; predict_one takes one row")
+    if len({len(values) for values in columns.values()}) > 1:
         raise Fm2Error("predict: the columns are not equally long")
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 

@@ -1,0 +1,152 @@
+"""What a compiled model is given, and what ``fm2.compile`` is asked for: understood, or refused in clear words."""
+
+from __future__ import annotations
+
+import json
+from collections import UserDict
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.planted import QUICK, planted
+from tests.test_hostile_models import with_section
+
+import fm2
+from fm2 import Fm2Error
+from fm2.cli import main
+from fm2.compression import spectrum
+from fm2.compression.weights import read_weights
+from fm2.engine.explanation import Explanation
+from fm2.engine.inspection import inspect
+from fm2.training.fitting import train
+
+
+@pytest.fixture(scope="module")
+def run(dataset, tmp_path_factory):
+    return train("fmfm", dataset, tmp_path_factory.mktemp("inputs") / "run", **QUICK, dim=3)
+
+
+@pytest.fixture(scope="module")
+def scorer(run, tmp_path_factory):
+    return fm2.load(fm2.compile(run.path, tmp_path_factory.mktemp("scorer") / "model.fm2", plan="direct").path)
+
+
+@pytest.mark.parametrize("value", ["v1", b"v1", 7, 1.5, None, np.float32(2), np.array("v1")])
+def test_a_single_value_is_no_column(scorer, value):
+    with pytest.raises(Fm2Error, match="the column 'c0' is a single value; predict_one takes one row"):
+        scorer.predict({"c0": value, "c1": value})
+
+
+def test_a_dict_without_columns_is_told(scorer):
+    with pytest.raises(Fm2Error, match="predict: there are no columns"):
+        scorer.predict({})
+    with pytest.raises(Fm2Error, match="the columns are not equally long"):
+        scorer.predict({"c0": ["v1"], "c1": ["v1", "v2"]})
+
+
+def test_any_mapping_is_a_row(scorer):
+    row = planted(3, seed=3).to_dicts()[1]
+    expected = scorer.predict_one(row)
+    for kind in (MappingProxyType, UserDict):
+        assert scorer.predict_one(kind(row)) == expected
+        assert scorer.predict([row, kind(row)]).tolist() == scorer.predict([row, row]).tolist()
+        assert scorer.explain(kind(row)).logit == scorer.explain(row).logit
+
+
+@pytest.mark.parametrize("missing", [pd.NA, pd.NaT])
+def test_pandas_own_missing_values_are_missing(scorer, missing):
+    row = planted(3, seed=3).to_dicts()[1]
+    assert scorer.predict_one({**row, "c1": missing}) == scorer.predict_one({**row, "c1": None})
+    np.testing.assert_array_equal(scorer.encode([{**row, "c1": missing}]), scorer.encode([{**row, "c1": None}]))
+
+
+def test_only_rows_are_timed(scorer, dataset):
+    assert (scorer.time(np.asarray(dataset.test.ids[:5])) > 0).all()
+    for wrong in (np.zeros(4, np.int32), np.zeros((2, 3), np.int32), np.full((1, 4), 10**6, np.int32)):
+        with pytest.raises(Fm2Error, match="predict: "):
+            scorer.time(wrong)
+
+
+@pytest.mark.parametrize(("logit", "probability"), [(-800.0, 0.0), (800.0, 1.0)])
+def test_a_far_logit_has_a_probability(logit, probability):
+    assert Explanation(logit, {}, {}).probability == probability
+
+
+CHANGES = {
+    "no model": lambda meta: meta.pop("model"),
+    "no plan": lambda meta: meta.pop("plan"),
+    "a plan that is none": lambda meta: meta.update(plan=["direct"]),
+    "a plan without end": lambda meta: meta.update(plan="spectral, rank " + "9" * 5000),
+    "no times": lambda meta: meta.pop("measured"),
+    "a list for a model": lambda meta: meta.update(model=[]),
+    "an unknown model": lambda meta: meta["model"].update(model="gbdt"),
+    "a model that is none": lambda meta: meta["model"].update(model=["fm"]),
+    "a network": lambda meta: meta["model"].update(model="deepfm"),
+    "no sizes": lambda meta: meta["model"].update(field_sizes=[]),
+    "other sizes": lambda meta: meta["model"].update(field_sizes=[3, 3, 3, 3]),
+    "no dims": lambda meta: meta["model"].pop("dims"),
+    "few dims": lambda meta: meta["model"].update(dims=[3]),
+    "dims that are texts": lambda meta: meta["model"].update(dims=["3"] * 4),
+    "dims that differ in an fm": lambda meta: meta["model"].update(model="fm", dims=[1, 2, 3, 4]),
+    "no linear part": lambda meta: meta["model"].pop("linear"),
+    "pairs that are none": lambda meta: meta["model"].update(pruned=[[0, 1, 2]]),
+    "a pair beyond the fields": lambda meta: meta["model"].update(pruned=[[0, 4]]),
+    "a pair twice": lambda meta: meta["model"].update(pruned=[[0, 1], [0, 1]]),
+    "signs of an fmfm": lambda meta: meta["model"].update(signs=[1, 1, 1]),
+    "no hash bits": lambda meta: meta.update(model={"model": "poly2", "field_sizes": meta["model"]["field_sizes"]}),
+    "no dim": lambda meta: meta.update(model={"model": "ffm", "field_sizes": meta["model"]["field_sizes"]}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_description_that_fits_no_model_is_refused(scorer, write, capsys, change):
+    meta = json.loads(json.dumps(scorer.meta))
+    CHANGES[change](meta)
+    crafted = write("model.fm2", with_section(scorer.path.read_bytes(), b"meta", json.dumps(meta).encode()))
+    with pytest.raises(Fm2Error, match="is no model that can be used: its description has no"):
+        inspect(crafted)
+    assert main(["inspect", str(crafted)]) == 1
+    assert "is no model that can be used" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_written_to_is_named(run, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for place in ("missing", "file"):
+        assert main(["compile", str(run.path), "--out", str(tmp_path / place / "m.fm2")]) == 1
+        assert f"compile: cannot write to {tmp_path / place}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lr", "ffm"])
+def test_what_has_no_field_matrices_has_no_spectral_plan(dataset, tmp_path, name):
+    other = train(name, dataset, tmp_path / "run", **QUICK)
+    for data in (None, dataset):
+        with pytest.raises(Fm2Error, match=f"{name} has no field matrices; fm, fwfm, fvfm and fmfm have them"):
+            fm2.compile(other.path, tmp_path / "m.fm2", plan="spectral", data=data)
+
+
+def test_options_of_another_plan_are_refused(run, dataset, tmp_path, capsys):
+    command = ["compile", str(run.path), "--out", str(tmp_path / "m.fm2")]
+    assert main([*command, "--rank", "8"]) == 1
+    assert "the rank is for the plan spectral, and the plan is auto" in capsys.readouterr().err
+    assert main([*command, "--plan", "cached", "--data", str(dataset.path)]) == 1
+    assert "the data is for the plan spectral, and the plan is cached" in capsys.readouterr().err
+    assert main([*command, "--plan", "spectral", "--rank", "8", "--data", str(dataset.path)]) == 0
+    with pytest.raises(Fm2Error, match="the memory is nan bytes; it is 0 or more"):
+        fm2.compile(run.path, tmp_path / "m.fm2", memory=float("nan"))
+
+
+@pytest.mark.parametrize("moments", ["guessed", "measured"])
+def test_a_spectrum_of_rows_that_are_all_alike_is_exact_there(run, dataset, moments):
+    weights = read_weights(run.path)
+    for table in weights.embeddings:
+        table[:] = table[1]
+    ids = np.asarray(dataset.train.ids[:100])
+    found = spectrum.cut(weights, 2, spectrum.measure_moments(weights, ids) if moments == "measured" else None)
+    v = np.concatenate([table[0] for table in weights.embeddings])
+    expected = v @ spectrum.block_matrix(weights) @ v / 2
+    vectors = np.concatenate([table[:1] @ own for table, own in zip(weights.embeddings, found.vectors, strict=True)])
+    pairs = (vectors.sum(0) ** 2 - (vectors**2).sum(0)) @ found.signs / 2
+    slopes = v @ np.concatenate(found.slopes)
+    assert np.isfinite(vectors).all()
+    assert pairs + slopes + found.constant == pytest.approx(expected, abs=1e-5)
