@@ -216,4 +216,5 @@ RULES: dict[str, Callable[..., Any]] = {
     "_native_batch_norm_legit_no_training": _normalised,
     "native_layer_norm": _layer_norm,
     "sym_size": lambda to, x, dim: "rows",
+    "<built-in function mul>": lambda to, *sizes: "rows",  # a multiple of the rows is left to the runtime as they are
 }
