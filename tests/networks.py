@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fm2.models import DeepModel, build
 from fm2.networks import NETWORKS
+from fm2.training.onnx_export import Graph
 
 SIZES = [12, 9, 12, 7]
 OWN_DIMS = [3, 1, 4, 2]
@@ -43,3 +45,21 @@ def counted_flops(model: DeepModel, rows: int = 7) -> float:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(ids)
     return counter.get_total_flops() / rows
+
+
+def assert_exported(model: DeepModel) -> None:
+    """Compare a model, its weights changed a little, with its ONNX graph, for no row, one, and many."""
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    shaken = torch.Generator().manual_seed(1)
+    for value in model.state_dict().values():  # normalisations that have seen something, and biases that are not zero
+        value += 0.2 * torch.rand(value.shape, generator=shaken)
+    made = Graph(onnx, "int64").build(model)
+    onnx.checker.check_model(made)
+    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    ids = random_rows(50)[0].astype(np.int64)
+    with torch.no_grad():
+        expected = torch.sigmoid(model.eval()(torch.from_numpy(ids))).numpy()
+    for rows in (0, 1, 50):
+        (found,) = session.run(None, {"ids": ids[:rows]})
+        np.testing.assert_allclose(found, expected[:rows], atol=1e-5)
+    assert expected.std() > 0.001

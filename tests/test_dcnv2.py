@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.equations import assert_follows, degree, perceptron, random_model
-from tests.networks import OWN_DIMS, PAPER, counted_flops
+from tests.networks import OWN_DIMS, PAPER, assert_exported, counted_flops, small
 
 from fm2.models import build
 
@@ -108,3 +108,7 @@ def test_operations_are_those_that_torch_counts(structure):
     assert single.flops() == counted_flops(single) + 3 * 2 * 624
     assert counted_flops(mixed) == PERCEPTRON + output + 3 * 2 * 4 * (2 * 624 * 64 + 64**2 + 624)
     assert mixed.flops() == counted_flops(mixed) + 3 * (2 * 624 + 4 * 64)
+
+
+def test_mixtures_are_exported():
+    assert_exported(small("dcnv2", cross_rank=2, experts=3, structure="stacked"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.equations import assert_follows, degree, perceptron, random_model
-from tests.networks import PAPER, SIZES, counted_flops, small
+from tests.networks import PAPER, SIZES, assert_exported, counted_flops, small
 
 from fm2.errors import Fm2Error
 from fm2.models import build
@@ -78,3 +78,8 @@ def test_operations_are_those_that_torch_counts():
     of_weights = 2 * (100 * pairs + 100 * products + 200 * products)
     assert counted_flops(model, rows=8) == perceptron + matrices + of_weights / 8
     assert model.flops() == perceptron + matrices + 78 + 16 * (pairs + products + 2 * 100 + 3)
+
+
+@pytest.mark.parametrize("cin", [(4,), (4, 6, 2)])
+def test_fewer_and_more_layers_are_exported(cin):
+    assert_exported(small("xdeepfm", cin=cin))

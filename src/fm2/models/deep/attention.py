@@ -16,7 +16,7 @@ class FieldAttention(nn.Module):
     """A layer in which every field of a row looks at all: [rows, fields, inputs] to [rows, fields, heads · dim].
 
     In a head, field m takes Σₖ αₘₖ W_V eₖ, where αₘ is the softmax over k of (W_Q eₘ)ᵀ(W_K eₖ). The heads stand side by
-    side; what comes out is ReLU(heads + W_R eₘ). All four matrices of all heads are one product.
+    side; what comes out is ReLU(heads + W_R eₘ).
 
     >>> FieldAttention(5, heads=2, dim=4)(torch.ones(3, 6, 5)).shape
     torch.Size([3, 6, 8])
@@ -33,24 +33,20 @@ class FieldAttention(nn.Module):
         """Draw each of the four matrices as a linear layer's."""
         randomise(self.weight, math.sqrt(2 / sum(self.weight.shape[1:])), source)
 
-    def _parts(self, x: Tensor) -> Tensor:
-        """Give queries, keys, values and residuals: [4, rows, heads, fields, dim]."""
-        made = functional.linear(x, self.weight.flatten(0, 1))
-        return made.view(-1, x.shape[1], 4, self.heads, self.dim).permute(2, 0, 3, 1, 4)
-
     def attention(self, x: Tensor) -> Tensor:
         """Give αₘₖ, how much of field k field m takes, in every head: [rows, heads, fields, fields]."""
-        query, key, _, _ = self._parts(x)
-        return _weights(query, key)
+        query, key = (self._heads(x, matrix) for matrix in self.weight[:2])
+        return torch.softmax(query @ key.transpose(-2, -1), -1)
 
     def forward(self, x: Tensor) -> Tensor:
-        query, key, value, residual = self._parts(x)
-        return torch.relu(_weights(query, key) @ value + residual).transpose(1, 2).flatten(2)
+        _, _, value, residual = self.weight
+        heads = self.attention(x) @ self._heads(x, value)
+        return torch.relu(heads.transpose(1, 2).flatten(2) + functional.linear(x, residual))
+
+    def _heads(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """Multiply by a matrix of all heads: [rows, heads, fields, dim]."""
+        return functional.linear(x, matrix).view(-1, x.shape[1], self.heads, self.dim).transpose(1, 2)
 
     def flops(self, fields: int) -> int:
         """Count the operations of a row: four matrices, two products of fields with fields, and the residual's sum."""
         return fields * (2 * self.weight.numel() + 4 * fields * self.width + self.width)
-
-
-def _weights(query: Tensor, key: Tensor) -> Tensor:
-    return torch.softmax(query @ key.transpose(-2, -1), -1)
