@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 
 import torch
 from tests.networks import random_rows, small
@@ -28,23 +29,32 @@ def vectors_of(model: DeepModel, parameters: Parameters, row: Tensor, table: str
     return [weight[held.offsets[f] + int(i) * held.dims[f] :][: held.dims[f]] for f, i in enumerate(row)]
 
 
+def layer(parameters: Parameters, name: str, x: Tensor) -> Tensor:
+    """Apply a linear layer to one row."""
+    return parameters[f"{name}.weight"] @ x + parameters[f"{name}.bias"]
+
+
 def perceptron(parameters: Parameters, x: Tensor, name: str = "mlp", layers: int = 2) -> Tensor:
     """Apply hidden layers, and the last one if there is one."""
-    for layer in range(layers):
-        x = torch.relu(parameters[f"{name}.layers.{layer}.weight"] @ x + parameters[f"{name}.layers.{layer}.bias"])
+    for at in range(layers):
+        x = torch.relu(layer(parameters, f"{name}.layers.{at}", x))
     if f"{name}.last.weight" not in parameters:
         return x
-    x = parameters[f"{name}.last.weight"] @ x + parameters[f"{name}.last.bias"]
+    x = layer(parameters, f"{name}.last", x)
     return x[0] if len(x) == 1 else x
 
 
-def assert_follows(model: DeepModel, equation: Callable[[DeepModel, Parameters, list[Tensor], Tensor], Tensor]) -> None:
-    """Compare logits and all gradients with an equation's: of the model, its parameters, a row's embeddings and ids."""
+def assert_follows(model: DeepModel, equation: Callable[..., Tensor]) -> None:
+    """Compare logits and all gradients with an equation's: of the model, its parameters, a row's embeddings, its ids.
+
+    It gives a logit without bias and weights of features; one that needs no ids does not take them.
+    """
     ids = torch.from_numpy(random_rows(6)[0])
     parameters = {key: value.detach().clone().requires_grad_() for key, value in model.named_parameters()}
     expected = []
     for row in ids:
-        logit = parameters["bias"] + equation(model, parameters, vectors_of(model, parameters, row), row)
+        given = (model, parameters, vectors_of(model, parameters, row), row)
+        logit = parameters["bias"] + equation(*given[: len(signature(equation).parameters)])
         if "linear" in model.tables:
             logit = logit + torch.stack(vectors_of(model, parameters, row, "linear")).sum()
         expected.append(logit)
@@ -55,3 +65,18 @@ def assert_follows(model: DeepModel, equation: Callable[[DeepModel, Parameters, 
     logits.backward(g)
     for key, value in model.named_parameters():
         torch.testing.assert_close(value.grad, parameters[key].grad, rtol=1e-10, atol=1e-10, msg=key)
+
+
+def degree(model: DeepModel, most: int = 8) -> int:
+    """Give the degree, below ``most``, of the polynomial that a network is along lines in the space of embeddings.
+
+    The differences of order d of a polynomial at equal steps vanish where its degree is less than d, and only there.
+    """
+    source = torch.Generator().manual_seed(5)
+    start, direction = torch.randn(2, 10, 1, model.embedding.width, generator=source, dtype=torch.float64)
+    steps = torch.linspace(-1, 1, most + 1, dtype=torch.float64)
+    points = start + steps[:, None] * direction
+    with torch.no_grad():
+        values = model.network(points.flatten(0, 1)).view(10, most + 1)
+    orders = [values.diff(order, dim=1).abs().max() / values.abs().max() for order in range(most + 1)]
+    return max(order for order, size in enumerate(orders) if size > 1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from tests.networks import OWN_DIMS, SIZES, SMALL, options, random_rows, small
+from tests.networks import OWN_DIMS, SIZES, SMALL, assert_exported, options, random_rows, small
 from tests.planted import QUICK, planted
 from tests.test_resuming import compare_runs
 
@@ -18,7 +18,6 @@ from fm2.errors import Fm2Error
 from fm2.models import MODELS, DeepModel, build
 from fm2.networks import NETWORKS
 from fm2.training.fitting import make_model, make_stepper, train
-from fm2.training.onnx_export import Graph
 from fm2.training.plain import PlainStepper
 from fm2.training.run import Run
 from fm2.training.scoring import torch_threads
@@ -211,21 +210,7 @@ def test_it_is_inspected_but_not_compiled(runs, tmp_path, name):
 @every_network
 @pytest.mark.parametrize("lively", [False, True])
 def test_its_onnx_graph_agrees(name, lively):
-    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    model = small(name, **options(name, **(LIVELY if lively else {"activation": "gelu"})))
-    shaken = torch.Generator().manual_seed(1)
-    for value in model.state_dict().values():  # normalisations that have seen something, and biases that are not zero
-        value += 0.2 * torch.rand(value.shape, generator=shaken)
-    made = Graph(onnx, "int64").build(model)
-    onnx.checker.check_model(made)
-    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-    ids = random_rows(50)[0].astype(np.int64)
-    with torch.no_grad():
-        expected = torch.sigmoid(model.eval()(torch.from_numpy(ids))).numpy()
-    for rows in (0, 1, 50):
-        (found,) = session.run(None, {"ids": ids[:rows]})
-        np.testing.assert_allclose(found, expected[:rows], atol=1e-5)
-    assert expected.std() > 0.001
+    assert_exported(small(name, **options(name, **(LIVELY if lively else {"activation": "gelu"}))))
 
 
 def test_every_network_is_a_model():

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from tests.networks import PAPER, compare_with_literal, counted_flops, perceptron, random_model, random_rows
+from tests.equations import assert_follows, perceptron, random_model
+from tests.networks import PAPER, counted_flops, random_rows
 from tests.planted import QUICK
 from tests.test_deep_contract import ONE_THREAD, learn, stepper_for
 from tests.test_resuming import compare_runs
@@ -33,7 +34,7 @@ def literal(model, p, vectors):
 
 
 def test_logits_and_gradients_are_those_of_the_equation():
-    compare_with_literal(random_model("deeplight"), literal)
+    assert_follows(random_model("deeplight"), literal)
 
 
 @pytest.mark.parametrize("kind", ["native", "plain"])

@@ -6,7 +6,8 @@ from itertools import combinations
 
 import pytest
 import torch
-from tests.networks import OWN_DIMS, PAPER, compare_with_literal, counted_flops, random_model, small
+from tests.equations import assert_follows, random_model
+from tests.networks import OWN_DIMS, PAPER, counted_flops, small
 
 from fm2 import complexity
 from fm2.models import build
@@ -34,7 +35,7 @@ def literal(model, p, vectors):
 
 @every_dims
 def test_logits_and_gradients_are_those_of_the_equation(dims):
-    compare_with_literal(random_model("fmfm3", dims=dims, triple_rank=3), literal)
+    assert_follows(random_model("fmfm3", dims=dims, triple_rank=3), literal)
 
 
 @every_dims

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.networks import OWN_DIMS, PAPER, compare_with_literal, counted_flops, layer, perceptron, random_model, small
+from tests.equations import assert_follows, layer, perceptron, random_model
+from tests.networks import OWN_DIMS, PAPER, counted_flops, small
 
 from fm2.models import build
 
@@ -37,7 +38,7 @@ def literal(model, p, vectors):
 @pytest.mark.parametrize("dims", [[4] * 4, OWN_DIMS])
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)
 def test_logits_and_gradients_are_those_of_the_equation(arrangement, dims):
-    compare_with_literal(random_model("masknet", dims=dims, arrangement=arrangement, **BLOCKS), literal)
+    assert_follows(random_model("masknet", dims=dims, arrangement=arrangement, **BLOCKS), literal)
 
 
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.networks import OWN_DIMS, PAPER, compare_with_literal, counted_flops, perceptron, random_model
+from tests.equations import assert_follows, perceptron, random_model
+from tests.networks import OWN_DIMS, PAPER, counted_flops
 
 from fm2 import complexity
 from fm2.models import build
@@ -30,7 +31,7 @@ def literal(model, p, vectors):
 
 @every_dims
 def test_logits_and_gradients_are_those_of_the_equation(dims):
-    compare_with_literal(random_model("nfmfm", dims=dims), literal)
+    assert_follows(random_model("nfmfm", dims=dims), literal)
 
 
 @every_dims

@@ -63,3 +63,20 @@ MLP: Sequence[Option] = (HIDDEN, ACTIVATION, NETWORK_DROPOUT, BATCH_NORM)
 # Those that the factorization machines have too.
 LINEAR = Option("linear", str, "features", "what the linear part is made of", choices=get_args(Linear))
 MATRIX_SCALE = Option("matrix_scale", float, 0.03, "deviation of the first field matrices", 0.0, 100.0, shapes=False)
+
+# Those of cross networks.
+CROSS_LAYERS = Option("cross_layers", int, 3, "how many cross layers", 1, 64)
+STRUCTURE = Option(
+    "structure",
+    str,
+    "parallel",
+    "the perceptron above the cross network, or beside it",
+    choices=("stacked", "parallel"),
+)
+
+# Those of attention between fields.
+ATTENTION: Sequence[Option] = (
+    Option("attention_layers", int, 2, "how many layers of attention between fields", 1, 64),
+    Option("attention_heads", int, 2, "in how many ways at once fields attend to each other", 1, 64),
+    Option("attention_dim", int, 16, "dimension of what a head looks at and passes on", 1),
+)

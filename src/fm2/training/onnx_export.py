@@ -111,7 +111,7 @@ class Graph:
         return out
 
     def constant(self, name: str, values: Any) -> str:
-        self.constants[name] = self.onnx.numpy_helper.from_array(np.ascontiguousarray(values), name)
+        self.constants[name] = self.onnx.numpy_helper.from_array(np.asarray(values, order="C"), name)
         return name
 
     def number(self, value: int, kind: type = np.int64) -> str:

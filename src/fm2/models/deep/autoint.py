@@ -1,0 +1,43 @@
+"""AutoInt (Song et al., 2019)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from fm2.models.deep.attention import FieldAttention
+from fm2.models.deep.base import DeepModel
+from fm2.models.deep.layers import Linear
+
+
+class AutoInt(DeepModel):
+    """Layers of attention between fields, and a linear unit of what all fields end with: σ(wᵀ[e₁, …, eₙ] + b).
+
+    A layer makes of field m, in each of its heads, Σₖ αₘₖ W_V eₖ with αₘ = softmaxₖ((W_Q eₘ)ᵀ(W_K eₖ)), and of these,
+    side by side, ReLU(heads + W_R eₘ). ``attention_dim`` is that of a head. There is no weight per feature.
+
+    >>> model = AutoInt([10, 20], dims=4, attention_layers=2, attention_heads=2, attention_dim=3)
+    >>> model.n_parameters == 30 * 4 + 4 * 6 * 4 + 4 * 6 * 6 + 2 * 6
+    True
+    """
+
+    registered = "autoint"
+    equal_dims = "the same matrices look at the embeddings of all fields; dcnv2 takes one per field"
+    wide = False
+
+    def assemble(self, attention_layers: int, attention_heads: int, attention_dim: int) -> None:
+        widths = [self.dims[0], *[attention_heads * attention_dim] * attention_layers]
+        self.attention = nn.Sequential(
+            *(FieldAttention(inputs, attention_heads, attention_dim) for inputs, _ in pairwise(widths))
+        )
+        self.last = Linear(len(self.dims) * widths[-1], 1, bias=False)
+
+    def network(self, embedding: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.attention(self.by_field(embedding)).flatten(1))
+        return logits.squeeze(1)
+
+    def flops(self) -> int:
+        """Count the floating point operations of one prediction: layers of attention, and the output."""
+        layers = [layer for layer in self.attention if isinstance(layer, FieldAttention)]
+        return sum(layer.flops(len(self.dims)) for layer in layers) + self.last.flops()

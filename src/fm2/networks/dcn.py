@@ -1,0 +1,10 @@
+"""Deep & Cross."""
+
+from fm2.networks.declaration import Network
+from fm2.networks.options import CROSS_LAYERS, MLP
+
+NETWORK = Network(
+    "DCN",
+    "Deep & Cross: products with the embeddings, layer by layer, beside a multi-layer perceptron",
+    options=(*MLP, CROSS_LAYERS),
+)

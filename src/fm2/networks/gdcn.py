@@ -1,0 +1,10 @@
+"""GDCN."""
+
+from fm2.networks.declaration import Network
+from fm2.networks.options import CROSS_LAYERS, MLP, STRUCTURE
+
+NETWORK = Network(
+    "GDCN",
+    "GDCN: cross layers with gates for what they add, and a multi-layer perceptron",
+    options=(*MLP, CROSS_LAYERS, STRUCTURE),
+)

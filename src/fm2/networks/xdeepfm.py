@@ -1,0 +1,13 @@
+"""xDeepFM."""
+
+from fm2.networks.declaration import Network
+from fm2.networks.options import MLP, Option
+
+CIN = Option("cin", tuple, (100, 100), "numbers of feature maps in the layers of the compressed interaction network", 2)
+CIN_SPLIT = Option("cin_split", bool, True, "one half of a layer's feature maps goes on, the other is pooled")
+
+NETWORK = Network(
+    "XDeepFM",
+    "xDeepFM: vector-wise products of any order, beside a perceptron and a linear part",
+    options=(*MLP, CIN, CIN_SPLIT),
+)

@@ -1,0 +1,84 @@
+"""AutoInt and AutoInt+ calculate what their equations say, and count what it costs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.equations import assert_follows, perceptron, random_model
+from tests.networks import PAPER, SIZES, counted_flops
+
+from fm2.models import build
+
+SMALL = {"attention_layers": 2, "attention_heads": 2, "attention_dim": 3}
+
+
+def head(weight, vectors, place):
+    """Give what a head makes of every field; W_Q, W_K, W_V are three of a layer's four matrices, cut into heads."""
+    query, key, value = (weight[kind, place : place + 3] for kind in range(3))
+    found = []
+    for m in range(len(vectors)):
+        scores = torch.stack([(query @ vectors[m]) @ (key @ vectors[k]) for k in range(len(vectors))])
+        shares = scores.exp() / scores.exp().sum()
+        found.append(sum(shares[k] * (value @ vectors[k]) for k in range(len(vectors))))
+    return found
+
+
+def equation(model, parameters, vectors):
+    deep = perceptron(parameters, torch.cat(vectors)) if model.name == "autointplus" else 0
+    for layer in range(2):
+        weight = parameters[f"attention.{layer}.weight"]
+        heads = zip(*(head(weight, vectors, place) for place in (0, 3)), strict=True)
+        vectors = [torch.relu(torch.cat(both) + weight[3] @ e) for both, e in zip(heads, vectors, strict=True)]
+    return parameters["last.weight"][0] @ torch.cat(vectors) + deep
+
+
+@pytest.mark.parametrize("name", ["autoint", "autointplus"])
+def test_logits_and_gradients_are_those_of_the_equation(name):
+    model = random_model(name, **SMALL)
+    model.attention[1].weight.data *= 0.2  # or all attention of the second layer would be to a single field
+    assert_follows(model, equation)
+
+
+@pytest.fixture
+def layer_and_rows():
+    layer = random_model("autoint", **SMALL).attention[0]
+    return layer, torch.randn(5, len(SIZES), 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+def test_attention_weights_sum_to_one(layer_and_rows):
+    layer, rows = layer_and_rows
+    shares = layer.attention(rows)
+    assert shares.shape == (5, 2, len(SIZES), len(SIZES))
+    assert (shares > 0).all()
+    torch.testing.assert_close(shares.sum(3), torch.ones_like(shares[..., 0]))
+    assert shares.std() > 0.1
+
+
+def test_attention_takes_no_notice_of_the_order_of_fields(layer_and_rows):
+    """Fields that change places take what they have become with them; only the output knows places."""
+    layer, rows = layer_and_rows
+    order = [2, 0, 3, 1]
+    torch.testing.assert_close(layer(rows[:, order]), layer(rows)[:, order])
+    model = random_model("autoint", **SMALL)
+    expected = model.network(rows.flatten(1))
+    assert not torch.allclose(model.network(rows[:, order].flatten(1)), expected)
+    model.last.weight.data = model.last.weight.view(len(SIZES), -1)[order].view(1, -1)
+    torch.testing.assert_close(model.network(rows[:, order].flatten(1)), expected)
+
+
+def test_equal_fields_attend_to_all_alike(layer_and_rows):
+    layer, rows = layer_and_rows
+    shares = layer.attention(rows[:, :1].expand(-1, len(SIZES), -1))
+    torch.testing.assert_close(shares, torch.full_like(shares, 1 / len(SIZES)))
+
+
+def test_operations_are_those_that_torch_counts():
+    """Torch counts matrix products alone: beside them are the sums with what residuals keep."""
+    size = {**PAPER, "attention_layers": 3, "attention_heads": 2, "attention_dim": 32}
+    model, plus = build({"model": "autoint", **size}), build({"model": "autointplus", **size, "hidden": [200] * 3})
+    perceptron = 2 * (624 * 200 + 2 * 200**2 + 200)
+    layers = [39 * (2 * 4 * 64 * inputs + 2 * 2 * 39 * 64) for inputs in (16, 64, 64)]
+    assert counted_flops(model) == sum(layers) + 2 * 39 * 64
+    assert counted_flops(plus) == counted_flops(model) + perceptron
+    assert model.flops() == counted_flops(model) + 3 * 39 * 64
+    assert plus.flops() == model.flops() + perceptron
