@@ -136,11 +136,12 @@ def test_options_of_another_plan_are_refused(run, dataset, tmp_path, capsys):
         fm2.compile(run.path, tmp_path / "m.fm2", memory=float("nan"))
 
 
+@pytest.mark.parametrize("scale", [0, 1])  # without any variance, and with what rounding makes
 @pytest.mark.parametrize("moments", ["guessed", "measured"])
-def test_a_spectrum_of_rows_that_are_all_alike_is_exact_there(run, dataset, moments):
+def test_a_spectrum_of_rows_that_are_all_alike_is_exact_there(run, dataset, moments, scale):
     weights = read_weights(run.path)
     for table in weights.embeddings:
-        table[:] = table[1]
+        table[:] = table[1] * scale
     ids = np.asarray(dataset.train.ids[:100])
     found = spectrum.cut(weights, 2, spectrum.measure_moments(weights, ids) if moments == "measured" else None)
     v = np.concatenate([table[0] for table in weights.embeddings])
