@@ -57,7 +57,7 @@ def _tell(doing: str) -> None:
 
 
 def _compile(settings: argparse.Namespace) -> None:
-    from fm2.engine.compilation import DEFAULT_RANK, compile
+    from fm2.engine.compilation import compile
 
     if settings.rank is not None and settings.plan != "spectral":
         raise Fm2Error(f"compile: the rank is for the plan spectral, and the plan is {settings.plan}")
@@ -65,7 +65,7 @@ def _compile(settings: argparse.Namespace) -> None:
         settings.run_path,
         settings.out,
         plan=settings.plan,
-        rank=DEFAULT_RANK if settings.rank is None else settings.rank,
+        rank=settings.rank,
         dtype=settings.dtype,
         memory=read_size(settings.memory),
         data=settings.data,

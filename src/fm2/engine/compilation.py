@@ -47,7 +47,7 @@ def compile(
     out: str | Path,
     *,
     plan: PlanName = "auto",
-    rank: int = DEFAULT_RANK,
+    rank: int | None = None,
     dtype: Dtype = "f32",
     memory: float = DEFAULT_MEMORY,
     data: Dataset | str | Path | None = None,
@@ -57,30 +57,43 @@ def compile(
 
     ``plan`` is how FwFM, FvFM and FmFM are scored. ``direct`` applies field matrices to embeddings. ``cached`` looks
     the products up (sections 4.2 and 4.3 of the paper), of as many features as fit into ``memory`` bytes. ``spectral``
-    cuts the field matrices at a ``rank``, where the training rows of ``data`` lie if it is given, and is not exact.
+    cuts the field matrices at a ``rank`` (16), where the training rows of ``data`` lie if given, and is not exact.
     ``auto`` tries the exact ones here, on rows drawn by the features' frequencies, and takes the quickest. ``watch`` is
     told what comes next.
     """
     for name, value, choices in (("plan", plan, get_args(PlanName)), ("dtype", dtype, get_args(Dtype))):
         if value not in choices:
             raise Fm2Error(f"compile: the {name} is '{value}'; it is one of {', '.join(choices)}")
-    if data is not None and plan != "spectral":
-        raise Fm2Error(f"compile: the data is for the plan spectral, and the plan is {plan}")
+    for name, given in (("data", data), ("rank", rank)):
+        if given is not None and plan != "spectral":
+            raise Fm2Error(f"compile: the {name} is for the plan spectral, and the plan is {plan}")
     if not memory >= 0:  # what is no number is not
         raise Fm2Error(f"compile: the memory is {memory:,.0f} bytes; it is 0 or more")
     watch("reading the model")
     weights, out = read_weights(run), Path(out)
     if plan == "spectral":
         watch("cutting the spectrum")
-        return write(weights, spectral_plan(weights, rank, dtype, data), out)
+        return write(weights, spectral_plan(weights, DEFAULT_RANK if rank is None else rank, dtype, data), out)
+    best, measured = choose(weights, out.parent, plan, dtype, memory, watch)
+    watch(f"writing {best.title}")
+    return write(weights, best, out, measured)
+
+
+def choose(
+    weights: Weights,
+    folder: Path,
+    plan: PlanName = "auto",
+    dtype: Dtype = "f32",
+    memory: float = DEFAULT_MEMORY,
+    watch: Callable[[str], None] = lambda doing: None,
+) -> tuple[Plan, dict[str, float]]:
+    """Choose among the exact plans: the quickest here, tried in a folder; tell the microseconds of each as well."""
     candidates = list(_candidates(weights, plan, dtype, memory))
     measured = {}
     for candidate in candidates if len(candidates) > 1 else ():
         watch(f"trying {candidate.title}")
-        measured[candidate.title] = _measure(weights, candidate, out.parent)
-    best = min(candidates, key=lambda candidate: measured.get(candidate.title, 0.0))
-    watch(f"writing {best.title}")
-    return write(weights, best, out, measured)
+        measured[candidate.title] = _measure(weights, candidate, folder)
+    return min(candidates, key=lambda candidate: measured.get(candidate.title, 0.0)), measured
 
 
 def write(weights: Weights, plan: Plan, out: Path, measured: dict[str, float] | None = None) -> Compiled:
