@@ -64,12 +64,17 @@ def fignn(model, parameters, e, row):
     for _ in range(model.config["graph_steps"]):
         heard = [sum(A[i][j] * (h[j] @ out[j] @ into[i]) for j in n) + parameters["graph.offset"] for i in n]
         h = [gru(parameters, h[i], heard[i]) + first[i] for i in n]
-    score, weight = parameters["scores.weight"]
-    return sum(torch.sigmoid(weight @ h[i]) * (score @ h[i]) for i in n)
+    score, weights = parameters["scores.weight"][0], parameters["weights.weight"]
+    if model.config["field_weights"] == "own":
+        alpha = [torch.sigmoid(weights[0] @ h[i]) for i in n]
+    else:
+        alpha = [torch.sigmoid(weights[i] @ torch.cat(h)) for i in n]
+    return sum(alpha[i] * (score @ h[i]) for i in n)
 
 
-def test_logits_and_gradients_are_those_of_the_equation():
-    assert_follows(random_model("fignn", **OPTIONS), fignn)
+@pytest.mark.parametrize("field_weights", ["own", "all"])
+def test_logits_and_gradients_are_those_of_the_equation(field_weights):
+    assert_follows(random_model("fignn", **OPTIONS, field_weights=field_weights), fignn)
 
 
 def test_a_node_shares_its_attention_among_the_others():
@@ -109,6 +114,7 @@ def test_a_graph_needs_two_fields():
         small("fignn", field_sizes=[5])
 
 
-def test_operations_are_those_that_torch_counts():
-    model = build({"model": "fignn", **PAPER})
+@pytest.mark.parametrize("field_weights", ["own", "all"])
+def test_operations_are_those_that_torch_counts(field_weights):
+    model = build({"model": "fignn", **PAPER, "field_weights": field_weights})
     assert model.flops() == counted_flops(model)

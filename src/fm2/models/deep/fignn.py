@@ -43,11 +43,13 @@ class FiGNN(DeepModel):
     - Edges: A_ij = exp(leaky_relu(wᵀ[e_i ‖ e_j])) / Σ_{k ≠ i} exp(leaky_relu(wᵀ[e_i ‖ e_k])), and A_ii = 0.
     - What a node hears: a_i = W_in^i Σ_j A_ij W_out^j h_j + b; a matrix for every edge, at the cost of two per node.
     - Its next state: h_i ← GRU(h_i, a_i) + h¹_i, ``graph_steps`` times.
-    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field, and α_i = sigmoid(u'ᵀh_i) its weight.
+    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field, and α_i its weight: with ``field_weights=own``, as
+      the authors have it, α_i = sigmoid(u'ᵀh_i); with ``all``, α = sigmoid(U [h_1 ‖ ... ‖ h_n]), where fields may
+      differ in what their states mean.
 
     >>> model = FiGNN([10, 20, 5], dims=4, attention_heads=2, attention_dim=3)
     >>> graph = 2 * 4 + 2 * 3 * 6 * 6 + 6 + (12 * 12 + 12) + (12 * 6 + 6)
-    >>> model.n_parameters == 35 * 4 + 4 * 4 * 6 + graph + 2 * 6
+    >>> model.n_parameters == 35 * 4 + 4 * 4 * 6 + graph + 6 + 3 * (3 * 6)
     True
     """
 
@@ -55,22 +57,25 @@ class FiGNN(DeepModel):
     equal_dims = "one attention looks at the embeddings of all fields"
     wide = False
 
-    def assemble(self, graph_steps: int, attention_heads: int, attention_dim: int) -> None:
+    def assemble(self, graph_steps: int, attention_heads: int, attention_dim: int, field_weights: str) -> None:
         n, width = len(self.dims), attention_heads * attention_dim
         if n < 2:
             raise Fm2Error("fignn: a graph without loops needs two fields; there is one")
         self.steps = graph_steps
         self.attention = SelfAttention(self.dims[0], attention_heads, attention_dim)
         self.graph = FieldGraph(n, self.dims[0], width)
-        self.scores = Linear(width, 2, bias=False)  # of a field, and of how much it counts
+        self.scores = Linear(width, 1, bias=False)
+        self.own = field_weights == "own"
+        self.weights = Linear(width, 1, bias=False) if self.own else Linear(n * width, n, bias=False)
 
     def network(self, embedding: Tensor) -> Tensor:
         fields = self.by_field(embedding)
         state = self.graph(self.attention(fields), self.graph.edges(fields), steps=self.steps)
-        scores, weights = self.scores(state).unbind(2)
-        return torch.sum(torch.sigmoid(weights) * scores, 1)
+        weights = self.weights(state).squeeze(2) if self.own else self.weights(state.flatten(1))
+        return torch.sum(torch.sigmoid(weights) * self.scores(state).squeeze(2), 1)
 
     def flops(self) -> int:
         """Count the floating point operations of one prediction's matrix products."""
         n = len(self.dims)
-        return self.attention.flops(n) + self.graph.flops(self.steps) + n * self.scores.flops()
+        last = n * self.scores.flops() + (n if self.own else 1) * self.weights.flops()
+        return self.attention.flops(n) + self.graph.flops(self.steps) + last
