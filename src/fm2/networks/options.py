@@ -74,9 +74,12 @@ STRUCTURE = Option(
     choices=("stacked", "parallel"),
 )
 
-# Those of attention between fields.
-ATTENTION: Sequence[Option] = (
-    Option("attention_layers", int, 2, "how many layers of attention between fields", 1, 64),
+# Those of attention between fields: of a layer, and of several.
+HEADS: Sequence[Option] = (
     Option("attention_heads", int, 2, "in how many ways at once fields attend to each other", 1, 64),
     Option("attention_dim", int, 16, "dimension of what a head looks at and passes on", 1),
+)
+ATTENTION: Sequence[Option] = (
+    Option("attention_layers", int, 2, "how many layers of attention between fields", 1, 64),
+    *HEADS,
 )
