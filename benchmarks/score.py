@@ -119,7 +119,7 @@ def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
 
     return Weights(
         name="fmfm",
-        config={"model": "fmfm", "field_sizes": sizes, "dims": list(dims)},
+        config={"model": "fmfm", "field_sizes": sizes, "dims": list(dims), "linear": "features"},
         schema=Schema([Field(f"F{field}", min_count=1) for field in range(len(sizes))], label="click"),
         vocabularies=[Vocabulary.of(*own) for own in zip(values, counts, strict=True)],
         metrics={},

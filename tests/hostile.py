@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from fm2 import _native
+from fm2.engine.inspection import inspect
+from fm2.engine.plans import padded
 from fm2.engine.scoring import Scorer, load
 from fm2.errors import Fm2Error
 
@@ -103,6 +105,9 @@ def use(scorer: Scorer, random: np.random.Generator) -> None:
     with contextlib.suppress(ValueError):  # Poly2 cannot
         ranking = _native.Ranking(scorer.native, [0])
         ranking.rank(few[1, :1], np.ascontiguousarray(few[:, 1:]), 3, 1)
+        rows = np.empty((8, padded(ranking.width + 1)), np.float32)
+        ranking.describe(np.ascontiguousarray(few[:, 1:]), rows, 1)
+        ranking.top(few[1, :1], rows, 3, 1)
     values = [dict(zip(scorer.columns, random.choice(VALUES, len(scorer.columns)), strict=True)) for _ in range(8)]
     ids = scorer.encode(values)
     assert (ids >= 0).all()
@@ -121,6 +126,7 @@ def main(model: str, folder: str, seed: str, count: str) -> None:
         mutant.write(path)
         try:
             use(load(path, verify=False, threads=1), random)
+            inspect(path)
         except Fm2Error:
             refused += 1
     print(refused, int(count) - refused)

@@ -31,7 +31,7 @@ def make_weights(name: str) -> Weights:
 
     return Weights(
         name=name,
-        config={"model": name, "field_sizes": SIZES, "dims": dims},
+        config={"model": name, "field_sizes": SIZES, "dims": dims, "linear": "features"},
         schema=Schema([Field(f"c{field}", min_count=1) for field in range(len(SIZES))], label="click"),
         vocabularies=[Vocabulary.of([f"v{value}" for value in range(size - 1)], [1] * (size - 1)) for size in SIZES],
         metrics={},
