@@ -51,6 +51,7 @@ def test_a_run_is_compiled_and_the_file_predicts_and_ranks(dataset, tmp_path, ca
         (["rank", "{model}", "[1]", "x"], "neither JSON nor a file"),
         (["rank", "{model}", '{{"c0": 1}}', "{model}"], "cannot be read"),
         (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "the model has no column 'c7'"),
+        (["rank", "{model}", '{{"c0": 1, "c1": 2}}', "{lines}"], "line 1: 'c1' is a column of the context already"),
         (["compile", "{run}", "--out", "x", "--memory", "much"], "--memory is 'much', not a size"),
         (["compile", "{none}", "--out", "x"], "has no trained model"),
         (["predict", "{lines}", "{lines}", "--out", "x"], "is no model that can be used"),

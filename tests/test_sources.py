@@ -209,3 +209,13 @@ def test_a_path_that_is_not_there(tmp_path):
         prepare(tmp_path / "none.csv", SCHEMA, tmp_path / "data")
     with pytest.raises(Fm2Error, match="is a directory; name its files"):
         prepare(tmp_path, SCHEMA, tmp_path / "data")
+
+
+def test_a_header_that_lacks_a_column_is_no_row(tmp_path):
+    schema = Schema.preset("criteo")
+    rows = "".join(",".join("1" for _ in schema.columns[1:]) + "\n" for _ in range(3))
+    path = tmp_path / "log.csv"
+    path.write_text(",".join(schema.columns[:-1]) + "\n" + rows)
+    for labelled in (True, False):
+        with pytest.raises(Fm2Error, match="line 1 has no column 'C26'"):
+            sources.open_sources(path, schema, labelled)

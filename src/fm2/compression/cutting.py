@@ -55,7 +55,7 @@ def cut(
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     weights = _read_cuttable(first)
-    check_place("cut", first, out)
+    check_place("cut", first, out, resume, overwrite)
     if "dim" in settings:
         raise Fm2Error("cut: the dimension is the rank; leave dim out of the settings")
     small = machine_of(weights, spectrum.cut(weights, rank, _moments(weights, first, dataset)))

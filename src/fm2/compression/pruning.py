@@ -53,7 +53,7 @@ def prune(
         raise Fm2Error(
             f"prune: the model of {first.path} is {first.model.name}; {', '.join(PRUNABLE)} have pairs to prune"
         )
-    check_place("prune", first, out)
+    check_place("prune", first, out, resume, overwrite)
     counts = counts_of(first, dataset)
     found = strengths(first.model, counts)
     pruned = weakest(found, keep)

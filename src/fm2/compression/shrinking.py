@@ -43,7 +43,7 @@ def shrink(
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     model = check_shrinkable(first, [variance], warm)
-    check_place("shrink", first, out)
+    check_place("shrink", first, out, resume, overwrite)
     if "dim" in settings:
         raise Fm2Error("shrink: the dimensions are those that it finds; leave dim out of the settings")
     bases = find_bases(model, weigh(counts_of(first, dataset), weighting), variance)

@@ -170,9 +170,9 @@ def _open_file(path: Path, schema: Schema, labelled: bool) -> Source:
     for separator, names in cells.items():
         if set(wanted) <= set(names):
             return _separated(path, names, separator, size)
-    if not schema.columns:
-        names = max(cells.values(), key=len)
-        find_columns(names, wanted, f"{path} line 1")
+    names = max(cells.values(), key=lambda names: len(set(names) & set(wanted)))
+    if not schema.columns or 2 * len(set(names) & set(wanted)) > len(wanted):  # a header that lacks some
+        find_columns(names if schema.columns else max(cells.values(), key=len), wanted, f"{path} line 1")
     layouts = [schema.columns]
     if not labelled:
         layouts.append(tuple(name for name in schema.columns if name != schema.label))

@@ -109,8 +109,9 @@ def add_rank(commands: Any) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
         "rank",
         help="rank candidates in a context with a compiled model",
-        description="Rank candidates in one context: place, probability and candidate, best first.",
-        epilog='CONTEXT is JSON, such as \'{"user": "u1"}\', or a file with it. CANDIDATES is a file of JSON lines.',
+        description="Rank candidates in one context: line (from 0), probability and candidate, best first.",
+        epilog="The context's columns are those that it names; all others are the candidates'. "
+        'CONTEXT is JSON, such as \'{"user": "u1"}\', or a file with it. CANDIDATES is a file of JSON lines.',
     )
     command.add_argument("model", metavar="MODEL", help="a file that fm2 compile made")
     command.add_argument("context", metavar="CONTEXT", help="values of the context's columns")
@@ -127,6 +128,9 @@ def _rank(settings: argparse.Namespace) -> None:
     scorer = load(settings.model)
     context = _read_context(settings.context)
     candidates = _read_lines(settings.candidates)
+    for number, candidate in enumerate(candidates, start=1):
+        for column in candidate.keys() & context.keys():
+            raise Fm2Error(f"rank: {settings.candidates} line {number}: '{column}' is a column of the context already")
     ranked = scorer.ranker(context=list(context)).rank(context, candidates, top=settings.top)
     for place, probability in zip(ranked.places.tolist(), ranked.probabilities.tolist(), strict=True):
         if settings.json:

@@ -74,7 +74,7 @@ def train(
         "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
-    _check_directory(path, resume, overwrite)
+    check_directory(path, resume, overwrite)
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
     del before  # its weights are the stepper's now
     loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
@@ -210,15 +210,16 @@ def _spread(model: Model, name: str, scale: Floats) -> Floats:
     return np.repeat(scale, np.repeat(table.dims, table.field_sizes))
 
 
-def _check_directory(path: Path, resume: bool, overwrite: bool) -> None:
+def check_directory(path: Path, resume: bool, overwrite: bool, operation: str = "train") -> None:
+    """Refuse to write where something else is, or a run that is to be neither gone on with nor replaced."""
     if resume or not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not (path / SETTINGS).is_file():
         raise Fm2Error(
-            f"train: {path} is no run (it has no {SETTINGS}), so nothing is written there; give another --out"
+            f"{operation}: {path} is no run (it has no {SETTINGS}), so nothing is written there; give another --out"
         )
     if not overwrite:
-        raise Fm2Error(f"train: {path} is there already; --resume goes on with it, --overwrite replaces it")
+        raise Fm2Error(f"{operation}: {path} is there already; --resume goes on with it, --overwrite replaces it")
 
 
 @contextlib.contextmanager
