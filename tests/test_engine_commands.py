@@ -53,7 +53,10 @@ def test_a_run_is_compiled_and_the_file_predicts_and_ranks(dataset, tmp_path, ca
         (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "the model has no column 'c7'"),
         (["rank", "{model}", '{{"c0": 1, "c1": 2}}', "{lines}"], "line 1: 'c1' is a column of the context already"),
         (["compile", "{run}", "--out", "x", "--memory", "much"], "--memory is 'much', not a size"),
-        (["compile", "{none}", "--out", "x"], "has no trained model"),
+        (["compile", "{none}", "--out", "x"], "has no trained model of its own, but there are runs in it"),
+        (["compile", "{none}/nothing", "--out", "x"], "has no trained model (model.safetensors), for it is not there"),
+        (["compile", "{lines}", "--out", "x"], "is a file; this needs the run"),
+        (["rank", "{run}", '{{"c0": 1}}', "{lines}"], "is not a file but a directory; fm2 compile makes"),
         (["predict", "{lines}", "{lines}", "--out", "x"], "is no model that can be used"),
     ],
 )

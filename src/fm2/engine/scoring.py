@@ -35,6 +35,8 @@ class Scorer:
     def __init__(self, path: str | Path, *, threads: int = 0, verify: bool = True) -> None:
         check_threads("load", threads)
         self.path, self.threads = Path(path), threads
+        if self.path.is_dir():
+            raise Fm2Error(f"load: {path} is not a file but a directory; fm2 compile makes a run's model one file")
         try:
             self.native = _native.open_compiled(str(path), verify, threads)
             described = self.native.section("meta")

@@ -45,12 +45,23 @@ class ModelFile:
         return values
 
 
+def _why_none(path: Path) -> str:
+    """Say why there is no model in a place, and where one is."""
+    if path.is_file():
+        return f"{path} is a file; this needs the run, the directory that fm2 train made"
+    within = sorted(path.glob(f"*/{MODEL}"))
+    if within:
+        return f"{path} has no trained model of its own, but there are runs in it, such as {within[0].parent}"
+    there = "" if path.exists() else ", for it is not there"
+    return f"{path} has no trained model ({MODEL}){there}; fm2 train makes one"
+
+
 @contextlib.contextmanager
 def open_model(run: str | Path) -> Iterator[ModelFile]:
     """Open the model file of a run; whatever is wrong with it, or with what is made of it, is one clear error."""
     path = Path(run)
     if not (path / MODEL).is_file():
-        raise Fm2Error(f"{path} has no trained model ({MODEL}); fm2 train makes one")
+        raise Fm2Error(_why_none(path))
     with open_arrays(path / MODEL) as (arrays, values):
         if (values["format"], values["version"]) != (FORMAT, VERSION):
             raise Fm2Error(f"{path}: {MODEL} has the format {values['format']} {values['version']}")
