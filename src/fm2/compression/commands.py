@@ -46,9 +46,9 @@ def add_shrink(commands: Any) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--weighting",
-        choices=("counts", "features"),
+        choices=("counts", "features", "interactions"),
         default="counts",
-        help="features count by frequency, or all alike",
+        help="features count by frequency, or all alike, or by frequency and what other fields see of them",
     )
     command.add_argument("--warm", action="store_true", help="begin with the first model projected, not from scratch")
     command.set_defaults(run=_shrink, command="shrink")
