@@ -54,13 +54,15 @@ python-test: setup
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# What the benchmarks compare with, in an environment of its own. It needs no other package; it does need a user's name.
-peers: .peers/installed
+# What the benchmarks compare with: xLearn in an environment of its own, which needs no other package but a user's name;
+# deepctr-torch beside it, to be used with the packages of .venv.
+peers: setup .peers/installed
 
-.peers/installed:
+.peers/installed: constraints.txt
 	rm -rf .peers && $(PYTHON) -m venv .peers
 	.peers/bin/python -m pip install --quiet --pre --no-deps xlearn==0.40a1
 	USER=fm2 .peers/bin/python -c 'import xlearn'
+	$(BIN)/python -m pip install --quiet --no-deps --target .peers/deepctr deepctr-torch==0.3.0 tqdm==4.70.1
 	@touch $@
 
 clean:

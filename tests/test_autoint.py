@@ -32,9 +32,10 @@ def equation(model, parameters, vectors):
     return parameters["last.weight"][0] @ torch.cat(vectors) + deep
 
 
-@pytest.mark.parametrize("name", ["autoint", "autointplus"])
-def test_logits_and_gradients_are_those_of_the_equation(name):
-    model = random_model(name, **SMALL)
+@pytest.mark.parametrize(("name", "wide"), [("autoint", {}), ("autoint", {"wide": True}), ("autointplus", {})])
+def test_logits_and_gradients_are_those_of_the_equation(name, wide):
+    model = random_model(name, **SMALL, **wide)
+    assert ("linear" in model.tables) == bool(wide)
     model.attention[1].weight.data *= 0.2  # or all attention of the second layer would be to a single field
     assert_follows(model, equation)
 
@@ -82,3 +83,4 @@ def test_operations_are_those_that_torch_counts():
     assert counted_flops(plus) == counted_flops(model) + perceptron
     assert model.flops() == counted_flops(model) + 3 * 39 * 64
     assert plus.flops() == model.flops() + perceptron
+    assert build({"model": "autoint", **size, "wide": True}).flops() == model.flops() + 2 * 39

@@ -24,7 +24,7 @@ class DeepModel(GatheredModel):
     has; what is not given is the declaration's default, and all of them are in ``config``.
 
     ``equal_dims`` says why all fields need the same dimension, where they do. A model that is ``wide`` has a weight per
-    feature, in the table ``linear``.
+    feature, in the table ``linear``; where it is declared as an option, that decides.
     """
 
     registered: ClassVar[str]
@@ -59,6 +59,7 @@ class DeepModel(GatheredModel):
         self.dims = every
         self.embedding = FlatEmbedding(field_sizes, every)
         self.noise = Noise()
+        self.wide = options.pop("wide", self.wide)
         self.assemble(**options)
         self.linear = FlatEmbedding(field_sizes, 1) if self.wide else None
         source = generator(seed)
