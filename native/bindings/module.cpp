@@ -8,6 +8,7 @@ NB_MODULE(_native, module) {
     init_training(module);
     init_pairs(module);
     init_quadratic(module);
+    init_attention(module);
     init_engine(module);
     init_ranking(module);
 }

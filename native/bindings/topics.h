@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+void init_attention(nanobind::module_& module);
 void init_cpu(nanobind::module_& module);
 void init_engine(nanobind::module_& module);
 void init_ranking(nanobind::module_& module);

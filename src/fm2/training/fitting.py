@@ -251,6 +251,7 @@ def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
 def _torch_threads(model: Model, settings: Settings) -> int:
     """Tell how many threads torch should have: one where a batch's products are small, for threads wait for others."""
     if isinstance(model, DeepModel):
-        return settings.threads if 3 * settings.batch_size * model.flops() > WORTH_THREADS_OF_NETWORKS else 1
+        worth = 3 * settings.batch_size * model.flops() > WORTH_THREADS_OF_NETWORKS
+        return model.share_threads(settings.threads) if worth else 1
     work = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2
     return settings.threads if model.name in ("fwfm", "fvfm") and work > WORTH_THREADS else 1

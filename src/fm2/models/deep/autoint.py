@@ -38,7 +38,16 @@ class AutoInt(DeepModel):
         logits: Tensor = self.last(self.attention(self.by_field(embedding)).flatten(1))
         return logits.squeeze(1)
 
+    def share_threads(self, threads: int) -> int:
+        """Take all threads for attention: torch's own, waiting for the little else there is, would be in their way."""
+        for layer in self._layers():
+            layer.threads = threads
+        return 1
+
     def flops(self) -> int:
         """Count the floating point operations of one prediction: linear part, layers of attention, and the output."""
-        layers = [layer for layer in self.attention if isinstance(layer, FieldAttention)]
-        return self.linear_flops() + sum(layer.flops(len(self.dims)) for layer in layers) + self.last.flops()
+        attention = sum(layer.flops(len(self.dims)) for layer in self._layers())
+        return self.linear_flops() + attention + self.last.flops()
+
+    def _layers(self) -> list[FieldAttention]:
+        return [layer for layer in self.attention if isinstance(layer, FieldAttention)]

@@ -103,6 +103,10 @@ class DeepModel(GatheredModel):
         super().begin_step(seed, step)
         self.noise.restart(seed, step)
 
+    def share_threads(self, threads: int) -> int:
+        """Take threads for parts that are native code, and tell how many are left for torch: here, all of them."""
+        return threads
+
     def linear_flops(self) -> int:
         """Count the linear part's operations, two per field as in the paper."""
         return 2 * len(self.dims) if self.wide else 0
