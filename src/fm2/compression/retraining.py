@@ -18,9 +18,10 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
 from fm2.storage import new_file, writing_to
-from fm2.training.fitting import check_directory, feature_counts
+from fm2.training.fitting import feature_counts
 from fm2.training.metrics import evaluate, sigmoid
 from fm2.training.model_files import MODEL
+from fm2.training.places import check_directory
 from fm2.training.run import SETTINGS, Run, save_model
 from fm2.training.settings import read_settings
 from fm2.training.stepper import to_numpy
