@@ -178,18 +178,19 @@ def _open(settings: argparse.Namespace, several: bool = False) -> tuple[Run, Dat
     from fm2.data.dataset import Dataset
     from fm2.machine import check_threads
     from fm2.training.model_files import check_model
-    from fm2.training.places import check_directory
+    from fm2.training.places import check_second
     from fm2.training.settings import read_changes
 
     check_threads(settings.command, settings.threads or 0)
-    check_model(Path(settings.run_path))
+    path = Path(settings.run_path)
+    check_model(path)
     dataset = Dataset.open(settings.data)
     if not several:
-        check_directory(Path(settings.out), settings.resume, settings.overwrite, settings.command)
+        check_second(settings.command, path, Path(settings.out), settings.resume, settings.overwrite)
 
     from fm2.training.run import Run  # torch, which takes seconds: only now that there is something to do
 
-    run = Run.open(settings.run_path, settings.threads or 0)
+    run = Run.open(path, settings.threads or 0)
     options = read_changes(Path(settings.settings), run.model.name) if settings.settings else {}
     given = {name: getattr(settings, name) for name, _, _ in OPTIONS}
     options |= {name: value for name, value in given.items() if value is not None}

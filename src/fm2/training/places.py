@@ -27,3 +27,10 @@ def check_resumed(path: Path) -> None:
     """Refuse to go on with a run that is not there."""
     if not (path / SETTINGS).is_file():
         raise Fm2Error(f"train: there is no run to resume in {path}")
+
+
+def check_second(operation: str, run: Path, out: Path, resume: bool, overwrite: bool) -> None:
+    """Refuse to write what is made of a run over that run, or over another unasked."""
+    if out.resolve() == run.resolve():
+        raise Fm2Error(f"{operation}: {out} is the run to begin with; give another --out")
+    check_directory(out, resume, overwrite, operation)
