@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fm2
 from fm2.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -72,14 +73,14 @@ def words(command: str) -> list[str]:
 
 
 class Runner:
-    """Runs blocks in the current directory; those of Python share their names.
+    """Runs blocks in the current directory; those of Python share their names, of which ``fm2`` is there already.
 
     ``left_out`` has the beginnings of commands that cannot run; ``less`` has words that would take long, and what
     stands for them here.
     """
 
     def __init__(self, left_out: Iterable[str], less: Mapping[str, str]) -> None:
-        self._names: dict[str, Any] = {"__name__": "page"}
+        self._names: dict[str, Any] = {"__name__": "page", "fm2": fm2}
         self._left_out, self._less = tuple(left_out), less
 
     def run(self, block: Block) -> None:

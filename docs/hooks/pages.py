@@ -20,6 +20,7 @@ ORDER = (
     "training",
     "deep",
     "comparison",
+    "reproduction",
     "report",
     "tuning",
     "tracking",
