@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
 INSTALLED := .venv/installed
 
-.PHONY: setup test lint native-test capi sanitize python-test demo peers clean
+.PHONY: setup test lint native-test capi sanitize python-test docs demo peers clean
 
 # A broken environment (another Python, a half-finished install) is made anew; a good one is kept.
 setup:
@@ -50,6 +50,10 @@ sanitize: setup
 
 python-test: setup
 	$(BIN)/python -m pytest tests src/fm2
+
+# The documentation as a site that needs no network: build/site/index.html.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 demo: setup
 	$(BIN)/python examples/demo.py

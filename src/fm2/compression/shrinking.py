@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from fm2.compression.dimensions import Basis, Weighting, check_shrinkable, find_bases
 from fm2.compression.projection import project
-from fm2.compression.retraining import as_run, check_place, compare_all, counts_of, measure, settings_of
+from fm2.compression.retraining import as_run, compare_all, counts_of, measure, settings_of
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.training.fitting import train
 from fm2.training.loop import Report
+from fm2.training.places import check_second
 from fm2.training.run import Run
 
 
@@ -44,7 +45,7 @@ def shrink(
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     model = check_shrinkable(first, [variance], warm)
-    check_place("shrink", first, out, resume, overwrite)
+    check_second("shrink", first.path, Path(out), resume, overwrite)
     if "dim" in settings:
         raise Fm2Error("shrink: the dimensions are those that it finds; leave dim out of the settings")
     bases = find_bases(model, counts_of(first, dataset), weighting, variance)

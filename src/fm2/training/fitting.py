@@ -26,6 +26,7 @@ from fm2.training import growth
 from fm2.training.loop import Loop, Report
 from fm2.training.model_files import MODEL
 from fm2.training.native import NativeStepper
+from fm2.training.places import check_directory, check_resumed
 from fm2.training.plain import PlainStepper
 from fm2.training.rowwise import FfmStepper, Poly2Stepper, learns_by_rows
 from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
@@ -60,13 +61,12 @@ def train(
     ``row_weights`` has a number for every row of the log, in the log's order, or names an .npy file that has: how much
     the row counts in training.
     """
-    if resume and overwrite:
-        raise Fm2Error("train: --resume goes on with a run and --overwrite replaces it; choose one of them")
     if not learn and (resume or start is None):
         raise Fm2Error("train: without learning there has to be a model to begin with, and nothing to resume")
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     before = Run.open(start) if isinstance(start, str | Path) else start
     path = Path(out)
+    check_directory(path, resume, overwrite)
     chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
     weights = None if row_weights is None else _read_weights(row_weights, dataset)
     fingerprint = {
@@ -74,7 +74,6 @@ def train(
         "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
-    check_directory(path, resume, overwrite)
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
     del before  # its weights are the stepper's now
     loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
@@ -93,8 +92,7 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
         if start:
             growth.check_shape(start, chosen)
         return chosen
-    if not (resumed / SETTINGS).is_file():
-        raise Fm2Error(f"train: there is no run to resume in {resumed}")
+    check_resumed(resumed)
     usual = read_settings(resumed / SETTINGS)
     kept = {name: value for name, value in usual.items() if name != "model"}
     chosen = Settings.of(model, rows, **{**kept, **settings})
@@ -208,18 +206,6 @@ def _spread(model: Model, name: str, scale: Floats) -> Floats:
     if name == "pairs":
         return np.ones(table.weight.numel(), np.float32)
     return np.repeat(scale, np.repeat(table.dims, table.field_sizes))
-
-
-def check_directory(path: Path, resume: bool, overwrite: bool, operation: str = "train") -> None:
-    """Refuse to write where something else is, or a run that is to be neither gone on with nor replaced."""
-    if resume or not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return
-    if not (path / SETTINGS).is_file():
-        raise Fm2Error(
-            f"{operation}: {path} is no run (it has no {SETTINGS}), so nothing is written there; give another --out"
-        )
-    if not overwrite:
-        raise Fm2Error(f"{operation}: {path} is there already; --resume goes on with it, --overwrite replaces it")
 
 
 @contextlib.contextmanager
