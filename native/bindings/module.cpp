@@ -10,4 +10,5 @@ NB_MODULE(_native, module) {
     init_quadratic(module);
     init_engine(module);
     init_ranking(module);
+    init_information(module);
 }
