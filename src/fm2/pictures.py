@@ -6,6 +6,7 @@ holds the picture choose others, as for a dark screen.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def spread(places: Sequence[float], gap: float, end: float) -> list[float]:
     """
     found = list(places)
     order = sorted(range(len(found)), key=lambda place: found[place])
-    for above, below in zip(order, order[1:], strict=False):
+    for above, below in itertools.pairwise(order):
         found[below] = max(found[below], found[above] + gap)
     limit = end
     for place in reversed(order):

@@ -52,7 +52,7 @@ def information_and_chance(
     return found, chance
 
 
-def _array(values: ArrayLike, kind: type[np.generic]) -> NDArray[Any]:
+def _array(values: ArrayLike, kind: type[np.integer[Any]]) -> NDArray[Any]:
     """Give whole numbers as this type, refusing what would not fit into it."""
     given = np.asarray(values)
     fits = given.dtype == kind or np.can_cast(given.dtype, kind)
