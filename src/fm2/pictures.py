@@ -114,13 +114,13 @@ def short(number: float) -> str:
     return f"{number:g}"
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Give round numbers that reach from one to the other, a few.
+def ticks(low: float, high: float, many: int = TICKS) -> list[float]:
+    """Give round numbers that reach from one to the other, about so many.
 
     >>> ticks(-0.1, 2.2)
     [-1.0, 0.0, 1.0, 2.0, 3.0]
     """
-    width = max(high - low, 1e-9) / TICKS
+    width = max(high - low, 1e-9) / many
     size = 10.0 ** math.floor(math.log10(width))
     step = next(step for step in (size, 2 * size, 5 * size, 10 * size) if step >= width)
     begin, end = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -131,14 +131,15 @@ def powers(low: float, high: float) -> list[float]:
     """Give round numbers for a logarithmic axis that reaches from one to the other.
 
     >>> powers(78, 24531)
-    [50, 100, 1000, 10000, 50000]
+    [50, 1000, 10000, 50000]
     """
     size = 10 ** math.floor(math.log10(low))
     begin = max(step * size for step in (1, 2, 5) if step * size <= low)
     size = 10 ** math.floor(math.log10(high))
     end = min(step * size for step in (1, 2, 5, 10) if step * size >= high)
     between = [10**power for power in range(math.floor(math.log10(low)) + 1, math.ceil(math.log10(end)))]
-    return [begin, *between, end if end > begin else 2 * begin]
+    apart = [mark for mark in between if 3 * begin < mark < end / 3]  # two numbers would stand on one place
+    return [begin, *apart, end if end > begin else 2 * begin]
 
 
 def spread(places: Sequence[float], gap: float, end: float) -> list[float]:

@@ -63,7 +63,7 @@ def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: 
         parts.append(plot.line(line, hue[name]))
         kept = [row for row in histories[name] if row.get("best") and figure in row]
         if kept:
-            said = f"{name}, after {kept[-1]['epoch']:g} epochs: {kept[-1][figure]:.5f}"
+            said = f"{name}, after {kept[-1]['epoch']:.3g} epochs: {kept[-1][figure]:.5f}"
             parts.append(plot.dot((kept[-1]["epoch"], kept[-1][figure]), hue[name], said))
     ends = [plot.place(line[-1]) for line in lines.values()]
     for (x, _), y, name in zip(ends, spread([y for _, y in ends], LINE, plot.y.begin), lines, strict=True):
@@ -90,7 +90,7 @@ def draw_calibration(bins: Sequence[Mapping[str, float]]) -> str:
 
 
 def _plot(across: Axis, values: Sequence[float], right: float = WIDTH - RIGHT) -> Plot:
-    return Plot(across, Axis(ticks(min(values), max(values)), HEIGHT - BOTTOM, TOP), (LEFT, right))
+    return Plot(across, Axis(ticks(min(values), max(values), 6), HEIGHT - BOTTOM, TOP), (LEFT, right))
 
 
 def _level(plot: Plot, value: float, said: str) -> list[str]:

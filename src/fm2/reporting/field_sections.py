@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fm2.reporting.fields import VARIANCE, Dimensions, Information, likeness
-from fm2.reporting.information import Matrix
+from fm2.reporting.information import Matrix, rank_correlation
 from fm2.reporting.maps import draw_bars, draw_map
 from fm2.reporting.markup import figure, folded, table
 
@@ -15,14 +15,11 @@ MOST_FIELDS = 60  # in a map: more cells than that are no longer seen
 LISTED = 12
 
 
-def most_telling(information: Information | None, strengths: Matrix | None, fields: int) -> list[int]:
+def most_telling(information: Information, fields: int) -> list[int]:
     """Choose the fields to show, in their order: all, or those whose best pair is among the best."""
     if fields <= MOST_FIELDS:
         return list(range(fields))
-    if information is not None:
-        value = (information.plain - information.chance).max(axis=1)
-    else:
-        value = np.zeros(fields) if strengths is None else np.nanmax(strengths, axis=1)
+    value = information.beyond.max(axis=1)
     return sorted(np.argsort(-value, kind="stable")[:MOST_FIELDS].tolist())
 
 
@@ -73,7 +70,7 @@ def _read_information(information: Information, dimensions: Dimensions | None, f
 
 
 def _pairs(names: Sequence[str], information: Information, dimensions: Dimensions | None) -> str:
-    beyond = information.plain - information.chance
+    beyond = information.beyond
     rows = [
         (
             f"{names[i]} × {names[j]}",
@@ -115,22 +112,37 @@ def dimensions_figure(names: Sequence[str], sizes: Sequence[int], dimensions: Di
     return figure("Dimensions per field", [draw_bars(title, names, needed, most, said)], reading)
 
 
-def strengths_figure(names: Sequence[str], model: str, strengths: Matrix, shown: Sequence[int]) -> str:
-    """Show how strongly pairs of fields interact in the model."""
-    some, few = strengths[np.ix_(shown, shown)], [names[field] for field in shown]
-    picture = draw_map("strength", "logits", few, some, lambda i, j: f"{few[i]} × {few[j]}: {some[i, j]:.4f} logits")
-    pairs = strongest(np.nan_to_num(strengths))
-    (i, j), every = pairs[0], strengths[np.triu_indices(len(strengths), 1)] ** 2
-    tenth = np.sort(every)[::-1][: max(round(len(every) / 10), 1)].sum() / max(every.sum(), 1e-300)
-    reading = (
-        f"The strength is the standard deviation of what a pair adds to the logit beyond either field alone, the measure "
-        f"of fm2 prune: in {model}, {names[i]} × {names[j]} has the most, {strengths[i, j]:.3f}, and a tenth of the pairs "
-        f"has {tenth:.0%} of the variance."
+def strengths_figure(
+    names: Sequence[str], information: Information, model: str, strengths: Matrix | None, shown: Sequence[int]
+) -> str:
+    """Show what fields tell only together, and beside it how strongly they interact in the model."""
+    some, few = np.ix_(shown, shown), [names[field] for field in shown]
+    together = information.together
+    pictures = [_map("told only together", "nats", few, together[some])]
+    title = "What two fields tell only together"
+    reading = "Darker pairs tell more of the label, beyond chance, than their two fields tell each alone"
+    if strengths is None:
+        return figure(title, pictures, f"{reading}.")
+    pictures.append(_map("strength", "logits", few, strengths[some]))
+    pairs, above = strongest(np.nan_to_num(strengths)), np.triu_indices(len(names), 1)
+    (i, j), like = pairs[0], rank_correlation(together[above], strengths[above])
+    if like is not None:
+        reading += f", and strength has the rank correlation {like:.2f} with it"
+    reading += (
+        ". The strength is the standard deviation of what a pair adds to the logit beyond either field alone, by which "
+        f"fm2 prune chooses: in {model}, {names[i]} × {names[j]} has the most, {strengths[i, j]:.3f}, and a tenth of "
+        f"the pairs has {_held_by_a_tenth(strengths[above]):.0%} of the variance."
     )
     rows = [(f"{names[i]} × {names[j]}", f"{strengths[i, j]:.4f}") for i, j in pairs]
-    return figure(
-        "Strengths of pairs of fields",
-        [picture],
-        reading,
-        folded("The strongest pairs", table(("pair", "logits"), rows)),
-    )
+    strong = folded("The strongest pairs", table(("pair", "logits"), rows))
+    return figure(f"{title}, and strengths of pairs", pictures, reading, strong)
+
+
+def _map(title: str, unit: str, names: Sequence[str], values: Matrix) -> str:
+    return draw_map(title, unit, names, values, lambda i, j: f"{names[i]} × {names[j]}: {values[i, j]:.5f} {unit}")
+
+
+def _held_by_a_tenth(strengths: Matrix) -> float:
+    """Give the share of the variance that the strongest tenth of the pairs has."""
+    squares = np.sort(strengths**2)[::-1]
+    return float(squares[: max(round(len(squares) / 10), 1)].sum() / max(squares.sum(), 1e-300))

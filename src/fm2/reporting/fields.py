@@ -27,6 +27,19 @@ class Information:
     rows: int
     of: int
 
+    @property
+    def beyond(self) -> Matrix:
+        """What they tell beyond chance."""
+        return self.plain - self.chance
+
+    @property
+    def together(self) -> Matrix:
+        """What two fields tell only together: beyond chance and what each tells; below 0 if they tell the same."""
+        alone = np.diag(self.beyond)
+        found = self.beyond - alone[:, None] - alone
+        np.fill_diagonal(found, np.nan)
+        return found
+
 
 @dataclass(frozen=True)
 class Dimensions:
@@ -78,5 +91,5 @@ def measure_strengths(run: Run, dataset: Dataset) -> Matrix | None:
 def likeness(information: Information, cross: Matrix) -> tuple[float | None, float | None]:
     """Give the rank correlation of what pairs tell with their cross dimensions: plain, and without chance's part."""
     above = np.triu_indices(len(cross), 1)
-    plain, chance, dims = information.plain[above], information.chance[above], cross[above]
-    return rank_correlation(plain, dims), rank_correlation(plain - chance, dims)
+    dims = cross[above]
+    return rank_correlation(information.plain[above], dims), rank_correlation(information.beyond[above], dims)

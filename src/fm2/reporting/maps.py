@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,10 +17,10 @@ LEGEND = 6
 
 
 def draw_map(title: str, unit: str, names: Sequence[str], values: Matrix, said: Callable[[int, int], str]) -> str:
-    """Draw a matrix of fields by fields, darker where it is higher; ``said`` of a cell shows when it is pointed at."""
+    """Draw a matrix of fields by fields, darker where it is higher above 0; a cell that is pointed at says ``said``."""
     n, left = len(names), 8 + max(min(len(name), LONGEST) for name in names) * LETTER * SMALL
     side = min((WIDTH - left - 4) / n, 36)
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    low, high = max(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
     parts = [text(0, 14, f"{title}, {unit}", bold=True), '<g class="cells" fill="#2f6fb3">']
     for i in range(n):
         row = [
@@ -64,7 +65,7 @@ def shortened(name: str) -> str:
 
 
 def _share(value: float, low: float, high: float) -> float:
-    return FAINT + (1 - FAINT) * (float(value) - low) / (high - low) if high > low else 0.5
+    return FAINT + (1 - FAINT) * max(float(value) - low, 0) / (high - low) if high > low else 0.5
 
 
 def _label(x: float, y: float, name: str, turned: bool = False) -> str:
@@ -83,7 +84,12 @@ def _legend(top: float, low: float, high: float) -> list[str]:
     )
     end = 60 + LEGEND * 20
     return [
-        text(54, top + 10, f"{low:.3g}", "end", size=11),
+        text(54, top + 10, f"{low:.{_digits(high)}f}", "end", size=11),
         f'<g class="cells" fill="#2f6fb3">{boxes}</g>',
-        text(end + 6, top + 10, f"{high:.3g}", size=11),
+        text(end + 6, top + 10, f"{high:.{_digits(high)}f}", size=11),
     ]
+
+
+def _digits(high: float) -> int:
+    """Tell how many digits after the point three figures of a number need; whole numbers need none."""
+    return 0 if float(high).is_integer() else max(2 - math.floor(math.log10(abs(high))), 0)

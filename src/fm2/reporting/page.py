@@ -14,7 +14,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e6e9; --soft: #9aa1a9; --line: #363b42; --axis: #777;
   --paper: #16181c; --card: #202329; --accent: #6aa8e8; } }
 @media print { :root { --ink: #000; --soft: #444; --line: #ccc; --paper: #fff; --card: #fff; --accent: #2f6fb3;
-  color-scheme: light; } details > * { display: block; } section, figure { break-inside: avoid-page; } }
+  color-scheme: light; } details::details-content { content-visibility: visible; } figure { break-inside: avoid; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 48rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.55 system-ui, sans-serif; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }

@@ -122,6 +122,7 @@ def find_shrunk(path: Path, runs: Iterable[Path]) -> list[dict[str, Any]]:
             rows = read_shrunk(file.parent)
         except Fm2Error:
             continue  # another command's table
-        if rows and Path(str(rows[0].get("run"))).resolve() in known:
+        first = Path(str(rows[0].get("run"))) if rows else path
+        if {first.resolve(), (file.parent.parent / first).resolve()} & known:  # as seen from here, or from beside it
             return rows
     return []

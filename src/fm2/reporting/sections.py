@@ -80,7 +80,7 @@ def learning(histories: History) -> str:
         return ""
     pictures = [draw_learning(told, "log_loss", "validation log loss"), draw_learning(told, "auc", "validation AUC")]
     kept = {name: [row["epoch"] for row in rows if row.get("best")] for name, rows in told.items()}
-    ends = ", ".join(f"{name} after {epochs[-1]:g}" for name, epochs in kept.items() if epochs)
+    ends = ", ".join(f"{name} after {epochs[-1]:.3g}" for name, epochs in kept.items() if epochs)
     reading = (
         f"Each dot is the state that was kept, in epochs: {ends}; a line that gets worse after it has begun to fit the "
         "training rows too well."
@@ -96,8 +96,8 @@ def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], over
     many = f"{fewest:,.0f}" if fewest == most else f"{fewest:,.0f} to {most:,.0f}"
     reading = (
         f"Dots on the dotted line mean that what {name} predicts comes true; the {len(bins)} bins have {many} rows of "
-        f"{split} each, bars are two standard errors, and over all rows it predicts {over_all:.3f} times the clicks that "
-        "there were."
+        f"{split} each, bars are two standard errors, and over all rows it predicts {over_all:.3f} times the clicks "
+        "that there were."
     )
     rows = [(f"{row['rows']:,.0f}", f"{row['predicted']:.4f}", f"{row['observed']:.4f}") for row in bins]
     numbers = folded("The bins in numbers", table(("rows", "predicted", "observed"), rows, words_first=0))

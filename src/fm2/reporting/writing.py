@@ -10,7 +10,8 @@ from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
-from fm2.reporting import field_sections, sections
+from fm2.reporting import sections
+from fm2.reporting.field_sections import dimensions_figure, information_figure, most_telling, strengths_figure
 from fm2.reporting.fields import find_dimensions, measure_information, measure_strengths
 from fm2.reporting.markup import paragraph, section
 from fm2.reporting.page import page
@@ -124,13 +125,11 @@ def _fields(run: Run, dataset: Dataset | None, threads: int) -> str:
     names, sizes = run.encoder.schema.names, run.model.field_sizes
     information = measure_information(dataset, threads) if dataset else None
     dimensions = find_dimensions(run, dataset)
-    strengths = measure_strengths(run, dataset) if dataset else None
-    shown = field_sections.most_telling(information, strengths, len(names))
     parts = []
-    if information is not None:
-        parts.append(field_sections.information_figure(names, information, dimensions, shown))
+    if dataset is not None and information is not None and len(names) > 1:
+        shown, strengths = most_telling(information, len(names)), measure_strengths(run, dataset)
+        parts.append(information_figure(names, information, dimensions, shown))
+        parts.append(strengths_figure(names, information, run.model.name, strengths, shown))
     if dimensions is not None:
-        parts.append(field_sections.dimensions_figure(names, sizes, dimensions))
-    if strengths is not None and len(names) > 1:
-        parts.append(field_sections.strengths_figure(names, run.model.name, strengths, shown))
+        parts.append(dimensions_figure(names, sizes, dimensions))
     return section("Fields", parts)
