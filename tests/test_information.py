@@ -70,7 +70,7 @@ def test_many_rows_and_values_of_which_most_are_rare():
     found = mutual_information(ids, labels, sizes)
     for i in range(3):
         for j in range(3):
-            _, cell = np.unique(ids[:, [i, j]], axis=0, return_inverse=True)
+            _, cell = np.unique(ids[:, i].astype(np.int64) * sizes[2] + ids[:, j], return_inverse=True)
             counts = np.stack([np.bincount(cell, labels == y) for y in (0, 1)])
             joint = counts / rows
             outer = joint.sum(axis=0) * joint.sum(axis=1)[:, None]

@@ -11,6 +11,7 @@ from fm2.reporting.reading import Study
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
 SMALL = 11
+SHRUNK = "fmfm, shrunk and cached"
 LINE = 13  # from one label to the next
 
 Box = tuple[float, float, float, float]
@@ -18,7 +19,8 @@ Box = tuple[float, float, float, float]
 
 def colours_of(models: Sequence[str]) -> dict[str, str]:
     """Give every model a colour; where there are many, some share one, and labels tell them apart."""
-    return {model: COLOURS[number % len(COLOURS)] for number, model in enumerate(models)}
+    first = sorted(models, key=lambda model: model != "fmfm")  # whose colour is the same in every report
+    return {model: COLOURS[number % len(COLOURS)] for number, model in enumerate(first)}
 
 
 def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), background: bool = False) -> str:
@@ -35,25 +37,25 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
         parts += _level(plot, study.truth["auc"], "the best possible")
     path = sorted((flops, auc) for flops, auc, _ in smaller)
     if path:
-        parts.append(plot.line(path, hue.get("fmfm", COLOURS[0]), "2 4"))
+        parts.append(plot.line(path, COLOURS[0], "2 4"))
     for flops, auc, variance in smaller:
         said = f"FmFM shrunk to {variance:g} of the variance: AUC {auc:.5f}, {flops:,.0f} FLOPs, cached"
-        parts.append(plot.dot((flops, auc), hue.get("fmfm", COLOURS[0]), said, hollow=True))
+        parts.append(plot.dot((flops, auc), COLOURS[0], said, hollow=True))
     for point, entry in dots:
         said = f"{entry.model}, seed {entry.seed}: AUC {entry.auc:.5f}, {entry.flops:,} FLOPs"
         parts.append(plot.dot(point, hue[entry.model], said))
     named = {model: plot.place((some[0].flops, max(entry.auc for entry in some))) for model, some in models.items()}
     taken = [plot.place(point) for point, _ in dots] + [plot.place(point) for point in path]
     if path:
-        named["fmfm, shrunk"] = plot.place(path[0])
-    parts += _names(named, taken, {**hue, "fmfm, shrunk": hue.get("fmfm", COLOURS[0])})
+        named[SHRUNK] = plot.place(path[0])
+    parts += _names(named, taken, {**hue, SHRUNK: COLOURS[0]})
     label = f"AUC against FLOPs of {', '.join(f'{m} {some[0].auc:.4f}' for m, some in models.items())}"
     return svg(WIDTH, HEIGHT, label, parts, background)
 
 
 def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: str, title: str) -> str:
     """Draw a figure of every run's evaluations against its epochs; the dot is the state that was kept."""
-    lines = {name: [(row["epoch"], row[figure]) for row in rows if figure in row] for name, rows in histories.items()}
+    lines = {name: [(row["epoch"], row[figure]) for row in rows] for name, rows in histories.items()}
     points = [point for line in lines.values() for point in line]
     right = WIDTH - RIGHT - max(len(name) for name in lines) * LETTER * SMALL - 8
     across = Axis(ticks(0, max(x for x, _ in points)), LEFT + 10, right)
@@ -61,7 +63,7 @@ def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: 
     parts, hue = plot.grid(title, "epochs"), colours_of(list(lines))
     for name, line in lines.items():
         parts.append(plot.line(line, hue[name]))
-        kept = [row for row in histories[name] if row.get("best") and figure in row]
+        kept = [row for row in histories[name] if row.get("best")]
         if kept:
             said = f"{name}, after {kept[-1]['epoch']:.3g} epochs: {kept[-1][figure]:.5f}"
             parts.append(plot.dot((kept[-1]["epoch"], kept[-1][figure]), hue[name], said))

@@ -64,7 +64,7 @@ def _read_information(information: Information, dimensions: Dimensions | None, f
                 f"({corrected:.2f} without the part of the information that chance would give)"
             )
         else:
-            said += ". All pairs have the same dimension, so there is no rank correlation"
+            said += ". All pairs tell the same or have the same dimension, so there is no rank correlation"
     less = f" The map has the {len(few)} most telling of {fields} fields." if len(few) < fields else ""
     return f"{said}.{less}"
 

@@ -27,10 +27,10 @@ dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); 
 dl > div { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; }
 dt { font-size: .85rem; } dd { margin: 0; font-size: 1.25rem; font-weight: 600; }
 figure { margin: 1.5rem 0 2rem; } figcaption { font-size: .95rem; margin-top: .25rem; }
-.pictures { display: flex; flex-wrap: wrap; gap: 1rem; }
+.pictures { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 1rem; }
 .pictures svg { flex: 1 1 20rem; min-width: 0; max-width: 38rem; height: auto; }
 svg { fill: var(--ink); } .grid { stroke: var(--line); } .axis { stroke: var(--axis); } .hollow { fill: var(--paper); }
-.cells { fill: var(--accent); } .soft-text { fill: var(--soft); }
+.cells { fill: var(--accent); }
 .wide { overflow-x: auto; margin: .75rem 0; } table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { padding: .3rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 500; } .number { text-align: right; white-space: nowrap; }
@@ -44,7 +44,7 @@ def page(title: str, subtitle: str, parts: Iterable[str]) -> str:
     """Put a page together."""
     held = "\n".join(part for part in parts if part)
     # The policy lets a browser fetch and run nothing, even if a name had found a way to ask for it.
-    return f"""<!doctype html>
+    return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8"/>

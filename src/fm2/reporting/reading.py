@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
+from fm2.training.run import HISTORY, read_history
 
 COMPARISON, FORMAT, VERSION = "compare.json", "fm2 compare", 1
 
@@ -87,11 +89,12 @@ def _entry(path: Path, row: dict[str, Any]) -> Entry:
         int(row["seed"]),
         place,
         int(row["parameters"]),
-        int(row["flops"]),
+        _positive(int(row["flops"])),
         float(row["auc"]),
         float(row["log_loss"]),
         _number(row.get("best_epoch")),
         _number(row.get("seconds")),
+        error=None if isfinite(row["auc"] + row["log_loss"]) else "its predictions are no numbers",
     )
 
 
@@ -99,13 +102,27 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
+def _positive(value: Any) -> Any:
+    if not 0 < value < inf:
+        raise ValueError(f"{value} is not above 0")
+    return value
+
+
+def read_learning(run: Path) -> list[dict[str, Any]]:
+    """Read a run's evaluations, those whose figures are numbers."""
+    kept = ("epoch", "auc", "log_loss")
+    rows = [row for row in read_history(run / HISTORY) if isinstance(row, dict)]
+    return [row for row in rows if all(isinstance(row.get(name), int | float) and isfinite(row[name]) for name in kept)]
+
+
 def read_shrunk(directory: Path) -> list[dict[str, Any]]:
     """Read the table of models that ``fm2 shrink`` left for several shares of variance."""
     file = directory / TABLE
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
-        kept = ("variance", "dimension", "flops", "auc", "log_loss")
-        return [{**row, **{name: _number(row[name]) for name in kept}} for row in rows]
+        kept = ("dimension", "flops", "auc", "log_loss")
+        numbers = [{name: _positive(float(row[name])) for name in kept} for row in rows]
+        return [{**row, **some, "variance": _number(row["variance"])} for row, some in zip(rows, numbers, strict=True)]
     except OSError as missing:
         raise Fm2Error(
             f"report: {file}: {missing.strerror}; fm2 shrink with several shares of variance makes one"

@@ -88,7 +88,7 @@ def learning(histories: History) -> str:
     return section("Learning curves", [figure("Quality on the validation rows", pictures, reading)])
 
 
-def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], over_all: float) -> str:
+def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], over_all: float | None) -> str:
     """Show whether as many rows are clicked as the model predicts."""
     if not bins:
         return ""
@@ -96,8 +96,10 @@ def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], over
     many = f"{fewest:,.0f}" if fewest == most else f"{fewest:,.0f} to {most:,.0f}"
     reading = (
         f"Dots on the dotted line mean that what {name} predicts comes true; the {len(bins)} bins have {many} rows of "
-        f"{split} each, bars are two standard errors, and over all rows it predicts {over_all:.3f} times the clicks "
-        "that there were."
+        f"{split} each, bars are two standard errors"
+    )
+    reading += (
+        "." if over_all is None else f", and over all rows it predicts {over_all:.3f} times the clicks that were."
     )
     rows = [(f"{row['rows']:,.0f}", f"{row['predicted']:.4f}", f"{row['observed']:.4f}") for row in bins]
     numbers = folded("The bins in numbers", table(("rows", "predicted", "observed"), rows, words_first=0))

@@ -15,10 +15,10 @@ from fm2.reporting.field_sections import dimensions_figure, information_figure, 
 from fm2.reporting.fields import find_dimensions, measure_information, measure_strengths
 from fm2.reporting.markup import paragraph, section
 from fm2.reporting.page import page
-from fm2.reporting.reading import COMPARISON, Entry, Study, find_shrunk, read_comparison, read_shrunk
+from fm2.reporting.reading import COMPARISON, Entry, Study, find_shrunk, read_comparison, read_learning, read_shrunk
 from fm2.storage import new_file, writing_to
 from fm2.training.metrics import calibration, calibration_bins
-from fm2.training.run import HISTORY, SETTINGS, Run, read_history
+from fm2.training.run import SETTINGS, Run
 from fm2.training.settings import read_settings
 
 
@@ -77,7 +77,7 @@ def _study_of(run: Run, dataset: Dataset | None) -> Study:
     """Measure one run: on test rows if there are any, or as its training did."""
     split = measured_split(dataset) if dataset is not None else "validation"
     found = run.evaluate(dataset, split) if dataset is not None else run.metrics
-    history = [row for row in read_history(run.path / HISTORY) if row.get("best")]
+    history = [row for row in read_learning(run.path) if row.get("best")]
     entry = Entry(
         run.model.name,
         seed=0,
@@ -104,7 +104,7 @@ def _parts(study: Study, dataset: Dataset | None, shrunk: Sequence[Mapping[str, 
     return [
         sections.summary(study, best, facts),
         sections.models(study, shrunk),
-        sections.learning({model: read_history(place / HISTORY) for model, place in firsts.items()}),
+        sections.learning({model: read_learning(place) for model, place in firsts.items()}),
         _calibration(run, best.model, study.split, dataset),
         _fields(run if matrices == best else Run.open(matrices.path, threads), dataset, threads),
         sections.shrinking(shrunk),
@@ -117,7 +117,7 @@ def _calibration(run: Run, name: str, split: str, dataset: Dataset | None) -> st
         return ""
     rows = dataset.split(split)
     found = run.probabilities(rows.ids, run.known_as(dataset))
-    over_all = calibration(rows.labels, found) if rows.labels.any() else float("nan")
+    over_all = calibration(rows.labels, found) if rows.labels.any() else None
     return sections.calibration(name, split, calibration_bins(rows.labels, found), over_all)
 
 
