@@ -227,6 +227,8 @@ def test_a_run_alone_has_a_report_with_and_without_its_data(runs, dataset, tmp_p
     whole = Page(out)
     assert whole.headings == ["Learning curves", "Calibration", "Fields", "Settings"]
     assert whole.facts()["model"] == "fmfm"
+    losses = next(whole.section("Learning curves").iter(f"{SVG}svg"))
+    assert {"validation", "training"} <= {text.text for text in losses.iter(f"{SVG}text")}
     assert main(["report", str(runs["fmfm"].path), "--out", str(out)]) == 0
     alone = Page(out)
     assert alone.headings == ["Learning curves", "Fields", "Settings"]
@@ -275,7 +277,13 @@ def test_what_failed_and_several_seeds_are_told(compared, dataset, runs, tmp_pat
 def test_a_history_that_went_wrong_is_shown_as_far_as_it_goes(runs, tmp_path):
     shutil.copytree(runs["lr"].path, tmp_path / "run")
     history = (tmp_path / "run" / "history.jsonl").read_text()
-    for more, told in (('{"epoch": 9, "auc": NaN, "log_loss": NaN}\n[]\n{"epoch": "x"}\n{', True), ("", False)):
+    for more, told in (
+        (
+            '{"epoch": 9, "auc": NaN, "log_loss": NaN}\n{"epoch": 9, "auc": 0.5, "log_loss": 1, "training_loss": NaN}\n[]\n{"epoch": "x"}\n{',
+            True,
+        ),
+        ("", False),
+    ):
         (tmp_path / "run" / "history.jsonl").write_text(history + more if told else "")
         page = Page(fm2.report(tmp_path / "run", tmp_path / "report.html"))
         assert ("Learning curves" in page.headings) == told

@@ -112,7 +112,16 @@ def read_learning(run: Path) -> list[dict[str, Any]]:
     """Read a run's evaluations, those whose figures are numbers."""
     kept = ("epoch", "auc", "log_loss")
     rows = [row for row in read_history(run / HISTORY) if isinstance(row, dict)]
-    return [row for row in rows if all(isinstance(row.get(name), int | float) and isfinite(row[name]) for name in kept)]
+    return [row for row in rows if all(is_number(row.get(name)) for name in kept)]
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether something is a number that can be drawn.
+
+    >>> [is_number(value) for value in (1, 0.5, None, "1", float("nan"))]
+    [True, True, False, False, False]
+    """
+    return isinstance(value, int | float) and isfinite(value)
 
 
 def read_shrunk(directory: Path) -> list[dict[str, Any]]:

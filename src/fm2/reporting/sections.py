@@ -8,7 +8,7 @@ from typing import Any
 
 from fm2.reporting.charts import draw_calibration, draw_learning, draw_quality
 from fm2.reporting.markup import cards, figure, folded, paragraph, section, table
-from fm2.reporting.reading import Entry, Study
+from fm2.reporting.reading import Entry, Study, is_number
 
 History = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -78,14 +78,23 @@ def learning(histories: History) -> str:
     told = {name: rows for name, rows in histories.items() if rows}
     if not told:
         return ""
-    pictures = [draw_learning(told, "log_loss", "validation log loss"), draw_learning(told, "auc", "validation AUC")]
+    losses, title = (_with_training(told), "log loss") if len(told) == 1 else (told, "validation log loss")
+    pictures = [draw_learning(losses, "log_loss", title), draw_learning(told, "auc", "validation AUC")]
     kept = {name: [row["epoch"] for row in rows if row.get("best")] for name, rows in told.items()}
     ends = ", ".join(f"{name} after {epochs[-1]:.3g}" for name, epochs in kept.items() if epochs)
     reading = (
         f"Each dot is the state that was kept, in epochs: {ends}; a line that gets worse after it has begun to fit the "
         "training rows too well."
     )
-    return section("Learning curves", [figure("Quality on the validation rows", pictures, reading)])
+    return section("Learning curves", [figure("Quality after so many epochs", pictures, reading)])
+
+
+def _with_training(told: History) -> History:
+    """Put what a run lost on the rows it was learning from beside what it lost on validation."""
+    ((_, rows),) = told.items()
+    losses = [(row["epoch"], row.get("training_loss")) for row in rows]
+    learned = [{"epoch": epoch, "log_loss": loss} for epoch, loss in losses if is_number(loss)]
+    return {"validation": rows, **({"training": learned} if learned else {})}
 
 
 def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], over_all: float | None) -> str:
