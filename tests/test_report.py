@@ -277,14 +277,10 @@ def test_what_failed_and_several_seeds_are_told(compared, dataset, runs, tmp_pat
 def test_a_history_that_went_wrong_is_shown_as_far_as_it_goes(runs, tmp_path):
     shutil.copytree(runs["lr"].path, tmp_path / "run")
     history = (tmp_path / "run" / "history.jsonl").read_text()
-    for more, told in (
-        (
-            '{"epoch": 9, "auc": NaN, "log_loss": NaN}\n{"epoch": 9, "auc": 0.5, "log_loss": 1, "training_loss": NaN}\n[]\n{"epoch": "x"}\n{',
-            True,
-        ),
-        ("", False),
-    ):
-        (tmp_path / "run" / "history.jsonl").write_text(history + more if told else "")
+    wrong = ['{"epoch": 9, "auc": NaN, "log_loss": NaN}', "[]", '{"epoch": "x"}', "{"]
+    wrong.insert(0, '{"epoch": 9, "auc": 0.5, "log_loss": 1, "training_loss": NaN}')
+    for text, told in ((history + "\n".join(wrong), True), ("", False)):
+        (tmp_path / "run" / "history.jsonl").write_text(text)
         page = Page(fm2.report(tmp_path / "run", tmp_path / "report.html"))
         assert ("Learning curves" in page.headings) == told
 
