@@ -71,7 +71,8 @@ def write_comparison(path: Path, dataset: Dataset, runs: dict[str, Run], **chang
     rows = []
     for model, run in runs.items():
         found = run.evaluate(dataset)
-        rows.append(_row(run, run=f"{model}-0", auc=found["auc"], log_loss=found["log_loss"]))
+        cached = {"flops_cached": run.model.flops(cached=True)} if model == "fmfm" else {}
+        rows.append(_row(run, run=f"{model}-0", auc=found["auc"], log_loss=found["log_loss"], **cached))
     values = {"format": "fm2 compare", "version": 1, "data": str(dataset.path), "split": "test", "seeds": [0]}
     values |= {"truth": TRUTH, "rows": rows, **changes}
     (path / "compare.json").write_text(json.dumps(values))
@@ -136,6 +137,8 @@ def test_all_models_stand_in_the_table_and_in_the_picture(page, runs, dataset):
     assert [x for x, _ in dots] == sorted(x for x, _ in dots)  # they cost more and more
     by_quality = sorted(auc, key=lambda model: -auc[model])
     assert [places[f"{model}, seed 0"][1] for model in by_quality] == sorted(y for _, y in dots)
+    assert places["FmFM"][0] < places["fmfm, seed 0"][0] and places["FmFM"][1] == places["fmfm, seed 0"][1]
+    assert f"cached {runs['fmfm'].model.flops(cached=True):,}" in rows_of(models)[0][2]
     assert {"FmFM shrunk to 0.9 of the variance", "FmFM shrunk to 0.5 of the variance"} <= set(places)
     texts = [text.text for text in models.iter(f"{SVG}text")]
     assert {"lr", "fm", "fmfm", "AUC, on test", "the best possible, 0.9900"} <= set(texts)
@@ -245,7 +248,12 @@ def test_a_shrunk_model_is_found_beside_its_run(runs, dataset, shrunk, tmp_path)
     beside.mkdir()
     shutil.copytree(runs["fmfm"].path, tmp_path / "run")
     table = json.loads((shrunk / "table.json").read_text())
-    for first, found in ((str(runs["lr"].path), False), ("other", False), ("run", True)):
+    for first, found in (
+        (str(runs["lr"].path), False),
+        ("other", False),
+        ("run", True),
+        (f"{tmp_path.name}/run", True),
+    ):
         table[0]["run"] = first
         (beside / "table.json").write_text(json.dumps(table))
         page = Page(fm2.report(tmp_path / "run", tmp_path / "report.html"))

@@ -11,7 +11,7 @@ from fm2.reporting.reading import Study
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
 SMALL = 11
-SHRUNK = "fmfm, shrunk and cached"
+CACHED, SHRUNK = "fmfm, cached", "fmfm, cached and shrunk"
 LINE = 13  # from one label to the next
 
 Box = tuple[float, float, float, float]
@@ -27,7 +27,7 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
     """Draw AUC against floating point operations: a dot for every model and seed, and the sizes of a shrunk FmFM."""
     models, hue = study.models, colours_of(list(study.models))
     dots = [((entry.flops, entry.auc), entry) for some in models.values() for entry in some]
-    smaller = [(row["flops"], row["auc"], row["variance"]) for row in shrunk if row["variance"] is not None]
+    smaller = _cached(study, shrunk)
     quality = [auc for (_, auc), _ in dots] + [auc for _, auc, _ in smaller]
     quality += [study.truth["auc"]] if study.truth else []
     work = [flops for (flops, _), _ in dots] + [flops for flops, _, _ in smaller]
@@ -38,8 +38,8 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
     path = sorted((flops, auc) for flops, auc, _ in smaller)
     if path:
         parts.append(plot.line(path, COLOURS[0], "2 4"))
-    for flops, auc, variance in smaller:
-        said = f"FmFM shrunk to {variance:g} of the variance: AUC {auc:.5f}, {flops:,.0f} FLOPs, cached"
+    for flops, auc, name in smaller:
+        said = f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs, cached"
         parts.append(plot.dot((flops, auc), COLOURS[0], said, hollow=True))
     for point, entry in dots:
         said = f"{entry.model}, seed {entry.seed}: AUC {entry.auc:.5f}, {entry.flops:,} FLOPs"
@@ -47,10 +47,19 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
     named = {model: plot.place((some[0].flops, max(entry.auc for entry in some))) for model, some in models.items()}
     taken = [plot.place(point) for point, _ in dots] + [plot.place(point) for point in path]
     if path:
-        named[SHRUNK] = plot.place(path[0])
-    parts += _names(named, taken, {**hue, SHRUNK: COLOURS[0]})
+        named[CACHED if len(path) == 1 else SHRUNK] = plot.place(path[0])
+    parts += _names(named, taken, {**hue, CACHED: COLOURS[0], SHRUNK: COLOURS[0]})
     label = f"AUC against FLOPs of {', '.join(f'{m} {some[0].auc:.4f}' for m, some in models.items())}"
     return svg(WIDTH, HEIGHT, label, parts, background)
+
+
+def _cached(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:
+    """Give operations, AUC and name of an FmFM with cached vectors, and of those that were shrunk from it."""
+    entry, rows = study.first("fmfm"), [row for row in shrunk if row["variance"] is not None]
+    found = [(row["flops"], row["auc"], f"FmFM shrunk to {row['variance']:g} of the variance") for row in rows]
+    if entry and entry.flops_cached:
+        found.append((entry.flops_cached, entry.auc, "FmFM"))
+    return found
 
 
 def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: str, title: str) -> str:

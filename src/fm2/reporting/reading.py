@@ -31,6 +31,7 @@ class Entry:
     best_epoch: float | None = None
     seconds: float | None = None
     error: str | None = None
+    flops_cached: float | None = None  # of an FmFM whose transformed vectors are at hand
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def _entry(path: Path, row: dict[str, Any]) -> Entry:
         _number(row.get("best_epoch")),
         _number(row.get("seconds")),
         error=None if isfinite(row["auc"] + row["log_loss"]) else "its predictions are no numbers",
+        flops_cached=None if row.get("flops_cached") is None else _positive(float(row["flops_cached"])),
     )
 
 
@@ -149,6 +151,7 @@ def find_shrunk(path: Path, runs: Iterable[Path]) -> list[dict[str, Any]]:
         except Fm2Error:
             continue  # another command's table
         first = Path(str(rows[0].get("run"))) if rows else path
-        if {first.resolve(), (file.parent.parent / first).resolve()} & known:  # as seen from here, or from beside it
+        bases = (Path(), *file.resolve().parents)  # a relative path was seen from here, or from somewhere above it
+        if known & {(base / first).resolve() for base in bases}:
             return rows
     return []

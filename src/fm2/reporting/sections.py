@@ -40,7 +40,7 @@ def models(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> str:
     rows = [(model, *_figures(some)) for model, some in ranked]
     several = max(len(some) for some in study.models.values())
     note = f"Means of {several} seeds, ± their standard deviation." if several > 1 else ""
-    picture = figure("AUC against FLOPs", [draw_quality(study, shrunk)], _read_quality(ranked, bool(shrunk)))
+    picture = figure("AUC against FLOPs", [draw_quality(study, shrunk)], _read_quality(ranked))
     return section("Models", [table(headings, rows, chosen=0), note and paragraph(note, "soft"), *failed, picture])
 
 
@@ -49,7 +49,7 @@ def _figures(some: Sequence[Entry]) -> tuple[str, ...]:
     seconds = [entry.seconds for entry in some if entry.seconds is not None]
     return (
         f"{some[0].parameters:,}",
-        f"{some[0].flops:,}",
+        f"{some[0].flops:,}" + (f"; cached {some[0].flops_cached:,.0f}" if some[0].flops_cached else ""),
         _mean([entry.auc for entry in some]),
         _mean([entry.log_loss for entry in some]),
         f"{fmean(epochs):.2f}" if epochs else "",
@@ -61,7 +61,7 @@ def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):.5f}" + (f" ± {stdev(values):.5f}" if len(values) > 1 else "")
 
 
-def _read_quality(ranked: Sequence[tuple[str, Sequence[Entry]]], shrunk: bool) -> str:
+def _read_quality(ranked: Sequence[tuple[str, Sequence[Entry]]]) -> str:
     name, best = ranked[0]
     said = f"Up is better, left is cheaper: {name} is the best, with {best[0].flops:,} FLOPs"
     cheaper = [(model, some) for model, some in ranked[1:] if some[0].flops < best[0].flops]
@@ -69,8 +69,7 @@ def _read_quality(ranked: Sequence[tuple[str, Sequence[Entry]]], shrunk: bool) -
         model, some = cheaper[0]
         lost = fmean(entry.auc for entry in best) - fmean(entry.auc for entry in some)
         said += f"; of the cheaper ones {model} loses least, {lost:.5f} of AUC with {some[0].flops:,} FLOPs"
-    circles = " Circles are FmFM with fewer dimensions and cached vectors." if shrunk else ""
-    return f"{said}.{circles}"
+    return f"{said}. Circles, if there are any, are FmFM with cached vectors, and with fewer dimensions."
 
 
 def learning(histories: History) -> str:
