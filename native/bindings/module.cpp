@@ -11,4 +11,5 @@ NB_MODULE(_native, module) {
     init_attention(module);
     init_engine(module);
     init_ranking(module);
+    init_information(module);
 }

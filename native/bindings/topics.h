@@ -11,3 +11,4 @@ void init_data(nanobind::module_& module);
 void init_training(nanobind::module_& module);
 void init_pairs(nanobind::module_& module);
 void init_quadratic(nanobind::module_& module);
+void init_information(nanobind::module_& module);

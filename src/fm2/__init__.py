@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fm2.data.preparation import prepare
     from fm2.engine.compilation import compile
     from fm2.engine.scoring import Scorer, load
+    from fm2.reporting.writing import report
     from fm2.training.fitting import train
     from fm2.training.onnx_export import export
     from fm2.training.run import Run
@@ -37,6 +38,7 @@ _LATER = {
     "load": "fm2.engine.scoring",
     "prepare": "fm2.data.preparation",
     "prune": "fm2.compression.pruning",
+    "report": "fm2.reporting.writing",
     "shrink": "fm2.compression.shrinking",
     "train": "fm2.training.fitting",
 }
@@ -56,6 +58,7 @@ __all__ = [
     "load",
     "prepare",
     "prune",
+    "report",
     "shrink",
     "train",
 ]

@@ -18,6 +18,7 @@ from fm2.data.commands import add_describe, add_generate, add_prepare
 from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.failures import EXIT_CODES, FAILED, FINISHED, told
 from fm2.parsing import MISUSED, Parser
+from fm2.reporting.commands import add_report
 
 EXAMPLES = """\
   fm2 prepare log.tsv --preset criteo --out data
@@ -121,6 +122,7 @@ COMMANDS: dict[str, tuple[Callable[[Any], argparse.ArgumentParser], ...]] = {
         add_rank,
         add_export,
     ),
+    "models side by side": (add_report,),
     "the shell": (add_completion,),
 }
 
