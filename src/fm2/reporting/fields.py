@@ -74,7 +74,8 @@ def find_dimensions(run: Run, dataset: Dataset | None) -> Dimensions | None:
     own = list(model.embedding.dims)
     if len(set(own)) > 1 or dataset is None:
         return Dimensions(own, own, found=False)
-    return Dimensions(own, [basis.dim for basis in find_bases(model, counts_of(run, dataset), VARIANCE)], found=True)
+    bases = find_bases(model, counts_of(run, dataset), "counts", VARIANCE)
+    return Dimensions(own, [basis.dim for basis in bases], found=True)
 
 
 def measure_strengths(run: Run, dataset: Dataset) -> Matrix | None:
