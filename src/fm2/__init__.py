@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fm2.training.fitting import train
     from fm2.training.onnx_export import export
     from fm2.training.run import Run
+    from fm2.training.trackers import Tracker
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _LATER = {
     "Dataset": "fm2.data.dataset",
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scoring",
+    "Tracker": "fm2.training.trackers",
     "compile": "fm2.engine.compilation",
     "cut": "fm2.compression.cutting",
     "export": "fm2.training.onnx_export",
@@ -48,6 +50,7 @@ __all__ = [
     "Run",
     "Schema",
     "Scorer",
+    "Tracker",
     "compile",
     "cpu_info",
     "cut",

@@ -46,6 +46,13 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     networks = command.add_argument_group("options of networks")
     for option in _NETWORK_OPTIONS.values():
         _add_option(networks, option)
+    command.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        metavar="TRACKER",
+        help="tensorboard[:DIR] or mlflow[:URI] follows the training; may be given again",
+    )
     command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
     command.set_defaults(run=_train, interrupted=_what_is_kept)
     return command
@@ -121,6 +128,7 @@ _NETWORK_OPTIONS = {
 
 def _train(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
+    from fm2.tracking import tracker
     from fm2.training.fitting import train
     from fm2.training.rowwise import slow_path
     from fm2.training.settings import Settings, read_changes, read_dim
@@ -135,6 +143,7 @@ def _train(settings: argparse.Namespace) -> None:
     note = slow_path(Settings.of(settings.model, **changes)) if not settings.resume else None
     if note:
         print(f"fm2: {note}", file=sys.stderr)
+    trackers = [tracker(text) for text in settings.track]
     with Watcher() as watch:
         run = train(
             settings.model,
@@ -145,6 +154,7 @@ def _train(settings: argparse.Namespace) -> None:
             overwrite=settings.overwrite,
             row_weights=settings.row_weights,
             watch=watch,
+            track=trackers,
             **changes,
         )
     print(f"fm2: {watch.closing()}", file=sys.stderr)

@@ -32,6 +32,7 @@ from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
 from fm2.training.scoring import torch_threads
 from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper
+from fm2.training.trackers import Tracker, Tracking
 
 WORTH_THREADS, WORTH_THREADS_OF_NETWORKS = 100e6, 500e6
 COUNTED_ROWS = 1 << 20
@@ -49,6 +50,7 @@ def train(
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
+    track: Sequence[Tracker] = (),
     **settings: Any,
 ) -> Run:
     """Train a model and open the directory of the run, with the best state that validation saw.
@@ -58,7 +60,9 @@ def train(
     then. ``start`` is a run whose model is trained further: vocabularies grow, old features keep what they learned; if
     it is not to ``learn``, that is all, and the model is evaluated and kept as it is.
     ``row_weights`` has a number for every row of the log, in the log's order, or names an .npy file that has: how much
-    the row counts in training.
+    the row counts in training. ``watch`` is called with a :class:`~fm2.training.loop.Report` after every step and
+    evaluation, and what it raises stops the training. ``track`` has those who are told how it begins, each evaluation
+    and how it ends, such as :class:`fm2.tracking.TensorBoard`; should one fail, the training goes on.
     """
     if resume and overwrite:
         raise Fm2Error("train: --resume goes on with a run and --overwrite replaces it; choose one of them")
@@ -77,11 +81,13 @@ def train(
     check_directory(path, resume, overwrite)
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
     del before  # its weights are the stepper's now
-    loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
+    tracking = Tracking(track, watch)
+    loop = Loop(stepper, dataset, vocabularies, path, tracking, weights, fingerprint)
     with _directory(path, chosen, resume), torch_threads(_torch_threads(stepper.model, chosen)):
         if resume:
             loop.resume()
-        loop.run(learned=start is not None) if learn else loop.keep()
+        with tracking.following(chosen, path, resume):
+            loop.run(learned=start is not None) if learn else loop.keep()
     del loop, stepper  # their tables, before the model is there again
     return Run.open(path, chosen.threads)
 
