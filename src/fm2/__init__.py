@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fm2.training.onnx_export import export
     from fm2.training.run import Run
     from fm2.training.trackers import Tracker
+    from fm2.tuning.search import tune
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _LATER = {
     "prune": "fm2.compression.pruning",
     "shrink": "fm2.compression.shrinking",
     "train": "fm2.training.fitting",
+    "tune": "fm2.tuning.search",
 }
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "prune",
     "shrink",
     "train",
+    "tune",
 ]
 
 

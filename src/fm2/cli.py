@@ -15,6 +15,7 @@ from fm2.commands import add_evaluate, add_export, add_predict, add_train
 from fm2.compression.commands import add_cut, add_prune, add_shrink
 from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.errors import Fm2Error
+from fm2.tuning.commands import add_tune
 
 if TYPE_CHECKING:
     from fm2.schema import Schema
@@ -205,6 +206,7 @@ COMMANDS = (
     _add_describe,
     _add_generate,
     add_train,
+    add_tune,
     add_evaluate,
     add_predict,
     add_shrink,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from fm2.errors import Fm2Error, needs
 from fm2.models import FFM, DeepModel, GatheredModel, Model, Poly2, build
 from fm2.models.lr import LR
 from fm2.networks import NETWORKS
-from fm2.storage import checksum, new_file, remove_partial_files
+from fm2.storage import alone_in, checksum, new_file, remove_partial_files
 from fm2.training import growth
 from fm2.training.loop import Loop, Report
 from fm2.training.model_files import MODEL
@@ -74,7 +72,7 @@ def train(
     chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
     weights = None if row_weights is None else _read_weights(row_weights, dataset)
     fingerprint = {
-        "another data set": _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode()),
+        "another data set": fingerprint_of(dataset),
         "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
@@ -111,6 +109,11 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
         if name not in MAY_CHANGE and before != value:
             raise Fm2Error(f"train: the run in {resumed} has {name} {before}, not {value}")
     return chosen
+
+
+def fingerprint_of(dataset: Dataset) -> str:
+    """Give what tells a data set from others, whatever its place."""
+    return _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode())
 
 
 def _hash(values: Any) -> str:
@@ -232,17 +235,7 @@ def check_directory(path: Path, resume: bool, overwrite: bool, operation: str = 
 def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
     """Keep the run's directory for this training alone. An old model stays until a new one takes its place."""
     tomli_w = needs("tomli_w", "train", "writing settings")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        held = os.open(path, os.O_RDONLY)
-    except OSError as refused:
-        raise Fm2Error(f"train: {path}: {refused.strerror}") from refused
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as taken:
-        os.close(held)
-        raise Fm2Error(f"train: another training is at work in {path}") from taken
-    try:
+    with alone_in(path, "train", "another training"):
         remove_partial_files(path)
         if not resume:
             for name in (CHECKPOINT, HISTORY):
@@ -250,8 +243,6 @@ def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
         with new_file(path / SETTINGS) as partial:
             partial.write_text(tomli_w.dumps(settings.used()), encoding="utf-8")
         yield
-    finally:
-        os.close(held)
 
 
 def _torch_threads(model: Model, settings: Settings) -> int:
