@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 
 import pytest
+from tests.killing import run_and_kill
 from tests.planted import QUICK
 
 import fm2
@@ -97,15 +95,7 @@ def tell(trials):
         print("far enough", flush=True); time.sleep(60)
 tune("lr", sys.argv[1], sys.argv[2], trials=6, fix={FIX!r}, space={SPACE!r}, tell=tell)
 """
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, str(dataset.path), str(tmp_path / "tune")], stdout=subprocess.PIPE
-    )
-    try:
-        assert child.stdout.readline() == b"far enough\n"
-    finally:
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+    run_and_kill(script, dataset.path, tmp_path / "tune")
     journal = tmp_path / "tune" / "study.journal"
     with journal.open("ab") as file:
         file.write(b'{"op_code":4,"worker')  # a line, and a lock, that were not finished
