@@ -14,15 +14,13 @@ import numpy as np
 from fm2.errors import Fm2Error, needs
 from fm2.training.loop import HIGHER_IS_BETTER
 from fm2.tuning.choosing import Plan
+from fm2.tuning.giving_up import is_hopeless
 from fm2.tuning.spaces import Choice, OneOf, near
 
 JOURNAL = "study.journal"
 # So many trials are drawn near the best one: the defaults are good, and in a space of a dozen settings Optuna's sampler
 # needs about as many to learn anything. From then on it proposes.
 NEAR = 10
-# A trial is given up if it is worse than half of the finished ones were at the same evaluation, after one epoch, and
-# not before a few are finished.
-PRUNE_AFTER = 4
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,8 @@ class Trial:
 
     @property
     def value(self) -> float:
-        """What it reached; a trial that is not finished is worse than all others."""
-        worst = -math.inf if HIGHER_IS_BETTER[self.metric] else math.inf
-        return self.metrics.get(self.metric, worst)
+        """What it reached; NaN if it is not finished."""
+        return self.metrics.get(self.metric, math.nan)
 
 
 class Study:
@@ -65,7 +62,7 @@ class Study:
             storage=storage,
             study_name="fm2",
             direction="maximize" if HIGHER_IS_BETTER[plan.metric] else "minimize",
-            pruner=optuna.pruners.MedianPruner(PRUNE_AFTER, n_warmup_steps=plan.settings({}).evaluations),
+            pruner=optuna.pruners.NopPruner(),  # giving_up.py decides
             load_if_exists=True,
         )
         for left in self._study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
@@ -129,16 +126,19 @@ class Asked:
 
     def __init__(self, study: Study, trial: Any, number: int, tried: dict[str, Any]) -> None:
         self._study, self._trial, self.number, self.tried = study, trial, number, tried
-        self._reported: set[int] = set()
+        self._settings, self._best = study.plan.settings(tried), study.best()
+        self._losses: dict[int, float] = {}
 
     def hopeless(self, evaluation: Mapping[str, Any]) -> bool:
-        """Hear of an evaluation, and tell whether the trial is to be given up."""
-        settings = self._study.plan.settings(self.tried)
-        step = round(evaluation["epoch"] * settings.evaluations)
-        if step not in self._reported:  # one that is resumed may hear of some again
-            self._reported.add(step)
-            self._trial.report(evaluation[settings.metric], step)
-        return self.number > 0 and bool(self._trial.should_prune())
+        """Hear of an evaluation, and tell whether the trial is to be given up, for it will not be the best."""
+        step = round(evaluation["epoch"] * self._settings.evaluations)
+        if step not in self._losses:  # one that is resumed may hear of some again
+            self._losses[step] = _loss(evaluation, self._settings.metric)
+            self._trial.report(evaluation[self._settings.metric], step)
+        if self._best is None:
+            return False
+        target = _loss(self._best.metrics, self._settings.metric)
+        return is_hopeless(list(self._losses.values()), self._settings.evaluations, target)
 
     def tell(self, outcome: Trial) -> None:
         """Keep what came of it."""
@@ -153,7 +153,12 @@ def in_order(trials: Sequence[Trial]) -> list[Trial]:
     [1, 2, 0]
     """
     finished = [trial for trial in trials if trial.state == "finished"]
-    return sorted(finished, key=lambda trial: -trial.value if HIGHER_IS_BETTER[trial.metric] else trial.value)
+    return sorted(finished, key=lambda trial: _loss(trial.metrics, trial.metric))
+
+
+def _loss(metrics: Mapping[str, float], metric: str) -> float:
+    """Give what is the less the better."""
+    return -metrics[metric] if HIGHER_IS_BETTER[metric] else metrics[metric]
 
 
 def _internal(value: Any) -> Any:
