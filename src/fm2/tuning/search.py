@@ -20,6 +20,7 @@ from fm2.training.fitting import train
 from fm2.training.loop import Report
 from fm2.training.run import HISTORY, SETTINGS, read_history
 from fm2.training.settings import read_settings
+from fm2.training.trackers import metrics_of
 from fm2.tuning.choosing import Plan
 from fm2.tuning.plans import find_plan, write_plan
 from fm2.tuning.study import Asked, Study, Trial
@@ -43,7 +44,7 @@ class Tuning:
     _study: Study
 
     def importances(self) -> dict[str, float]:
-        """Tell how much each setting mattered to what the finished trials reached; the shares add up to one."""
+        """Tell how much each setting mattered to what the trials reached; the shares add up to one."""
         return self._study.importances()
 
 
@@ -136,12 +137,11 @@ class _Search:
         begin = time.perf_counter()
         changes = {name: value for name, value in settings.used().items() if name not in ("model", *PLACES)}
         options = {**changes, **self._options, "resume": again, "watch": watch}
-        outcome: dict[str, Any] = {}
         try:
-            run = train(settings.model, self._dataset, place, **options)
-            outcome = {"state": "finished", "metrics": run.metrics, "epoch": _best_epoch(place)}
+            train(settings.model, self._dataset, place, **options)
+            outcome = {"state": "finished", **_best(place)}
         except GivenUp:
-            outcome = {"state": "pruned"}
+            outcome = {"state": "pruned", **_best(place)}
         except Fm2Error as failed:  # such as a rate that is too high; the defaults have to work
             if asked.number == 0:
                 raise
@@ -181,6 +181,7 @@ def _settings_in(run: Path) -> dict[str, Any] | None:
     return _alike(read_settings(run / SETTINGS)) if (run / SETTINGS).is_file() else None
 
 
-def _best_epoch(run: Path) -> float:
-    best = [entry["epoch"] for entry in read_history(run / HISTORY) if entry["best"]]
-    return float(best[-1])
+def _best(run: Path) -> dict[str, Any]:
+    """Give the metrics of a run's best state, and when that was."""
+    best = [entry for entry in read_history(run / HISTORY) if entry["best"]][-1]
+    return {"metrics": metrics_of(best), "epoch": best["epoch"]}

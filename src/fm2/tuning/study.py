@@ -27,8 +27,8 @@ NEAR = 10
 class Trial:
     """What came of a trial: ``tried`` is what it had of the space, ``metrics`` are its best state's on validation.
 
-    One that was given up has no metrics; ``error`` says why if its training failed. ``metric`` is what trials are
-    compared by.
+    Of one that was given up they are those so far, which are worse than the best trial's. ``error`` says why a training
+    failed; it has no metrics. ``metric`` is what trials are compared by.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Trial:
 
     @property
     def value(self) -> float:
-        """What it reached; NaN if it is not finished."""
+        """What it reached; NaN if it failed."""
         return self.metrics.get(self.metric, math.nan)
 
 
@@ -78,7 +78,7 @@ class Study:
         ]
 
     def best(self) -> Trial | None:
-        """Give the best of the finished trials, the first of several that are alike."""
+        """Give the best trial, the first of several that are alike."""
         return next(iter(in_order(self.trials())), None)
 
     def ask(self) -> Asked:
@@ -94,17 +94,20 @@ class Study:
         return Asked(self, trial, len(trials), self._tried(trial.params))
 
     def tell(self, trial: Any, outcome: Trial) -> None:
-        """Keep what came of a trial."""
+        """Keep what came of a trial.
+
+        For Optuna one that was given up is complete: it had little more to gain, and of those that are pruned its
+        sampler takes the longest for the best, whatever they reached.
+        """
         values = {name: value for name, value in asdict(outcome).items() if name not in ("number", "tried")}
         trial.set_user_attr("outcome", values)
-        states = self._optuna.trial.TrialState
-        if outcome.state == "finished":
+        if outcome.metrics:
             self._study.tell(trial, outcome.value)
         else:
-            self._study.tell(trial, state=states.PRUNED)
+            self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
 
     def importances(self) -> dict[str, float]:
-        """Tell how much each setting mattered to what the finished trials reached; the shares add up to one."""
+        """Tell how much each setting mattered to what the trials reached; the shares add up to one."""
         found: dict[str, float] = self._optuna.importance.get_param_importances(self._study)
         return found
 
@@ -146,14 +149,14 @@ class Asked:
 
 
 def in_order(trials: Sequence[Trial]) -> list[Trial]:
-    """Give the finished trials, the best first; of several that are alike, the earlier.
+    """Give the trials that did not fail, the best first; of several that are alike, the earlier.
 
     >>> trials = [Trial(i, {}, "auc", "finished", {"auc": auc}) for i, auc in enumerate([0.7, 0.8, 0.8])]
     >>> [trial.number for trial in in_order(trials)]
     [1, 2, 0]
     """
-    finished = [trial for trial in trials if trial.state == "finished"]
-    return sorted(finished, key=lambda trial: _loss(trial.metrics, trial.metric))
+    measured = [trial for trial in trials if trial.metrics]
+    return sorted(measured, key=lambda trial: _loss(trial.metrics, trial.metric))
 
 
 def _loss(metrics: Mapping[str, float], metric: str) -> float:
