@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fm2.training.fitting import train
     from fm2.training.onnx_export import export
     from fm2.training.run import Run
+    from fm2.training.trackers import Tracker
+    from fm2.tuning.search import tune
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,7 @@ _LATER = {
     "Dataset": "fm2.data.dataset",
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scoring",
+    "Tracker": "fm2.training.trackers",
     "compile": "fm2.engine.compilation",
     "cut": "fm2.compression.cutting",
     "export": "fm2.training.onnx_export",
@@ -41,6 +44,7 @@ _LATER = {
     "report": "fm2.reporting.writing",
     "shrink": "fm2.compression.shrinking",
     "train": "fm2.training.fitting",
+    "tune": "fm2.tuning.search",
 }
 
 __all__ = [
@@ -50,6 +54,7 @@ __all__ = [
     "Run",
     "Schema",
     "Scorer",
+    "Tracker",
     "compile",
     "cpu_info",
     "cut",
@@ -61,6 +66,7 @@ __all__ = [
     "report",
     "shrink",
     "train",
+    "tune",
 ]
 
 

@@ -19,6 +19,7 @@ from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.failures import EXIT_CODES, FAILED, FINISHED, told
 from fm2.parsing import MISUSED, Parser
 from fm2.reporting.commands import add_report
+from fm2.tuning.commands import add_tune
 
 EXAMPLES = """\
   fm2 prepare log.tsv --preset criteo --out data
@@ -122,7 +123,10 @@ COMMANDS: dict[str, tuple[Callable[[Any], argparse.ArgumentParser], ...]] = {
         add_rank,
         add_export,
     ),
-    "models side by side": (add_report,),
+    "models side by side": (
+        add_tune,
+        add_report,
+    ),
     "the shell": (add_completion,),
 }
 

@@ -29,7 +29,7 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
         description="Train a model; the best state that validation saw is kept.",
         epilog="Options not given are the model's own defaults. Ctrl-C stops cleanly; --resume goes on.",
     )
-    command.add_argument("model", metavar="MODEL", choices=MODELS, help=_named_models())
+    command.add_argument("model", metavar="MODEL", choices=MODELS, help=named_models())
     command.add_argument("data", metavar="DATA", help="a directory that fm2 prepare made")
     command.add_argument("--out", required=True, metavar="RUN", help="the directory of the run")
     command.add_argument("--settings", metavar="FILE", help="a TOML file of settings; options come before it")
@@ -37,6 +37,13 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("--from", dest="start", metavar="RUN", help="go on from this run's model, on new data")
     command.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
     command.add_argument("--row-weights", metavar="FILE", help="an .npy file: how much each row of the log counts")
+    command.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        metavar="TRACKER",
+        help="tensorboard[:DIR] or mlflow[:URI] follows the training; may be given again",
+    )
     command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
     groups = {title: command.add_argument_group(title) for title in _GROUPS}
     groups["the model"].add_argument(
@@ -54,7 +61,8 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     return command
 
 
-def _named_models() -> str:
+def named_models() -> str:
+    """Name all models for a help text."""
     machines = [name for name in MODELS if name not in NETWORKS]
     return f"{', '.join(machines)}; networks: {', '.join(NETWORKS)}"
 
@@ -164,6 +172,7 @@ def _train(settings: argparse.Namespace) -> None:
         changes["dim"] = read_dim(settings.dim, dataset.schema.names)
     chosen = None if settings.resume else Settings.of(settings.model, **changes)
 
+    from fm2.tracking import tracker
     from fm2.training.fitting import train  # torch, which takes seconds: only now that there is something to train
     from fm2.training.rowwise import slow_path
     from fm2.training.watching import Watcher
@@ -171,6 +180,7 @@ def _train(settings: argparse.Namespace) -> None:
     note = slow_path(chosen) if chosen else None
     if note:
         print(f"fm2: {note}", file=sys.stderr)
+    trackers = [tracker(text) for text in settings.track]
     with Watcher() as watch:
         run = train(
             settings.model,
@@ -181,6 +191,7 @@ def _train(settings: argparse.Namespace) -> None:
             overwrite=settings.overwrite,
             row_weights=settings.row_weights,
             watch=watch,
+            track=trackers,
             **changes,
         )
     print(f"fm2: {watch.closing()}", file=sys.stderr)

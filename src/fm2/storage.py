@@ -72,6 +72,24 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def alone_in(path: Path, operation: str, other: str) -> Iterator[None]:
+    """Make a directory unless it is there, and keep it for this process alone; ``other`` is what may be there too."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as refused:
+        raise Fm2Error(f"{operation}: {path}: {refused.strerror}") from refused
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as taken:
+            raise Fm2Error(f"{operation}: {other} is at work in {path}") from taken
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def writing_to(directory: Path, operation: str) -> Iterator[None]:
     """Tell that a directory cannot be written to, if that is so."""
     try:

@@ -20,7 +20,9 @@ def add_report(commands: Any) -> argparse.ArgumentParser:
     command.add_argument(
         "--shrink", metavar="DIR", help="runs of fm2 shrink at several variances; those beside RUN_OR_COMPARE are found"
     )
-    command.add_argument("--threads", type=int, default=0, metavar="N", help="of the native parts (default: all processors)")
+    command.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="of the native parts (default: all processors)"
+    )
     command.set_defaults(run=_report)
     return command
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from fm2.errors import Fm2Error, needs
 from fm2.models import FFM, DeepModel, GatheredModel, Model, Poly2, build
 from fm2.models.lr import LR
 from fm2.networks import NETWORKS
-from fm2.storage import checksum, new_file, remove_partial_files
+from fm2.storage import alone_in, checksum, new_file, remove_partial_files
 from fm2.training import growth
 from fm2.training.loop import Loop, Report
 from fm2.training.model_files import MODEL
@@ -33,6 +31,7 @@ from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
 from fm2.training.scoring import torch_threads
 from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper
+from fm2.training.trackers import Tracker, Tracking
 
 WORTH_THREADS, WORTH_THREADS_OF_NETWORKS = 100e6, 500e6
 COUNTED_ROWS = 1 << 20
@@ -50,6 +49,7 @@ def train(
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
+    track: Sequence[Tracker] = (),
     **settings: Any,
 ) -> Run:
     """Train a model and open the directory of the run, with the best state that validation saw.
@@ -59,7 +59,9 @@ def train(
     then. ``start`` is a run whose model is trained further: vocabularies grow, old features keep what they learned; if
     it is not to ``learn``, that is all, and the model is evaluated and kept as it is.
     ``row_weights`` has a number for every row of the log, in the log's order, or names an .npy file that has: how much
-    the row counts in training.
+    the row counts in training. ``watch`` is called with a :class:`~fm2.training.loop.Report` after every step and
+    evaluation, and what it raises stops the training. ``track`` has those who are told how it begins, each evaluation
+    and how it ends, such as :class:`fm2.tracking.TensorBoard`; should one fail, the training goes on.
     """
     if not learn and (resume or start is None):
         raise Fm2Error("train: without learning there has to be a model to begin with, and nothing to resume")
@@ -70,17 +72,19 @@ def train(
     chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
     weights = None if row_weights is None else _read_weights(row_weights, dataset)
     fingerprint = {
-        "another data set": _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode()),
+        "another data set": fingerprint_of(dataset),
         "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
     del before  # its weights are the stepper's now
-    loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
+    tracking = Tracking(track, watch)
+    loop = Loop(stepper, dataset, vocabularies, path, tracking, weights, fingerprint)
     with _directory(path, chosen, resume), torch_threads(_torch_threads(stepper.model, chosen)):
         if resume:
             loop.resume()
-        loop.run(learned=start is not None) if learn else loop.keep()
+        with tracking.following(chosen, path, resume):
+            loop.run(learned=start is not None) if learn else loop.keep()
     del loop, stepper  # their tables, before the model is there again
     return Run.open(path, chosen.threads)
 
@@ -103,6 +107,11 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
         if name not in MAY_CHANGE and before != value:
             raise Fm2Error(f"train: the run in {resumed} has {name} {before}, not {value}")
     return chosen
+
+
+def fingerprint_of(dataset: Dataset) -> str:
+    """Give what tells a data set from others, whatever its place."""
+    return _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode())
 
 
 def _hash(values: Any) -> str:
@@ -212,17 +221,7 @@ def _spread(model: Model, name: str, scale: Floats) -> Floats:
 def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
     """Keep the run's directory for this training alone. An old model stays until a new one takes its place."""
     tomli_w = needs("tomli_w", "train", "writing settings")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        held = os.open(path, os.O_RDONLY)
-    except OSError as refused:
-        raise Fm2Error(f"train: {path}: {refused.strerror}") from refused
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as taken:
-        os.close(held)
-        raise Fm2Error(f"train: another training is at work in {path}") from taken
-    try:
+    with alone_in(path, "train", "another training"):
         remove_partial_files(path)
         if not resume:
             for name in (CHECKPOINT, HISTORY):
@@ -230,8 +229,6 @@ def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
         with new_file(path / SETTINGS) as partial:
             partial.write_text(tomli_w.dumps(settings.used()), encoding="utf-8")
         yield
-    finally:
-        os.close(held)
 
 
 def _torch_threads(model: Model, settings: Settings) -> int:
