@@ -54,12 +54,10 @@ def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool)
         if isinstance(x, list | tuple):
             x = _objects(x)  # numpy would turn all cells of a row to text if one is
         x = validate_data(estimator, x, reset=reset, dtype=None, ensure_all_finite="allow-nan")
-    called = _names(x.columns if framed and hasattr(x, "columns") else [])
+    called = _names(x) if framed else []
     called = called or list(names or []) or [f"x{place}" for place in range(x.shape[1])]
     if len(called) != x.shape[1]:
         raise InputError(f"X has {x.shape[1]} columns without names, and there are {len(called)} columns in the fields")
-    if len(set(called)) < len(called):
-        raise InputError(f"two columns of X are called '{min(name for name in called if called.count(name) > 1)}'")
     return polars.DataFrame([column.alias(name) for name, column in zip(called, _columns(x), strict=True)])
 
 
@@ -69,10 +67,10 @@ def _objects(rows: Sequence[Any]) -> Any:
     return rows
 
 
-def _names(columns: Any) -> list[str]:
-    """Give the names of columns, if they are texts; pyarrow has the columns themselves there, and names elsewhere."""
-    names = list(columns)
-    return names if names and all(isinstance(name, str) for name in names) else []
+def _names(table: Any) -> list[str]:
+    """Give the names of columns, if they are texts; what pyarrow calls columns are their values."""
+    names = list(getattr(table, "column_names", table.columns))
+    return names if all(isinstance(name, str) for name in names) else []
 
 
 def _columns(x: Any) -> Iterator[polars.Series]:
@@ -120,6 +118,6 @@ def read_labels(y: NDArray[Any], classes: NDArray[Any], operation: str) -> Label
     """Give 1 for the second of the classes and 0 for the first."""
     others = np.setdiff1d(y, classes)
     if len(others):
-        raise InputError(f"{operation}: y has {others[0]!r}; the classes are {classes[0]!r} and {classes[1]!r}")
+        raise InputError(f"{operation}: y has {others[:1].tolist()[0]!r}; the classes are {classes.tolist()}")
     labels: Labels = np.asarray(y == classes[1]).astype(np.uint8)
     return labels
