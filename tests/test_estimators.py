@@ -165,6 +165,12 @@ def test_ten_rows_are_enough():
         FmFMClassifier(epochs=0).fit(x, y)
 
 
+def test_a_model_of_pairs_says_that_one_column_is_too_few():
+    x, y = rows(100)
+    with pytest.raises(ValueError, match=r"ffm: .* needs two at least \(X has 1 feature\(s\)\)"):
+        fm2.FFMClassifier().fit(x.select("c0"), y)
+
+
 def test_rows_of_no_weight_are_not_there():
     x, y = rows(600)
     weights = np.r_[np.ones(400), np.zeros(200)]

@@ -88,4 +88,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    from fm2.networks import NETWORKS
+
+    return sorted([*__all__, *(f"{network.title}Classifier" for network in NETWORKS.values()), "__version__"])

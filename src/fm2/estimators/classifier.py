@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from fm2.choices import Metric, Optimiser, Schedule
 from fm2.engine.compilation import compile
 from fm2.engine.scoring import Scorer, load
+from fm2.errors import Fm2Error
 from fm2.estimators import saving
 from fm2.estimators.fields import Fields, column_names, make_schema
 from fm2.estimators.fitting import Rows, fit_run, scratch
@@ -118,7 +119,13 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         held = self._held(eval_set) if eval_set is not None else None
         train, validation = (rows, held) if held else rows.divided(self.validation_fraction, seed)
         settings = {**self._settings(), "seed": seed}
-        self.run_, self.settings_, self.history_ = fit_run(self.model, encoded, train, validation, settings, before)
+        try:
+            found = fit_run(self.model, encoded, train, validation, settings, before)
+        except Fm2Error as wrong:
+            if rows.table.width > 1:
+                raise
+            raise InputError(f"{wrong} (X has 1 feature(s))") from wrong  # not every model makes something of one
+        self.run_, self.settings_, self.history_ = found
         return self
 
     def _held(self, eval_set: Any) -> Rows:
