@@ -84,9 +84,9 @@ class FmFMClassifier(FamilyClassifier):
 
     >>> import polars
     >>> X = polars.DataFrame({"site": ["a", "b", "a", "b"] * 25, "ad": ["x", "x", "y", "y"] * 25})
-    >>> y = ["click", "none", "none", "click"] * 25
-    >>> classifier = FmFMClassifier(dim=2, epochs=20, learning_rate=0.05).fit(X, y)
-    >>> classifier.predict(polars.DataFrame({"site": ["a", "a"], "ad": ["x", "y"]})).tolist()
+    >>> y = ["click", "none"] * 50
+    >>> classifier = FmFMClassifier(dim=2, epochs=5, learning_rate=0.05).fit(X, y)
+    >>> classifier.predict(polars.DataFrame({"site": ["a", "b"], "ad": ["x", "new"]})).tolist()
     ['click', 'none']
     """
 
