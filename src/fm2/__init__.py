@@ -12,6 +12,7 @@ from fm2.machine import cpu_info
 from fm2.schema import Field, Schema
 
 if TYPE_CHECKING:
+    from fm2.comparison.comparing import compare
     from fm2.compression.cutting import cut
     from fm2.compression.pruning import prune
     from fm2.compression.shrinking import shrink
@@ -30,6 +31,7 @@ _LATER = {
     "Dataset": "fm2.data.dataset",
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scoring",
+    "compare": "fm2.comparison.comparing",
     "compile": "fm2.engine.compilation",
     "cut": "fm2.compression.cutting",
     "export": "fm2.training.onnx_export",
@@ -48,6 +50,7 @@ __all__ = [
     "Run",
     "Schema",
     "Scorer",
+    "compare",
     "compile",
     "cpu_info",
     "cut",

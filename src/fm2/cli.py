@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_export, add_predict, add_train
+from fm2.comparison.commands import add_compare, add_models
 from fm2.compression.commands import add_cut, add_prune, add_shrink
 from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.errors import Fm2Error
@@ -204,7 +205,9 @@ COMMANDS = (
     _add_prepare,
     _add_describe,
     _add_generate,
+    add_models,
     add_train,
+    add_compare,
     add_evaluate,
     add_predict,
     add_shrink,

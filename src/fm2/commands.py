@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -36,19 +37,33 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("--from", dest="start", metavar="RUN", help="go on from this run's model, on new data")
     command.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
     command.add_argument("--row-weights", metavar="FILE", help="an .npy file: how much each row of the log counts")
+    add_settings(command)
+    command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
+    command.set_defaults(run=_train, interrupted=_what_is_kept)
+    return command
+
+
+def add_settings(command: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Add the options that are settings of a training, but for some."""
     command.add_argument(
         "--dim", metavar="K", help="embedding dimension: 16, or one per field: 4,8,..., or a JSON file"
     )
-    for name, kind, text in _OPTIONS:
+    for name, kind, text in (option for option in _OPTIONS if option[0] not in without):
         choices = get_args(kind) or None
         shown = None if choices else name.upper() if kind is str else "N"
         command.add_argument(_flag(name), type=str if choices else kind, choices=choices, metavar=shown, help=text)
     networks = command.add_argument_group("options of networks")
     for option in _NETWORK_OPTIONS.values():
         _add_option(networks, option)
-    command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
-    command.set_defaults(run=_train, interrupted=_what_is_kept)
-    return command
+
+
+def given_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict[str, Any]:
+    """Give those settings of a training that were among the options; ``fields`` are those of the data."""
+    from fm2.training.settings import read_dim
+
+    given = {name: getattr(options, name, None) for name in (*_SHARED, *_NETWORK_OPTIONS)}
+    dim = {} if options.dim is None else {"dim": read_dim(options.dim, fields)}
+    return {name: value for name, value in given.items() if value is not None} | dim
 
 
 def _flag(name: str) -> str:
@@ -123,15 +138,12 @@ def _train(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
     from fm2.training.fitting import train
     from fm2.training.rowwise import slow_path
-    from fm2.training.settings import Settings, read_changes, read_dim
+    from fm2.training.settings import Settings, read_changes
     from fm2.training.watching import Watcher
 
     dataset = Dataset.open(settings.data)
     changes = read_changes(Path(settings.settings), settings.model) if settings.settings else {}
-    given = {name: getattr(settings, name) for name in (*_SHARED, *_NETWORK_OPTIONS)}
-    changes |= {name: value for name, value in given.items() if value is not None}
-    if settings.dim is not None:
-        changes["dim"] = read_dim(settings.dim, dataset.schema.names)
+    changes |= given_settings(settings, dataset.schema.names)
     note = slow_path(Settings.of(settings.model, **changes)) if not settings.resume else None
     if note:
         print(f"fm2: {note}", file=sys.stderr)

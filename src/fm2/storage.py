@@ -72,6 +72,25 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def held_alone(path: Path, operation: str, task: str) -> Iterator[None]:
+    """Make a directory if it is not there, and keep it for this ``task`` alone."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        held = os.open(path, os.O_RDONLY)
+    except OSError as refused:
+        raise Fm2Error(f"{operation}: {path}: {refused.strerror}") from refused
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as taken:
+        os.close(held)
+        raise Fm2Error(f"{operation}: another {task} is at work in {path}") from taken
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+@contextlib.contextmanager
 def writing_to(directory: Path, operation: str) -> Iterator[None]:
     """Tell that a directory cannot be written to, if that is so."""
     try:

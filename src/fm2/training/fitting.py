@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +18,13 @@ from fm2.errors import Fm2Error, needs
 from fm2.models import FFM, DeepModel, GatheredModel, Model, Poly2, build
 from fm2.models.lr import LR
 from fm2.networks import NETWORKS
-from fm2.storage import checksum, new_file, remove_partial_files
+from fm2.storage import checksum, held_alone, new_file, remove_partial_files
 from fm2.training import growth
 from fm2.training.loop import Loop, Report
 from fm2.training.model_files import MODEL
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
+from fm2.training.row_values import read_row_values
 from fm2.training.rowwise import FfmStepper, Poly2Stepper, learns_by_rows
 from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
 from fm2.training.scoring import torch_threads
@@ -70,7 +68,7 @@ def train(
     chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
     weights = None if row_weights is None else _read_weights(row_weights, dataset)
     fingerprint = {
-        "another data set": _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode()),
+        "another data set": dataset.fingerprint,
         "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
@@ -100,11 +98,16 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
     chosen = Settings.of(model, rows, **{**kept, **settings})
     if start:
         growth.check_shape(start, chosen)
-    for name, value in chosen.used().items():
-        before = usual.get(name, getattr(Settings, name, None))  # older runs have fewer settings
-        if name not in MAY_CHANGE and before != value:
+    for name, (before, value) in differences(usual, chosen).items():
+        if name not in MAY_CHANGE:
             raise Fm2Error(f"train: the run in {resumed} has {name} {before}, not {value}")
     return chosen
+
+
+def differences(before: Mapping[str, Any], settings: Settings) -> dict[str, tuple[Any, Any]]:
+    """Give what a run's settings were, and are to be, where that is not the same."""
+    values = ((name, before.get(name, getattr(Settings, name, None)), now) for name, now in settings.used().items())
+    return {name: (old, now) for name, old, now in values if old != now}  # older runs have fewer settings
 
 
 def _hash(values: Any) -> str:
@@ -137,30 +140,13 @@ def _log_odds(dataset: Dataset, settings: Settings, weights: NDArray[np.float32]
 
 
 def _read_weights(given: ArrayLike | str | Path, dataset: Dataset) -> NDArray[np.float32]:
-    try:
-        weights = np.load(given, mmap_mode="r", allow_pickle=False) if isinstance(given, str | Path) else given
-        array: NDArray[np.float32] = np.asarray(weights, dtype=np.float32)
-    except OSError as missing:
-        raise Fm2Error(f"train: the row weights: {missing.filename}: {missing.strerror}") from missing
-    except (ValueError, TypeError, EOFError) as wrong:
-        what = f"{given} is no .npy file" if isinstance(given, str | Path) else "they are no array"
-        raise Fm2Error(f"train: the row weights: {what} of numbers") from wrong
-    least = max((int(split.rows.max()) + 1 for split in _splits(dataset) if len(split)), default=0)
-    most = sum(len(split) for split in _splits(dataset)) + dataset.manifest["bad_rows"]["count"]
-    if array.ndim != 1:
-        raise Fm2Error(f"train: the row weights have the shape {list(array.shape)}; one number a row is needed")
-    if not least <= len(array) <= most:
-        raise Fm2Error(f"train: there are {len(array):,} row weights, and the log has {most:,} rows")
+    array: NDArray[np.float32] = read_row_values("train", "row weights", given, dataset, np.float32)
     bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(bad):
         raise Fm2Error(f"train: the weight of row {bad[0]:,} is {array[bad[0]]}; a weight is 0 or more")
     if not array.any():
         raise Fm2Error("train: all row weights are zero")
     return array
-
-
-def _splits(dataset: Dataset) -> tuple[Any, ...]:
-    return dataset.train, dataset.validation, dataset.test
 
 
 def make_model(
@@ -226,17 +212,7 @@ def check_directory(path: Path, resume: bool, overwrite: bool, operation: str = 
 def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
     """Keep the run's directory for this training alone. An old model stays until a new one takes its place."""
     tomli_w = needs("tomli_w", "train", "writing settings")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        held = os.open(path, os.O_RDONLY)
-    except OSError as refused:
-        raise Fm2Error(f"train: {path}: {refused.strerror}") from refused
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as taken:
-        os.close(held)
-        raise Fm2Error(f"train: another training is at work in {path}") from taken
-    try:
+    with held_alone(path, "train", "training"):
         remove_partial_files(path)
         if not resume:
             for name in (CHECKPOINT, HISTORY):
@@ -244,8 +220,6 @@ def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
         with new_file(path / SETTINGS) as partial:
             partial.write_text(tomli_w.dumps(settings.used()), encoding="utf-8")
         yield
-    finally:
-        os.close(held)
 
 
 def _torch_threads(model: Model, settings: Settings) -> int:

@@ -234,14 +234,14 @@ def _conflicts(chosen: Settings) -> list[tuple[bool, str]]:
     ]
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path, operation: str = "train") -> dict[str, Any]:
     """Read settings from a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as missing:
-        raise Fm2Error(f"train: {path}: {missing.strerror}") from missing
+        raise Fm2Error(f"{operation}: {path}: {missing.strerror}") from missing
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
-        raise Fm2Error(f"train: {path} is not TOML: {wrong}") from wrong
+        raise Fm2Error(f"{operation}: {path} is not TOML: {wrong}") from wrong
 
 
 def read_changes(path: Path, model: str) -> dict[str, Any]:
