@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fm2.data.preparation import prepare
     from fm2.engine.compilation import compile
     from fm2.engine.scoring import Scorer, load
+    from fm2.reproduction.reproducing import reproduce
     from fm2.training.fitting import train
     from fm2.training.onnx_export import export
     from fm2.training.run import Run
@@ -39,6 +40,7 @@ _LATER = {
     "load": "fm2.engine.scoring",
     "prepare": "fm2.data.preparation",
     "prune": "fm2.compression.pruning",
+    "reproduce": "fm2.reproduction.reproducing",
     "shrink": "fm2.compression.shrinking",
     "train": "fm2.training.fitting",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "load",
     "prepare",
     "prune",
+    "reproduce",
     "shrink",
     "train",
 ]

@@ -16,6 +16,7 @@ from fm2.comparison.commands import add_compare, add_models
 from fm2.compression.commands import add_cut, add_prune, add_shrink
 from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.errors import Fm2Error
+from fm2.reproduction.commands import add_reproduce
 
 if TYPE_CHECKING:
     from fm2.schema import Schema
@@ -217,6 +218,7 @@ COMMANDS = (
     add_inspect,
     add_rank,
     add_export,
+    add_reproduce,
 )
 
 

@@ -28,6 +28,15 @@ def left_out(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, li
     return {name: without for name, without in found.items() if without}
 
 
+def usable(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give those settings that mean something to one of the models at least.
+
+    >>> usable(["lr"], {"dim": 16, "epochs": 2})
+    {'epochs': 2}
+    """
+    return {name: value for name, value in settings.items() if any(_has(model, name, value) for model in models)}
+
+
 def _has(model: str, name: str, value: Any) -> bool:
     """Tell whether a setting means something to a model; not all can have a dimension per field."""
     per_field = name == "dim" and isinstance(value, list | tuple)
