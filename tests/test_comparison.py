@@ -121,9 +121,9 @@ def test_an_interrupted_comparison_ends_where_it_would_have_ended(dataset, tmp_p
     assert begun == ["lr-0", "fmfm-0"]
     more = fm2.compare(dataset, out, "fwfm", resume=True, begin=begun.append)
     assert begun[2:] == ["fwfm-0"]
-    assert [row["model"] for row in more.rows] == ["fwfm", "lr", "fmfm"]
-    with pytest.raises(Fm2Error, match="fmfm-0 has batch_size 64, not 32; --overwrite begins all of them anew"):
-        fm2.compare(dataset, out, "fmfm", resume=True, batch_size=32)
+    assert [row["model"] for row in more.rows] == ["lr", "fmfm", "fwfm"]
+    with pytest.raises(Fm2Error, match="lr-0 has batch_size 64, not 32; --overwrite begins all of them anew"):
+        fm2.compare(dataset, out, resume=True, batch_size=32)
     other = fm2.prepare(planted(500), dataset.schema, tmp_path / "other")
     with pytest.raises(Fm2Error, match="compares on another data set"):
         fm2.compare(other, out, resume=True)

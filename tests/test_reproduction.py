@@ -170,6 +170,10 @@ def test_the_papers_protocol(log, quick, tmp_path):
     dataset = fm2.Dataset.open(done.path / "data")
     assert dataset.manifest["settings"]["vocabulary"] == "all"
     assert {field.min_count for field in dataset.schema.fields if field.kind == "numeric"} == {1}
+    again = fm2.reproduce("criteo", log, done.path, protocol="paper", models="fm", resume=True)
+    assert again.models == ["lr", "fm", "fwfm", "dcn"]
+    used = read_settings(done.path / "compare" / "fm-0" / "settings.toml")
+    assert (used["epochs"], used["threads"], used["linear"], used["dim"]) == (1, 1, "features", 16)  # as the others
 
 
 def test_a_part_of_avazu(tmp_path):
@@ -206,7 +210,6 @@ def test_a_part_of_avazu(tmp_path):
         ({"models": "lr,poly2"}, "the table has no model 'poly2'"),
         ({"models": "lr"}, "table 8 needs fmfm among the models"),
         ({"tables": [7]}, "table 7 is none of criteo's; there are 5, 6, 8"),
-        ({"tables": [8]}, "give --tables 6,8 --models fmfm"),
         ({"protocol": "mine"}, "the protocol is 'mine'; it is one of fm2, paper"),
         ({"source": "nowhere.txt"}, "there is no file"),
     ],

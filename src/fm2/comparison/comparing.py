@@ -53,8 +53,8 @@ def compare(
 
     Each training is a run in ``out``, called after its model and seed: ``fmfm-0``. A model that fails has the reason in
     its row, as ``error``, and the others go on. With ``resume``, what is finished is kept and the rest gone on with;
-    the models, seeds and settings are then those of before, unless others are given. ``begin`` is told the name of a
-    run when it begins, ``tell`` the row that came of it, and the exception if it failed.
+    the settings are those of before unless others are given, and models and seeds are added. ``begin`` is told the name
+    of a run when it begins, ``tell`` the row that came of it, and the exception if it failed.
     """
     if resume and overwrite:
         raise Fm2Error("compare: --resume goes on with a comparison and --overwrite replaces it; choose one of them")
@@ -118,8 +118,8 @@ def _begun(
         )
     if before.fingerprint != dataset.fingerprint:
         raise Fm2Error(f"compare: {path} compares on another data set, {before.data}; give the same to resume")
-    before.models = before.models if models is None else chosen(models)
-    before.seeds = before.seeds if seeds is None else _seeds(seeds)
+    before.models = list(dict.fromkeys([*before.models, *([] if models is None else chosen(models))]))
+    before.seeds = sorted({*before.seeds, *([] if seeds is None else _seeds(seeds))})
     before.settings |= settings
     before.own |= {name: before.own.get(name, {}) | some for name, some in given.items()}
     return before

@@ -48,7 +48,8 @@ def add_reproduce(commands: Any) -> argparse.ArgumentParser:
 
 def _reproduce(settings: argparse.Namespace) -> None:
     from fm2.machine import check_threads
-    from fm2.reproduction.reproducing import PAGE, reproduce
+    from fm2.reproduction.record import PAGE
+    from fm2.reproduction.reproducing import reproduce
     from fm2.training.watching import Watcher
 
     check_threads("reproduce", settings.threads or 0)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,7 +15,6 @@ from fm2.data.dataset import MANIFEST, Dataset
 from fm2.data.preparation import prepare
 from fm2.errors import Fm2Error, nearest
 from fm2.reproduction import tables as made
-from fm2.reproduction.contradictions import contradictions
 from fm2.reproduction.protocol import (
     Protocol,
     common_settings,
@@ -26,53 +23,12 @@ from fm2.reproduction.protocol import (
     schema_of,
     weighting,
 )
-from fm2.reproduction.published import QUALITY, SAMPLES, SHRUNK, TABLES
-from fm2.storage import new_file, writing_to
+from fm2.reproduction.published import QUALITY, SHRUNK, TABLES
+from fm2.reproduction.record import Reproduction, record_of
 from fm2.training.loop import Report
 from fm2.training.run import SETTINGS, Run
 
-FORMAT, VERSION = "fm2 reproduction", 1
-RECORD, PAGE = "reproduction.json", "reproduction.md"
 TRAINED = ("lr", "fm", "ffm", "fwfm", "fvfm", "fmfm")  # what the paper compares with its own, by its own code
-
-
-@dataclass
-class Reproduction:
-    """The paper's tables for one log. ``tables`` are those that are done, ``failed`` the rows of models that failed."""
-
-    path: Path
-    log: str
-    source: str
-    protocol: Protocol
-    models: list[str]
-    numbers: list[int]
-    rows: int = 0
-    tables: list[made.Table] = field(default_factory=list)
-    failed: list[dict[str, Any]] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """Give the page: what the rows are, the tables, and where the paper contradicts itself."""
-        whole, used = SAMPLES[self.log].rows, "the paper's optimiser" if self.protocol == "paper" else "fm2's defaults"
-        share = f"{self.rows:,} rows of the {whole:,} that the paper has ({self.rows / whole:.1%})"
-        part = "" if self.rows > 0.99 * whole else ": a part, whose figures are not to be compared with the whole's"
-        lines = [f"# The paper's tables on {self.log.capitalize()}, with {used}", "", f"{share}{part}.", ""]
-        lines += [line for table in self.tables for line in table.lines()]
-        lines += ["## Where the paper contradicts itself", ""]
-        return [*lines, *(f"- {text}" for text in contradictions(self.log))]
-
-    def record(self) -> dict[str, Any]:
-        """Give what is done in plain values."""
-        own = {name: getattr(self, name) for name in ("log", "source", "protocol", "models", "numbers", "rows")}
-        tables = [{"title": t.title, "header": list(t.header), "rows": t.rows, "notes": t.notes} for t in self.tables]
-        return {"format": FORMAT, "version": VERSION, **own, "tables": tables}
-
-    def save(self) -> None:
-        """Write the page, and the record by which it can be gone on with."""
-        with writing_to(self.path, "reproduce"):
-            self.path.mkdir(parents=True, exist_ok=True)
-            for name, text in ((RECORD, json.dumps(self.record(), indent=1)), (PAGE, "\n".join(self.lines()))):
-                with new_file(self.path / name) as partial:
-                    partial.write_text(text + "\n", encoding="utf-8")
 
 
 def reproduce(
@@ -107,17 +63,15 @@ def reproduce(
     begun.save()
     if begun.numbers == [5]:
         return begun
-    common, single = common_settings(protocol) | settings, own_settings(protocol, begun.models)
-    single = {name: single.get(name, {}) | dict((own or {}).get(name, {})) for name in {*single, *(own or {})}}
-    single = {name: {k: v for k, v in some.items() if k not in settings} for name, some in single.items()}
     place = begun.path / "compare"
-    again = resume and (place / COMPARISON).is_file()
+    before = Comparison.open(place) if resume and (place / COMPARISON).is_file() else None
+    common, single = _settings(begun, before, settings, own or {})
     comparison = compare(
         dataset,
         place,
         begun.models,
         seeds=seeds,
-        resume=again,
+        resume=before is not None,
         overwrite=overwrite and place.exists(),
         own=single,
         watch=watch,
@@ -126,7 +80,8 @@ def reproduce(
         **usable(begun.models, common),
     )
     begun.failed = comparison.failed
-    begun.tables += _tables_of(begun, comparison, dataset)
+    if {6, 7} & set(begun.numbers):
+        begun.tables += _tables_of(begun, comparison, dataset)
     begun.save()
     if 8 in begun.numbers:
         begun.tables += _shrunk(begun, comparison, dataset, resume, overwrite, watch, begin)
@@ -144,43 +99,22 @@ def _begin(
     resume: bool,
     overwrite: bool,
 ) -> Reproduction:
-    """Check what is asked for, and what is there; models and tables of before are kept where none are named."""
+    """Check what is asked for, and what is there; models are added to those of before."""
     for what, value, choices in (("log", log, TABLES), ("protocol", protocol, get_args(Protocol))):
         if value not in choices:
             raise Fm2Error(f"reproduce: the {what} is '{value}'; it is one of {', '.join(choices)}")
-    before = _before(out, log, source, protocol, resume, overwrite)
+    before = record_of(out, log, source, protocol, resume, overwrite)
     numbers = sorted(set(tables or before.get("numbers", TABLES[log])))
     for number in numbers:
         if number not in TABLES[log]:
             there = ", ".join(map(str, TABLES[log]))
             raise Fm2Error(f"reproduce: table {number} is none of {log}'s; there are {there}")
-    if numbers == [8]:
-        raise Fm2Error("reproduce: table 8 is of table 6's FmFM; give --tables 6,8 --models fmfm")
-    names = _models(log, models or before.get("models", TRAINED))
+    usual = TRAINED if {6, 7} & set(numbers) else ("fmfm",)
+    named = _models(log, models) if models else [] if before else usual
+    names = _models(log, [*before.get("models", []), *named])
     if 8 in numbers and "fmfm" not in names:
         raise Fm2Error("reproduce: table 8 needs fmfm among the models; leave it out by --tables 5,6")
     return Reproduction(out, log, str(Path(source).resolve()), protocol, names, numbers)
-
-
-def _before(out: Path, log: str, source: str | Path, protocol: str, resume: bool, overwrite: bool) -> dict[str, Any]:
-    """Give the record of what is there, if it is to be gone on with."""
-    if resume and overwrite:
-        raise Fm2Error("reproduce: --resume goes on and --overwrite begins anew; choose one of them")
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return {}
-    try:
-        record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
-        told, was = (record["format"], record["version"]), (record["log"], record["source"], record["protocol"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as wrong:
-        raise Fm2Error(f"reproduce: {out} holds something else (no readable {RECORD}); give another --out") from wrong
-    if overwrite:
-        return {}
-    if not resume:
-        raise Fm2Error(f"reproduce: {out} is there already; --resume goes on with it, --overwrite replaces it")
-    now = (log, str(Path(source).resolve()), protocol)
-    if told != (FORMAT, VERSION) or was != now:
-        raise Fm2Error(f"reproduce: {out} is of {', '.join(map(str, was))}, not of {', '.join(now)}")
-    return record
 
 
 def _models(log: str, models: str | Sequence[str]) -> list[str]:
@@ -205,6 +139,18 @@ def _data(begun: Reproduction, resume: bool, overwrite: bool, threads: int) -> D
     begun.save()
     schema, options = schema_of(begun.log, begun.protocol), preparation(begun.protocol)
     return prepare(begun.source, schema, place, overwrite=overwrite, threads=threads, **options)
+
+
+def _settings(
+    begun: Reproduction, before: Comparison | None, given: dict[str, Any], own: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Give the settings of all models and of single ones: the protocol's, those of before, and what is given."""
+    common = common_settings(begun.protocol) | (before.settings if before else {}) | given
+    layers = [own_settings(begun.protocol, begun.models), before.own if before else {}, own]
+    single: dict[str, dict[str, Any]] = {}
+    for name, some in (entry for layer in layers for entry in layer.items()):
+        single[name] = single.get(name, {}) | {key: value for key, value in some.items() if key not in given}
+    return common, single
 
 
 def _tables_of(begun: Reproduction, comparison: Comparison, dataset: Dataset) -> list[made.Table]:

@@ -85,7 +85,8 @@ def costs(log: str, comparison: Comparison) -> Table:
         ours = [_count(entry[measure]) for measure in ("parameters", "flops", "flops_cached")]
         rows.append([titles[name], ours[0], parameters, ours[1], operations, ours[2], cached])
     header = ["model", "parameters", "paper", "FLOPs", "paper", "FLOPs, cached", "paper"]
-    return Table("Tables 2 and 4: what these models cost", header, rows)
+    notes = [] if on_criteo else ["The paper has such figures for Criteo alone."]
+    return Table("Tables 2 and 4: what these models cost", header, rows, notes)
 
 
 def shrunk(rows: Sequence[dict[str, Any]]) -> Table:
