@@ -41,6 +41,8 @@ def add_compare(commands: Any) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
         "compare",
         help="train and test several models alike",
+        usage="fm2 compare DATA --out DIR [--models LIST] [--seeds N] [--truth FILE]\n"
+        "                   [--resume | --overwrite] [settings of fm2 train] [--json]",
         description="Train models on one data set, measure all on its test rows, and print one table.",
         epilog="The table is in DIR/compare.json and DIR/compare.csv too, and grows with every model; DIR/MODEL-SEED "
         "are ordinary runs. Options of a training are for all models that have them. A model that fails has the reason "
