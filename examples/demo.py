@@ -27,6 +27,7 @@ from fm2.training.watching import Watcher
 
 ROWS, FEATURES = int(os.environ.get("FM2_ROWS", 650_000)), 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")
+ALONE = {name: {"threads": 1} for name in ("fwfm", "fvfm")}  # torch's threads wait for each other on a busy machine
 SHRUNK = "fmfm, shrunk"
 CANDIDATES, CANDIDATE_COLUMNS = 1000, [f"C{number}" for number in range(17, 27)]
 DIRECTORY = Path("demo")
@@ -46,7 +47,7 @@ def main() -> None:
     with Watcher() as watch:
         teller = Teller(watch)
         truth = None if given else f"{log}.truth.npy"
-        options: dict[str, Any] = {"watch": watch, "begin": teller.begin, "tell": teller.tell}
+        options: dict[str, Any] = {"own": ALONE, "watch": watch, "begin": teller.begin, "tell": teller.tell}
         table = fm2.compare(dataset, DIRECTORY / "compare", MODELS, truth=truth, overwrite=compared(), **options)
     if table.failed:
         raise fm2.Fm2Error(f"{table.failed[0]['run']} failed: {table.failed[0]['error']}")
