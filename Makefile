@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
 INSTALLED := .venv/installed
 
-.PHONY: setup test lint native-test capi sanitize python-test demo peers clean
+.PHONY: setup test lint native-test capi sanitize python-test docs demo peers clean
 
 # A broken environment (another Python, a half-finished install) is made anew; a good one is kept.
 setup:
@@ -51,16 +51,22 @@ sanitize: setup
 python-test: setup
 	$(BIN)/python -m pytest tests src/fm2
 
+# The documentation as a site that needs no network: build/site/index.html.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# What the benchmarks compare with, in an environment of its own. It needs no other package; it does need a user's name.
-peers: .peers/installed
+# What the benchmarks compare with: xLearn in an environment of its own, which needs no other package but a user's name;
+# deepctr-torch beside it, to be used with the packages of .venv.
+peers: setup .peers/installed
 
-.peers/installed:
+.peers/installed: constraints.txt
 	rm -rf .peers && $(PYTHON) -m venv .peers
 	.peers/bin/python -m pip install --quiet --pre --no-deps xlearn==0.40a1
 	USER=fm2 .peers/bin/python -c 'import xlearn'
+	$(BIN)/python -m pip install --quiet --no-deps --target .peers/deepctr deepctr-torch==0.3.0 tqdm==4.70.1
 	@touch $@
 
 clean:

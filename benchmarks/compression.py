@@ -3,7 +3,7 @@
     python benchmarks/compression.py criteo [--dim 16] [--seeds 3]       (FM2_DATA names the directory of criteo.tsv.gz)
     python benchmarks/compression.py generated [--dim 16] [--seeds 1] [--rows 5000000]
 
-Trains an FmFM; shrinks it at 95 % of the variance, by both weightings, from scratch and warm; compiles the full model
+Trains an FmFM; shrinks it at 95 % of the variance, by every weighting, from scratch and warm; compiles the full model
 by every plan and with every kind of number. Quality is that of the test rows. Differences from torch are the largest of
 any probability. FLOPs are the paper's, of the cached form. On 5 M rows it takes an hour or two on 2 cores.
 """
@@ -15,7 +15,7 @@ import itertools
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ VARIANCE, MOST_LOST = 0.95, 0.5  # thousandths of AUC
 MOST_FLOPS = 40  # percent of the full model's
 MOST_APART = 1.0  # hundred-thousandths of a probability
 EXACT = ("direct", "cached", "full rank")
-WEIGHTINGS: tuple[Weighting, ...] = ("counts", "features")
+WEIGHTINGS: tuple[Weighting, ...] = get_args(Weighting)
 Figures = dict[str, float]
 Logits = NDArray[np.float32]
 

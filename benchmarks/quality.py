@@ -1,15 +1,15 @@
 """How good the models are with their defaults, and the search that found the defaults.
 
-    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0] [--near JSON] [--generated]
+    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0] [--near JSON] [--optimiser O] [--generated]
     python benchmarks/quality.py defaults [--seeds 5] [--models MODEL ...]
     python benchmarks/quality.py generated [--rows 5000000] [--features 100000]
 
 The first two need the directory with criteo.tsv.gz and avazu.csv.gz in the variable FM2_DATA. Settings are chosen on
 validation; what is reported is test.
 
-`search` draws settings at random, and half as many near the best of these, trains with each on both data sets, and
-trains the best few again with other seeds; the best has the least log loss over the validation rows of both. With
-`--generated` it does so on a million generated rows, for the defaults of large logs.
+`search` draws settings at random from what `fm2 tune` tries, and half as many near the best of these, trains with each
+on both data sets, and trains the best few again with other seeds; the best has the least log loss over the validation
+rows of both. With `--generated` it does so on a million generated rows, for the defaults of large logs.
 `defaults` trains every model with its defaults and several seeds, and xLearn's FFM, if `make peers` has installed it,
 with the best of a small grid. It takes some minutes.
 `generated` trains on rows whose true probabilities are known, and tells what share of the gap between LR and the truth
@@ -25,18 +25,20 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 import fm2
 import peers
 from bars import Bar, print_bars
+from fm2.choices import Optimiser
 from fm2.presets import PRESETS
 from fm2.training import metrics
 from fm2.training.defaults import DEFAULTS, MODELS
+from fm2.training.settings import Settings
+from fm2.tuning.spaces import near, space_around
 from generated import working_directory
-from spaces import LARGE, SPACES, draw, neighbours
 from trials import Outcome, Trial, run, run_all
 
 LOGS = {"criteo": "criteo.tsv.gz", "avazu": "avazu.csv.gz"}
@@ -54,6 +56,7 @@ def main() -> None:
     command.add_argument("--trials", type=int, default=30)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--near", type=json.loads, metavar="JSON", help="search near these settings alone")
+    command.add_argument("--optimiser", choices=get_args(Optimiser), help="another than the model's own")
     command.add_argument("--generated", action="store_true", help="on a million generated rows, not on the real ones")
     command.set_defaults(job=search)
     command = commands.add_parser("defaults", help="train with defaults on real rows")
@@ -95,15 +98,18 @@ def generated_data(directory: Path, rows: int, features: int) -> Path:
 
 def search(settings: argparse.Namespace, directory: Path) -> None:
     """Draw settings, train, train the best again; print all, the best last."""
-    spaces = (LARGE if settings.generated else SPACES)[settings.model]
     data = [generated_data(directory, *SEARCHED)] if settings.generated else list(real_data(directory).values())
-    drawn = draw(spaces, settings.trials, settings.seed)
-    found = try_out(settings.model, [{}, *drawn], data, [0]) if settings.near is None else [(0.0, settings.near)]
+    other = {"optimiser": settings.optimiser} if settings.optimiser else {}
+    usual = Settings.of(settings.model, SEARCHED[0] if settings.generated else 0, **other)
+    space, random = space_around(usual), np.random.default_rng(settings.seed)
+    drawn = [other | near(space, usual.used(), random, share=1) for _ in range(settings.trials)]
+    found = try_out(settings.model, [other, *drawn], data, [0]) if settings.near is None else [(0.0, settings.near)]
     best = min(found, key=lambda entry: entry[0])[1]
-    if best:
+    if best != other:
         print("\nnear the best:")
-        near = neighbours(spaces, best, settings.trials // 2, settings.seed)
-        found += try_out(settings.model, near, data, [0])
+        start = usual.used() | best
+        neighbours = [other | near(space, start, random) for _ in range(settings.trials // 2)]
+        found += try_out(settings.model, neighbours, data, [0])
     found.sort(key=lambda entry: entry[0])
     finalists = list({json.dumps(changes): changes for _, changes in found}.values())[:FINALISTS]
     print(f"\nthe best {FINALISTS}, with {FINAL_SEEDS} other seeds:")

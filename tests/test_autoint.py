@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tests.equations import assert_follows, perceptron, random_model
-from tests.networks import PAPER, SIZES, counted_flops
+from tests.networks import PAPER, SIZES, counted_flops, random_rows
 
+import fm2
+from fm2 import _native
 from fm2.models import build
+from fm2.models.deep.attention import FieldAttention
 
 SMALL = {"attention_layers": 2, "attention_heads": 2, "attention_dim": 3}
 
@@ -32,11 +36,64 @@ def equation(model, parameters, vectors):
     return parameters["last.weight"][0] @ torch.cat(vectors) + deep
 
 
-@pytest.mark.parametrize("name", ["autoint", "autointplus"])
-def test_logits_and_gradients_are_those_of_the_equation(name):
-    model = random_model(name, **SMALL)
+@pytest.mark.parametrize(("name", "wide"), [("autoint", {}), ("autoint", {"wide": True}), ("autointplus", {})])
+def test_logits_and_gradients_are_those_of_the_equation(name, wide):
+    model = random_model(name, **SMALL, **wide)
+    assert ("linear" in model.tables) == bool(wide)
     model.attention[1].weight.data *= 0.2  # or all attention of the second layer would be to a single field
     assert_follows(model, equation)
+
+
+@pytest.mark.parametrize(
+    ("fields", "inputs", "heads", "dim"), [(1, 1, 1, 1), (4, 5, 2, 3), (8, 8, 1, 8), (39, 16, 2, 8), (23, 9, 3, 20)]
+)
+@pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
+def test_a_native_layer_is_that_of_torch_in_float64(fields, inputs, heads, dim, level):
+    source = torch.Generator().manual_seed(fields)
+    layer = FieldAttention(inputs, heads, dim)
+    layer.weight.data.normal_(0, 0.5, generator=source)
+    given = torch.randn(70, fields, inputs, generator=source)
+    given[0] *= 5  # attention to a single field
+    slopes = torch.randn(70, fields, heads * dim, generator=source)
+    weights, exact = layer.weight.detach().numpy(), layer.double()
+    rows = given.double().requires_grad_()
+    expected = exact(rows)
+    expected.backward(slopes.double())
+    for threads in (1, 3):
+        out, x_slopes = np.empty(slopes.shape, np.float32), np.empty(given.shape, np.float32)
+        weights_slopes = np.empty_like(weights)
+        _native.attend(weights, given.numpy(), heads, out, threads, level)
+        _native.follow_attention(
+            weights, given.numpy(), heads, out, slopes.numpy(), x_slopes, weights_slopes, threads, level
+        )
+        for found, wanted in ((out, expected.detach()), (x_slopes, rows.grad), (weights_slopes, exact.weight.grad)):
+            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
+
+
+def test_what_a_native_layer_cannot_take_is_refused():
+    weights, rows, out = np.ones((4, 6, 3), np.float32), np.ones((2, 5, 3), np.float32), np.ones((2, 5, 6), np.float32)
+    for wrong, message in (
+        ((weights, rows, 0, out), "there are 0 heads and 6 rows"),
+        ((weights, rows, 4, out), "there are 4 heads and 6 rows"),
+        ((weights[:3], rows, 2, out), "there are four matrices"),
+        ((weights, rows[..., :2].copy(), 2, out), "there are four matrices"),
+        ((weights, rows, 2, out[:1]), "have the rows and fields of what goes in; here 6 numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _native.attend(*wrong)
+
+
+def test_learning_in_float32_takes_the_native_way_to_the_same_gradients():
+    exact = random_model("autointplus", **SMALL)
+    model = random_model("autointplus", **SMALL).float()
+    ids = torch.from_numpy(random_rows(50)[0])
+    for each in (exact, model):
+        each(ids).sum().backward()
+    for name, parameter in model.named_parameters():
+        wanted = dict(exact.named_parameters())[name].grad
+        torch.testing.assert_close(
+            parameter.grad.double(), wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max() + 1)
+        )
 
 
 @pytest.fixture
@@ -82,3 +139,4 @@ def test_operations_are_those_that_torch_counts():
     assert counted_flops(plus) == counted_flops(model) + perceptron
     assert model.flops() == counted_flops(model) + 3 * 39 * 64
     assert plus.flops() == model.flops() + perceptron
+    assert build({"model": "autoint", **size, "wide": True}).flops() == model.flops() + 2 * 39

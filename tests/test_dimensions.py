@@ -11,7 +11,7 @@ from tests.planted import LEARNED, QUICK
 import fm2
 from fm2 import Fm2Error
 from fm2.cli import main
-from fm2.compression.dimensions import find_bases, principal_basis, weigh
+from fm2.compression.dimensions import find_bases, principal_basis
 from fm2.compression.projection import project
 from fm2.compression.retraining import as_run, counts_of
 from fm2.compression.shrinking import compare
@@ -48,14 +48,46 @@ def test_a_planted_dimension_is_found():
     table += random.normal(size=table.shape) * 1e-3
     table[0] = 100  # never occurs
     counts = np.r_[0, random.integers(1, 50, 199)]
-    for weighting in ("counts", "features"):
-        (weights,) = weigh([counts.astype(float)], weighting)
+    for weights in (counts, np.minimum(counts, 1)):
         assert principal_basis(table, weights, 0.9999).dim == 3
         assert principal_basis(table, weights, 1.0).dim == 8
     alike = np.tile(random.normal(size=8), (7, 1))
     assert principal_basis(alike, counts[1:8], 1.0).dim == 1
-    with pytest.raises(Fm2Error, match="the weighting is 'rows'; it is one of counts, features"):
-        weigh([counts], "rows")
+
+
+def test_a_metric_decides_which_directions_count():
+    """By definition: PCA of the rows times a root of the metric's root, and back."""
+    random = np.random.default_rng(2)
+    table, counts = random.normal(size=(40, 5)), random.integers(1, 9, 40)
+    half = random.normal(size=(5, 5))
+    values, axes = np.linalg.eigh(half @ half.T)
+    root = axes @ np.diag(values**0.25) @ axes.T
+    rows = np.repeat(table, counts, axis=0)
+    _, _, directions = np.linalg.svd((rows - rows.mean(0)) @ root, full_matrices=False)
+    for variance in (0.5, 0.9, 1.0):
+        basis = principal_basis(table, counts, variance, half @ half.T)
+        kept = directions[: basis.dim].T
+        expected = (rows - rows.mean(0)) @ root @ kept @ kept.T @ np.linalg.inv(root)
+        np.testing.assert_allclose((rows - basis.mean) @ basis.onto @ basis.axes.T, expected, atol=1e-9)
+        np.testing.assert_allclose(basis.onto.T @ basis.onto, np.eye(basis.dim), atol=1e-12)
+    blind = np.diag([1.0, 1.0, 1e-30, 1e-30, 1e-30])
+    assert principal_basis(table, counts, 0.95, blind).dim == 2
+    assert principal_basis(table, counts, 0.95, 0 * blind).dim == principal_basis(table, counts, 0.95).dim
+
+
+def test_what_no_other_field_sees_costs_no_dimension(dataset, tmp_path):
+    """Only what a field matrix takes of an embedding counts: here a field's first number, and another's last two."""
+    run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=5)
+    matrices = [run.model.interaction.field_matrix(i, j) for i in range(4) for j in range(i + 1, 4)]
+    for matrix in matrices[:3]:
+        matrix[1:] = 0
+    for matrix in (matrices[0], *matrices[3:5]):
+        (matrix.T if matrix is matrices[0] else matrix)[:3] = 0
+    counts = counts_of(run, dataset)
+    assert [basis.dim for basis in find_bases(run.model, counts, "interactions", 0.99)][:2] == [1, 2]
+    assert [basis.dim for basis in find_bases(run.model, counts, "counts", 0.99)][:2] != [1, 2]
+    with pytest.raises(Fm2Error, match="the weighting is 'rows'; it is one of counts, features, interactions"):
+        find_bases(run.model, counts, "rows", 0.9)
 
 
 def test_features_count_as_often_as_they_occur(run, dataset):
@@ -65,16 +97,18 @@ def test_features_count_as_often_as_they_occur(run, dataset):
         np.testing.assert_array_equal(count, expected)
 
 
-@pytest.mark.parametrize("linear", ["features", "fields", "both"])
-def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, dataset, tmp_path):
-    """v becomes mean + P Pᵀ (v - mean); weights per feature keep the linear part of what that loses."""
+@pytest.mark.parametrize(
+    ("linear", "weighting"), [("features", "counts"), ("fields", "features"), ("both", "interactions")]
+)
+def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, weighting, dataset, tmp_path):
+    """v becomes mean + P Oᵀ (v - mean); weights per feature keep the linear part of what that loses."""
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=[5, 4, 5, 3], linear=linear)
     model, ids = run.model, np.asarray(dataset.test.ids[:200])
-    bases = find_bases(model, counts_of(run, dataset), 0.7)
+    bases = find_bases(model, counts_of(run, dataset), weighting, 0.7)
     assert sum(basis.dim for basis in bases) < 17
     table = [model.embedding.rows(field).double().numpy() for field in range(4)]
     v = [table[field][ids[:, field]] for field in range(4)]
-    seen = [basis.mean + (rows - basis.mean) @ basis.axes @ basis.axes.T for rows, basis in zip(v, bases, strict=True)]
+    seen = [basis.mean + (rows - basis.mean) @ basis.onto @ basis.axes.T for rows, basis in zip(v, bases, strict=True)]
     w = np.zeros(17) if model.field_linear is None else model.field_linear.detach().double().numpy()
     vectors = np.split(w, model.embedding.starts[1:])
     expected = np.full(len(ids), model.bias.item())
@@ -97,7 +131,7 @@ def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, da
     assert np.std(np.log(old / (1 - old)) - logits) > 0.03
 
 
-@pytest.mark.parametrize("weighting", ["counts", "features"])
+@pytest.mark.parametrize("weighting", ["counts", "features", "interactions"])
 def test_a_warm_start_at_full_variance_predicts_what_the_first_run_did(weighting, run, dataset, tmp_path):
     same = fm2.shrink(
         run, dataset, tmp_path / "same", variance=1.0, weighting=weighting, warm=True, **{**LEARNED, **FIXED}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -42,6 +44,19 @@ def test_a_run_is_compiled_and_the_file_predicts_and_ranks(dataset, tmp_path, ca
     assert lines[0]["candidate"] == rows.drop("click", "c0").to_dicts()[best[0]]
     assert main(command) == 0
     assert capsys.readouterr().out.count("\n") == 3
+
+
+def test_a_compiled_model_predicts_without_torch(dataset, tmp_path):
+    train("lr", dataset, tmp_path / "run", **QUICK)
+    planted(10).write_csv(tmp_path / "rows.csv")
+    code = """
+import sys; sys.modules["torch"] = None
+from fm2.cli import main
+assert main(["compile", "run", "--out", "model.fm2"]) == 0
+assert main(["predict", "model.fm2", "rows.csv", "--out", "p.txt"]) == 0
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert len((tmp_path / "p.txt").read_text().split()) == 10
 
 
 @pytest.mark.parametrize(

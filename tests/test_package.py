@@ -54,7 +54,8 @@ def test_find_bytes_finds_what_numpy_finds(level, text, marks):
     assert _native.find_bytes(text, a, b, level) == expected.tolist()
 
 
-@pytest.mark.parametrize("code", ["fm2.train", "fm2.cli.main(['train', 'lr', 'data', '--out', 'run'])"])
-def test_what_is_not_installed_is_named(code):
+@pytest.mark.parametrize("code", ["fm2.train", "fm2.cli.main(['train', 'lr', {data!r}, '--out', 'run'])"])
+def test_what_is_not_installed_is_named(code, dataset):
+    code = code.format(data=str(dataset.path))
     done = run(f"import sys; sys.modules['torch'] = None; import fm2, fm2.cli; {code}")
     assert "needs the package 'torch': pip install 'fm2[train]'" in done.stderr

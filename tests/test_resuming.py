@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import pkgutil
 import resource
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from tests.killing import run_and_kill
 from tests.planted import QUICK, SCHEMA, planted
 
 from fm2 import Fm2Error, prepare
@@ -155,15 +153,7 @@ def watch(report):
         print("far enough", flush=True); time.sleep(60)
 train("fmfm", sys.argv[1], sys.argv[2], watch=watch, **{settings!r})
 """
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, str(dataset.path), str(tmp_path / "parts")], stdout=subprocess.PIPE
-    )
-    try:
-        assert child.stdout.readline() == b"far enough\n"
-    finally:
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+    run_and_kill(script, dataset.path, tmp_path / "parts")
     Run.open(tmp_path / "parts")  # the best so far is there
     train("fmfm", dataset, tmp_path / "parts", resume=True, **settings)
     compare_runs(tmp_path / "whole", tmp_path / "parts")

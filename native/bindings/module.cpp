@@ -8,6 +8,8 @@ NB_MODULE(_native, module) {
     init_training(module);
     init_pairs(module);
     init_quadratic(module);
+    init_attention(module);
     init_engine(module);
     init_ranking(module);
+    init_information(module);
 }

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+void init_attention(nanobind::module_& module);
 void init_cpu(nanobind::module_& module);
 void init_engine(nanobind::module_& module);
 void init_ranking(nanobind::module_& module);
@@ -10,3 +11,4 @@ void init_data(nanobind::module_& module);
 void init_training(nanobind::module_& module);
 void init_pairs(nanobind::module_& module);
 void init_quadratic(nanobind::module_& module);
+void init_information(nanobind::module_& module);

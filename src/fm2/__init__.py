@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from fm2.data.preparation import prepare
     from fm2.engine.compilation import compile
     from fm2.engine.scoring import Scorer, load
+    from fm2.reporting.writing import report
     from fm2.reproduction.reproducing import reproduce
     from fm2.training.fitting import train
     from fm2.training.onnx_export import export
     from fm2.training.run import Run
+    from fm2.training.trackers import Tracker
+    from fm2.tuning.search import tune
 
 __version__ = "0.1.0"
 
@@ -32,6 +35,7 @@ _LATER = {
     "Dataset": "fm2.data.dataset",
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scoring",
+    "Tracker": "fm2.training.trackers",
     "compare": "fm2.comparison.comparing",
     "compile": "fm2.engine.compilation",
     "cut": "fm2.compression.cutting",
@@ -40,9 +44,11 @@ _LATER = {
     "load": "fm2.engine.scoring",
     "prepare": "fm2.data.preparation",
     "prune": "fm2.compression.pruning",
+    "report": "fm2.reporting.writing",
     "reproduce": "fm2.reproduction.reproducing",
     "shrink": "fm2.compression.shrinking",
     "train": "fm2.training.fitting",
+    "tune": "fm2.tuning.search",
 }
 
 __all__ = [
@@ -52,6 +58,7 @@ __all__ = [
     "Run",
     "Schema",
     "Scorer",
+    "Tracker",
     "compare",
     "compile",
     "cpu_info",
@@ -61,9 +68,11 @@ __all__ = [
     "load",
     "prepare",
     "prune",
+    "report",
     "reproduce",
     "shrink",
     "train",
+    "tune",
 ]
 
 

@@ -3,223 +3,137 @@
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import io
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_export, add_predict, add_train
 from fm2.comparison.commands import add_compare, add_models
+from fm2.completion import add_completion
 from fm2.compression.commands import add_cut, add_prune, add_shrink
+from fm2.data.commands import add_describe, add_generate, add_prepare
 from fm2.engine.commands import add_compile, add_inspect, add_rank
-from fm2.errors import Fm2Error
+from fm2.failures import EXIT_CODES, FAILED, FINISHED, told
+from fm2.parsing import MISUSED, Parser
+from fm2.reporting.commands import add_report
 from fm2.reproduction.commands import add_reproduce
+from fm2.tuning.commands import add_tune
 
-if TYPE_CHECKING:
-    from fm2.schema import Schema
-
-FINISHED, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+EXAMPLES = """\
+  fm2 prepare log.tsv --preset criteo --out data
+  fm2 train fmfm data --out run && fm2 compile run --out model.fm2"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; give the exit code: 0 done, 1 an error, 2 misused, 130 interrupted."""
-    settings = _parser().parse_args(arguments)
+    """Run one command; give the exit code, one of those that ``fm2 --help`` tells."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = make_parser()
+    if not words:
+        parser.print_help(sys.stderr)
+        return MISUSED
+    settings = parser.parse_args(words)
+    _show_every_character()
     try:
         settings.run(settings)
         sys.stdout.flush()
-    except Fm2Error as error:
-        if settings.debug:
-            raise
-        print(f"fm2: {error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        kept = settings.interrupted(settings) if callable(settings.interrupted) else settings.interrupted
-        print(f"fm2: interrupted; {kept}", file=sys.stderr)
-        return INTERRUPTED
-    except ModuleNotFoundError as missing:
-        if settings.debug:
-            raise
-        print(f"fm2: this needs the package '{missing.name}': pip install 'fm2[train]'", file=sys.stderr)
-        return FAILED
     except BrokenPipeError:  # the reader of our output has gone, as with `fm2 describe DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except (Exception, KeyboardInterrupt) as error:
+        if settings.debug and isinstance(error, Exception):
+            raise
+        line, code = told(error, settings)
+        print(f"fm2: {line}", file=sys.stderr)
+        return code
     return FINISHED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fm2", description="Click-through-rate models on one CPU machine, from raw logs to trained models."
+def _show_every_character() -> None:
+    """Let a terminal that lacks a character show its number; no result is lost for that."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, io.UnsupportedOperation):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make what understands the words of a command line.
+
+    >>> make_parser().parse_args(["describe", "data"]).data
+    'data'
+    """
+    parser = Parser(
+        prog="fm2",
+        usage="fm2 COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_epilog(),
     )
-    parser.add_argument("--version", action="version", version=f"fm2 {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in COMMANDS:
+    parser.add_argument("--version", action="version", version=f"fm2 {__version__}", help="show the version")
+    parser.add_argument("--debug", action="store_true", help="show the whole trace of an error")
+    commands = parser.add_subparsers(prog="fm2", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    for add in [add for group in COMMANDS.values() for add in group]:
         command = add(commands)
-        command.add_argument("--debug", action="store_true", help="show the whole trace of an error")
-        command.set_defaults(interrupted=command.get_default("interrupted") or "nothing was left half done")
+        command.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the whole trace of an error"
+        )
+        command.set_defaults(
+            command=command.prog.split()[-1],
+            interrupted=command.get_default("interrupted") or "nothing was left half done",
+        )
+    parser.description = _description({action.dest: action.help or "" for action in commands._choices_actions})
     return parser
 
 
-def _add_prepare(commands: Any) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
-        "prepare",
-        help="turn raw logs into encoded rows",
-        description="Turn raw click logs into encoded rows in a new directory.",
-        epilog="Sources are CSV, TSV, Parquet or libffm files, plain, .gz or .zst; several, or a quoted glob.",
-    )
-    command.add_argument("source", nargs="+", metavar="SOURCE", help="files with the rows to learn from")
-    meaning = command.add_mutually_exclusive_group(required=True)
-    meaning.add_argument("--preset", choices=("criteo", "avazu"), help="the schema of a well-known data set")
-    meaning.add_argument("--schema", metavar="FILE", help="a TOML file that tells the fields and the label")
-    meaning.add_argument("--label", metavar="COLUMN", help="the column that is 1 for a click; fields are inferred")
-    meaning.add_argument("--like", metavar="DIR", help="an older data set, whose schema, buckets and values are kept")
-    command.add_argument("--out", required=True, metavar="DIR", help="the directory to make")
-    command.add_argument("--validation", nargs="+", metavar="FILE", help="files of their own for validation")
-    command.add_argument("--test", nargs="+", metavar="FILE", help="files of their own for the test")
-    command.add_argument("--split", choices=("random", "time"), default="random", help="how rows are divided")
-    command.add_argument(
-        "--fractions", default="0.8,0.1,0.1", metavar="A,B,C", help="shares of the splits (default: %(default)s)"
-    )
-    command.add_argument("--seed", type=int, default=0, help="of the random split (default: %(default)s)")
-    command.add_argument("--min-count", type=int, metavar="N", help="rarer values are unknown, in every field")
-    command.add_argument(
-        "--vocabulary", choices=("train", "all"), default="train", help="the rows whose values are counted"
-    )
-    command.add_argument(
-        "--bad-rows", choices=("stop", "skip"), default="stop", help="stop at a bad row, or set it aside"
-    )
-    command.add_argument("--overwrite", action="store_true", help="replace a data set that is there already")
-    command.add_argument("--threads", type=int, default=0, metavar="N", help="default: all processors")
-    command.add_argument("--json", action="store_true", help="print what was found as JSON")
-    command.set_defaults(run=_prepare)
-    return command
+def _description(summaries: Mapping[str, str]) -> str:
+    """Tell the commands in the order of the story, under the headings of its chapters."""
+    named, width = iter(summaries.items()), max(map(len, summaries)) + 2
+    lines = ["Click-through-rate models on one CPU machine, from raw logs to microseconds."]
+    for title, group in COMMANDS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<{width}}{summary}" for name, summary in (next(named) for _ in group)]
+    return "\n".join(lines)
 
 
-def _prepare(settings: argparse.Namespace) -> None:
-    from fm2.data.dataset import Dataset
-    from fm2.data.description import describe
-    from fm2.data.preparation import prepare
-
-    like = Dataset.open(settings.like) if settings.like else None
-    schema = like.schema if like else _schema(settings)
-    if settings.min_count is not None:
-        if like:
-            raise Fm2Error("prepare: --min-count belongs to the schema, and --like takes that of another data set")
-        schema = schema.with_min_count(settings.min_count)
-    try:
-        fractions = [float(share) for share in settings.fractions.split(",")]
-    except ValueError:
-        raise Fm2Error(f"prepare: --fractions is '{settings.fractions}', not numbers like 0.8,0.1,0.1") from None
-    if settings.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
-        print("fm2: there is no timestamp field: rows are taken to be in the order of time", file=sys.stderr)
-    dataset = prepare(
-        settings.source,
-        like or schema,
-        settings.out,
-        validation=settings.validation,
-        test=settings.test,
-        split=settings.split,
-        fractions=fractions,
-        seed=settings.seed,
-        vocabulary=settings.vocabulary,
-        bad_rows=settings.bad_rows,
-        overwrite=settings.overwrite,
-        threads=settings.threads,
-    )
-    _show(describe(dataset), settings.json)
+def _epilog() -> str:
+    codes = "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())
+    return f"fm2 COMMAND --help tells all of a command.\n\nexamples:\n{EXAMPLES}\n\nexit codes:\n{codes}"
 
 
-def _schema(settings: argparse.Namespace) -> Schema:
-    from fm2.schema import Schema
-
-    if settings.preset:
-        return Schema.preset(settings.preset)
-    return Schema.load(settings.schema) if settings.schema else Schema.infer(settings.source[0], label=settings.label)
-
-
-def _add_describe(commands: Any) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
-        "describe", help="show what a prepared data set holds", description="Show the fields and splits of a data set."
-    )
-    command.add_argument("data", metavar="DIR", help="a directory that fm2 prepare made")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(run=_describe)
-    return command
-
-
-def _describe(settings: argparse.Namespace) -> None:
-    from fm2.data.dataset import Dataset
-    from fm2.data.description import describe
-
-    _show(describe(Dataset.open(settings.data)), settings.json)
-
-
-def _show(description: dict[str, Any], as_json: bool) -> None:
-    from fm2.data.description import print_description
-
-    if as_json:
-        print(json.dumps(description, ensure_ascii=False))
-    else:
-        print_description(description)
-
-
-def _add_generate(commands: Any) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
-        "generate",
-        help="make a click log with known probabilities",
-        description="Make a click log whose labels come from a planted field-matrixed model.",
-        epilog="The true probability of each row goes to OUT.truth.npy.",
-    )
-    command.add_argument("out", metavar="OUT", help="a file: .tsv or .tsv.gz in Criteo's format, or .parquet")
-    command.add_argument("--rows", type=int, default=1_000_000, metavar="N", help="default: %(default)s")
-    command.add_argument("--fields", type=int, default=39, metavar="N", help="default: %(default)s")
-    command.add_argument("--features", type=int, default=1_000_000, metavar="N", help="default: %(default)s")
-    command.add_argument("--seed", type=int, default=0, metavar="S", help="default: %(default)s")
-    command.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
-    command.set_defaults(run=_generate)
-    return command
-
-
-def _generate(settings: argparse.Namespace) -> None:
-    from fm2.data.generation import generate
-    from fm2.progress import Progress
-
-    if Path(settings.out).exists() and not settings.overwrite:
-        raise Fm2Error(f"generate: {settings.out} is there already; --overwrite replaces it")
-    with Progress("writing", settings.rows) as progress:
-        log = generate(
-            Path(settings.out),
-            settings.rows,
-            fields=settings.fields,
-            features=settings.features,
-            seed=settings.seed,
-            progress=lambda rows: progress.update(rows, rows),
-        )
-    print(f"{log.rows:,} rows in {log.path}, {log.click_rate:.1%} clicks; true probabilities in {log.truth}")
-    print(f"no model can expect more than AUC {log.auc:.4f} and log loss {log.log_loss:.4f}")
-
-
-COMMANDS = (
-    _add_prepare,
-    _add_describe,
-    _add_generate,
-    add_models,
-    add_train,
-    add_compare,
-    add_evaluate,
-    add_predict,
-    add_shrink,
-    add_prune,
-    add_cut,
-    add_compile,
-    add_inspect,
-    add_rank,
-    add_export,
-    add_reproduce,
-)
+# The story of a model, chapter by chapter; help shows it so.
+COMMANDS: dict[str, tuple[Callable[[Any], argparse.ArgumentParser], ...]] = {
+    "from logs to rows": (
+        add_generate,
+        add_prepare,
+        add_describe,
+    ),
+    "from rows to a model": (
+        add_train,
+        add_evaluate,
+        add_predict,
+    ),
+    "a smaller model": (
+        add_shrink,
+        add_prune,
+        add_cut,
+    ),
+    "a model at work": (
+        add_compile,
+        add_inspect,
+        add_rank,
+        add_export,
+    ),
+    "models side by side": (
+        add_models,
+        add_compare,
+        add_tune,
+        add_report,
+        add_reproduce,
+    ),
+    "the shell": (add_completion,),
+}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from fm2.choices import Linear, Metric, Optimiser, Schedule
+from fm2.errors import Fm2Error
 from fm2.networks import NETWORKS
 from fm2.networks.options import Option
 from fm2.training.defaults import MODELS
@@ -29,7 +30,7 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
         description="Train a model; the best state that validation saw is kept.",
         epilog="Options not given are the model's own defaults. Ctrl-C stops cleanly; --resume goes on.",
     )
-    command.add_argument("model", metavar="MODEL", choices=MODELS, help=", ".join(MODELS))
+    command.add_argument("model", metavar="MODEL", choices=MODELS, help=named_models())
     command.add_argument("data", metavar="DATA", help="a directory that fm2 prepare made")
     command.add_argument("--out", required=True, metavar="RUN", help="the directory of the run")
     command.add_argument("--settings", metavar="FILE", help="a TOML file of settings; options come before it")
@@ -37,24 +38,33 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("--from", dest="start", metavar="RUN", help="go on from this run's model, on new data")
     command.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
     command.add_argument("--row-weights", metavar="FILE", help="an .npy file: how much each row of the log counts")
-    add_settings(command)
+    command.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        metavar="TRACKER",
+        help="tensorboard[:DIR] or mlflow[:URI] follows the training; may be given again",
+    )
     command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
+    add_settings(command)
     command.set_defaults(run=_train, interrupted=_what_is_kept)
     return command
 
 
 def add_settings(command: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
     """Add the options that are settings of a training, but for some."""
-    command.add_argument(
+    groups = {title: command.add_argument_group(title) for title in _GROUPS}
+    groups["the model"].add_argument(
         "--dim", metavar="K", help="embedding dimension: 16, or one per field: 4,8,..., or a JSON file"
     )
     for name, kind, text in (option for option in _OPTIONS if option[0] not in without):
         choices = get_args(kind) or None
         shown = None if choices else name.upper() if kind is str else "N"
-        command.add_argument(_flag(name), type=str if choices else kind, choices=choices, metavar=shown, help=text)
-    networks = command.add_argument_group("options of networks")
+        group = next((groups[title] for title, names in _GROUPS.items() if name in names), command)
+        group.add_argument(_flag(name), type=str if choices else kind, choices=choices, metavar=shown, help=text)
+    most, some = (command.add_argument_group(f"options of {which} networks") for which in ("most", "some"))
     for option in _NETWORK_OPTIONS.values():
-        _add_option(networks, option)
+        _add_option(most if _is_common(option) else some, option)
 
 
 def given_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict[str, Any]:
@@ -64,6 +74,12 @@ def given_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict
     given = {name: getattr(options, name, None) for name in (*_SHARED, *_NETWORK_OPTIONS)}
     dim = {} if options.dim is None else {"dim": read_dim(options.dim, fields)}
     return {name: value for name, value in given.items() if value is not None} | dim
+
+
+def named_models() -> str:
+    """Name all models for a help text."""
+    machines = [name for name in MODELS if name not in NETWORKS]
+    return f"{', '.join(machines)}; networks: {', '.join(NETWORKS)}"
 
 
 def _flag(name: str) -> str:
@@ -80,14 +96,21 @@ def _widths(text: str) -> list[int]:
 
 def _add_option(group: Any, option: Option) -> None:
     """Add an option of networks, whose help says which, unless most have it."""
-    users = [name for name, network in NETWORKS.items() if option.name in network.option_names]
-    text = option.help if 2 * len(users) > len(NETWORKS) else f"{option.help} ({', '.join(users)})"
+    text = option.help if _is_common(option) else f"{option.help} ({', '.join(_users(option))})"
     if option.kind is bool:
         group.add_argument(_flag(option.name), action=argparse.BooleanOptionalAction, help=text)
     else:
         kind, shown = (_widths, "N,N") if option.kind is tuple else (option.kind, "N")
         shown_as = None if option.choices else shown
         group.add_argument(_flag(option.name), type=kind, choices=option.choices or None, metavar=shown_as, help=text)
+
+
+def _users(option: Option) -> list[str]:
+    return [name for name, network in NETWORKS.items() if option.name in network.option_names]
+
+
+def _is_common(option: Option) -> bool:
+    return 2 * len(_users(option)) > len(NETWORKS)
 
 
 def _what_is_kept(settings: argparse.Namespace) -> str:
@@ -99,12 +122,12 @@ def _what_is_kept(settings: argparse.Namespace) -> str:
 def _options() -> tuple[tuple[str, Any, str], ...]:
     return (
         ("linear", Linear, "what the linear part is made of"),
-        ("hash_bits", int, "of Poly2's pair weights"),
+        ("hash_bits", int, "size of Poly2's table of pairs, as a power of two"),
         ("embedding_scale", float, "deviation of the first embeddings"),
         ("matrix_scale", float, "deviation of the first field matrices, and of the linear part's vectors"),
         ("optimiser", Optimiser, "what moves the tables"),
-        ("learning_rate", float, "of the tables"),
-        ("dense_rate", float, "of all other parameters"),
+        ("learning_rate", float, "how far a step moves the tables"),
+        ("dense_rate", float, "how far a step moves all other parameters"),
         ("weight_decay", float, "of networks' matrices, as AdamW has it"),
         ("rate_scale", float, "multiplies both rates, as when a trained model is trained on"),
         ("schedule", Schedule, "how the learning rates fall"),
@@ -119,14 +142,31 @@ def _options() -> tuple[tuple[str, Any, str], ...]:
         ("average", float, "decay of the average of the weights; 0 for none"),
         ("positive_weight", float, "weight of rows with a click"),
         ("metric", Metric, "what decides which state is the best"),
-        ("evaluations", int, "per epoch"),
+        ("evaluations", int, "how many in an epoch"),
         ("patience", int, "evaluations without a better one before it stops"),
         ("seed", int, "of first weights, shuffling and dropout"),
-        ("threads", int, "default: all processors"),
+        ("threads", int, "how many (default: all processors)"),
         ("device", str, "cpu (native code) or one of torch's"),
     )
 
 
+# Where help shows them; what is in no group stands with the options of the run.
+_GROUPS = {
+    "the model": ("linear", "hash_bits", "embedding_scale", "matrix_scale"),
+    "learning": (
+        "optimiser",
+        "learning_rate",
+        "dense_rate",
+        "rate_scale",
+        "schedule",
+        "batch_size",
+        "epochs",
+        "initial_squares",
+        "positive_weight",
+    ),
+    "holding back (regularisation)": ("l2", "l2_power", "l1", "weight_decay", "dropout", "field_dropout", "average"),
+    "evaluating and stopping": ("metric", "evaluations", "patience"),
+}
 _OPTIONS = _options()
 _SHARED = [name for name, _, _ in _OPTIONS]
 _NETWORK_OPTIONS = {
@@ -136,17 +176,23 @@ _NETWORK_OPTIONS = {
 
 def _train(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
-    from fm2.training.fitting import train
-    from fm2.training.rowwise import slow_path
     from fm2.training.settings import Settings, read_changes
-    from fm2.training.watching import Watcher
 
     dataset = Dataset.open(settings.data)
+    _check_places(settings)
     changes = read_changes(Path(settings.settings), settings.model) if settings.settings else {}
     changes |= given_settings(settings, dataset.schema.names)
-    note = slow_path(Settings.of(settings.model, **changes)) if not settings.resume else None
+    chosen = None if settings.resume else Settings.of(settings.model, **changes)
+
+    from fm2.tracking import tracker
+    from fm2.training.fitting import train  # torch, which takes seconds: only now that there is something to train
+    from fm2.training.rowwise import slow_path
+    from fm2.training.watching import Watcher
+
+    note = slow_path(chosen) if chosen else None
     if note:
         print(f"fm2: {note}", file=sys.stderr)
+    trackers = [tracker(text) for text in settings.track]
     with Watcher() as watch:
         run = train(
             settings.model,
@@ -157,6 +203,7 @@ def _train(settings: argparse.Namespace) -> None:
             overwrite=settings.overwrite,
             row_weights=settings.row_weights,
             watch=watch,
+            track=trackers,
             **changes,
         )
     print(f"fm2: {watch.closing()}", file=sys.stderr)
@@ -166,6 +213,20 @@ def _train(settings: argparse.Namespace) -> None:
     _show(run.metrics, f"{settings.model} in {settings.out}, on validation", settings.json)
 
 
+def _check_places(settings: argparse.Namespace) -> None:
+    """Refuse what is not there, or there already, while that takes no time."""
+    from fm2.training.model_files import check_model
+    from fm2.training.places import check_directory, check_resumed
+
+    check_directory(Path(settings.out), settings.resume, settings.overwrite)
+    if settings.resume:
+        check_resumed(Path(settings.out))
+    if settings.start:
+        check_model(Path(settings.start))
+    if settings.row_weights and not Path(settings.row_weights).is_file():
+        raise Fm2Error(f"train: the row weights: {settings.row_weights} is no file")
+
+
 def add_evaluate(commands: Any) -> argparse.ArgumentParser:
     """Add ``fm2 evaluate``."""
     command: argparse.ArgumentParser = commands.add_parser(
@@ -173,8 +234,10 @@ def add_evaluate(commands: Any) -> argparse.ArgumentParser:
     )
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
     command.add_argument("data", metavar="DATA", help="the data set it was trained on, or one of another day")
-    command.add_argument("--split", choices=SPLITS, default="test", help="default: %(default)s")
-    command.add_argument("--threads", type=int, default=0, metavar="N", help="default: all processors")
+    command.add_argument(
+        "--split", choices=SPLITS, default="test", help="the rows to measure on (default: %(default)s)"
+    )
+    command.add_argument("--threads", type=int, default=0, metavar="N", help="how many (default: all processors)")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=_evaluate, command="evaluate")
     return command
@@ -183,7 +246,8 @@ def add_evaluate(commands: Any) -> argparse.ArgumentParser:
 def _evaluate(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
 
-    run, dataset = _open_run(settings), Dataset.open(settings.data)
+    dataset = Dataset.open(settings.data)
+    run = _open_run(settings)
     if not (run.knows_ids_of(dataset) or dataset.manifest["settings"].get("like")):
         print(
             f"fm2: {settings.data} was not prepared --like the model's data set: values that were too rare in it are "
@@ -207,9 +271,13 @@ def _open_model(settings: argparse.Namespace) -> Run | Scorer:
 
 def _open_run(settings: argparse.Namespace) -> Run:
     from fm2.machine import check_threads
-    from fm2.training.run import Run
+    from fm2.training.model_files import check_model
 
     check_threads(settings.command, settings.threads)
+    check_model(Path(settings.run_path))
+
+    from fm2.training.run import Run  # torch, which takes seconds: only now that there is a model
+
     return Run.open(settings.run_path, settings.threads)
 
 
@@ -231,14 +299,17 @@ def add_predict(commands: Any) -> argparse.ArgumentParser:
         metavar="FILE",
         help="one probability per line; .npy makes an array, - is standard output",
     )
-    command.add_argument("--threads", type=int, default=0, metavar="N", help="default: all processors")
+    command.add_argument("--threads", type=int, default=0, metavar="N", help="how many (default: all processors)")
     command.set_defaults(run=_predict, command="predict")
     return command
 
 
 def _predict(settings: argparse.Namespace) -> None:
+    from fm2.data.sources import find_files
     from fm2.training.prediction import predict_files
 
+    for source in settings.input:
+        find_files(source)  # what is not there is told before a model is loaded
     out = Path("/dev/stdout" if settings.out == "-" else settings.out)
     done = predict_files(_open_model(settings), settings.input, out)
     _tell_unknown(done.mostly_unknown())
@@ -270,7 +341,11 @@ def add_export(commands: Any) -> argparse.ArgumentParser:
 
 
 def _export(settings: argparse.Namespace) -> None:
-    from fm2.training.onnx_export import export
+    from fm2.training.model_files import check_model
+
+    check_model(Path(settings.run_path))
+
+    from fm2.training.onnx_export import export  # torch
 
     out = export(settings.run_path, settings.out, ids=settings.ids)
     print(f"{out.stat().st_size:,} bytes in {out}")

@@ -72,22 +72,21 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def held_alone(path: Path, operation: str, task: str) -> Iterator[None]:
-    """Make a directory if it is not there, and keep it for this ``task`` alone."""
+def alone_in(path: Path, operation: str, other: str) -> Iterator[None]:
+    """Make a directory unless it is there, and keep it for this process alone; ``other`` is what may be there too."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        held = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError as refused:
         raise Fm2Error(f"{operation}: {path}: {refused.strerror}") from refused
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as taken:
-        os.close(held)
-        raise Fm2Error(f"{operation}: another {task} is at work in {path}") from taken
-    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as taken:
+            raise Fm2Error(f"{operation}: {other} is at work in {path}") from taken
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/attention.h"
 #include "kernels/ffm.h"
 #include "kernels/poly2.h"
 #include "kernels/quadratic.h"
@@ -23,6 +24,7 @@ struct Kernels {
     FfmKernels ffm;
     Poly2Kernels poly2;
     QuadraticKernels quadratic;
+    AttentionKernels attention;
     ScoringKernels scoring;
 };
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.commands import add_settings, given_settings
-from fm2.comparison.catalogue import as_dicts, print_catalogue
+from fm2.comparison.catalogue import as_dicts, chosen, print_catalogue
 from fm2.errors import Fm2Error, nearest
 from fm2.training.defaults import MODELS
 
@@ -41,8 +41,7 @@ def add_compare(commands: Any) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
         "compare",
         help="train and test several models alike",
-        usage="fm2 compare DATA --out DIR [--models LIST] [--seeds N] [--truth FILE]\n"
-        "                   [--resume | --overwrite] [settings of fm2 train] [--json]",
+        usage="fm2 compare DATA --out DIR [options]",
         description="Train models on one data set, measure all on its test rows, and print one table.",
         epilog="The table is in DIR/compare.json and DIR/compare.csv too, and grows with every model; DIR/MODEL-SEED "
         "are ordinary runs. Options of a training are for all models that have them. A model that fails has the reason "
@@ -67,28 +66,32 @@ def add_compare(commands: Any) -> argparse.ArgumentParser:
         metavar="FILE",
         help="TOML files of settings: of all models, of one in its table [MODEL], or of a file's own model = ...",
     )
-    add_settings(command, without=["seed"])
     command.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_settings(command, without=["seed"])
     command.set_defaults(run=_compare, interrupted="the same command with --resume goes on from here")
     return command
 
 
 def _compare(settings: argparse.Namespace) -> None:
-    from fm2.comparison.comparing import compare
     from fm2.data.dataset import Dataset
-    from fm2.training.watching import Watcher
 
     dataset = Dataset.open(settings.data)
+    if settings.models is not None:
+        settings.models = chosen(settings.models)
     common, own = read_files([Path(file) for file in settings.settings])
     options = given_settings(settings, dataset.schema.names)
     own = {model: {name: value for name, value in some.items() if name not in options} for model, some in own.items()}
-    chosen = {name: getattr(settings, name) for name in ("models", "seeds", "resume", "overwrite", "truth")}
+    asked = {name: getattr(settings, name) for name in ("models", "seeds", "resume", "overwrite", "truth")}
+
+    from fm2.comparison.comparing import compare  # torch, which takes seconds: only now that there is work for it
+    from fm2.training.watching import Watcher
+
     with Watcher() as watch:
         teller = Teller(watch, settings.debug)
         comparison = compare(
             dataset,
             settings.out,
-            **chosen,
+            **asked,
             own=own,
             watch=watch,
             begin=teller.begin,

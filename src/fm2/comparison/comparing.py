@@ -20,10 +20,10 @@ from fm2.data.dataset import Dataset
 from fm2.engine.inspection import operations
 from fm2.errors import Fm2Error, printable
 from fm2.networks import NETWORKS
-from fm2.storage import held_alone
+from fm2.storage import alone_in
 from fm2.training import metrics
 from fm2.training.defaults import MODELS
-from fm2.training.fitting import train
+from fm2.training.fitting import fingerprint_of, train
 from fm2.training.loop import Report
 from fm2.training.row_values import read_row_values
 from fm2.training.run import HISTORY, SETTINGS, Run, read_history
@@ -65,7 +65,7 @@ def compare(
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     left_out(comparison.models, comparison.settings)
     trainings = _trainings(comparison, len(dataset.train))
-    with held_alone(path, "compare", "comparison"):
+    with alone_in(path, "compare", "another comparison"):
         if overwrite:
             _clear(path)
         rows = {run: comparison.row(each.model, each.seed) for run, each in trainings.items()}
@@ -114,9 +114,9 @@ def _begun(
     if before is None:
         names, numbers = chosen("shallow" if models is None else models), _seeds(1 if seeds is None else seeds)
         return Comparison(
-            path, str(dataset.path.resolve()), dataset.fingerprint, split, names, numbers, settings, given
+            path, str(dataset.path.resolve()), fingerprint_of(dataset), split, names, numbers, settings, given
         )
-    if before.fingerprint != dataset.fingerprint:
+    if before.fingerprint != fingerprint_of(dataset):
         raise Fm2Error(f"compare: {path} compares on another data set, {before.data}; give the same to resume")
     before.models = list(dict.fromkeys([*before.models, *([] if models is None else chosen(models))]))
     before.seeds = sorted({*before.seeds, *([] if seeds is None else _seeds(seeds))})

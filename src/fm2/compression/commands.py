@@ -28,7 +28,7 @@ OPTIONS = (
     ("epochs", int, "passes over the training rows, at most"),
     ("patience", int, "evaluations without a better one before it stops"),
     ("seed", int, "of first weights, shuffling and dropout"),
-    ("threads", int, "default: the first run's"),
+    ("threads", int, "how many (default: the first run's)"),
 )
 
 
@@ -46,9 +46,10 @@ def add_shrink(commands: Any) -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--weighting",
-        choices=("counts", "features"),
+        choices=("counts", "features", "interactions"),
         default="counts",
-        help="features count by frequency, or all alike",
+        help="features count by frequency, or all alike, or by frequency and what other fields see of them "
+        "(default: %(default)s)",
     )
     command.add_argument("--warm", action="store_true", help="begin with the first model projected, not from scratch")
     command.set_defaults(run=_shrink, command="shrink")
@@ -103,12 +104,12 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 
 
 def _shrink(settings: argparse.Namespace) -> None:
+    variances = _numbers(float, "shrink: --variance", settings.variance, "a number or several like 0.8,0.95")
+    run, dataset, options = _open(settings, several=len(variances) > 1)
+
     from fm2.compression.retraining import measure
     from fm2.compression.shrinking import compare, shrink
     from fm2.training.watching import Watcher
-
-    variances = _numbers(float, "shrink: --variance", settings.variance, "a number or several like 0.8,0.95")
-    run, dataset, options = _open(settings)
 
     with Watcher() as watch:
 
@@ -129,11 +130,11 @@ def _shrink(settings: argparse.Namespace) -> None:
 
 
 def _prune(settings: argparse.Namespace) -> None:
+    run, dataset, options = _open(settings)
+
     from fm2.compression.pruning import prune
     from fm2.compression.retraining import measure
     from fm2.training.watching import Watcher
-
-    run, dataset, options = _open(settings)
 
     def tell(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
         _show_strengths(dataset.schema.names, strengths, pruned, settings.json)
@@ -148,11 +149,12 @@ def _prune(settings: argparse.Namespace) -> None:
 
 
 def _cut(settings: argparse.Namespace) -> None:
+    ranks = _numbers(int, "cut: --rank", settings.rank, "a whole number or several like 8,16")
+    run, dataset, options = _open(settings, several=len(ranks) > 1)
+
     from fm2.compression.cutting import Yardstick, compare, cut_and_measure
     from fm2.training.watching import Watcher
 
-    ranks = _numbers(int, "cut: --rank", settings.rank, "a whole number or several like 8,16")
-    run, dataset, options = _open(settings)
     with Watcher() as watch:
         options |= {"training": settings.training, "tell": lambda bare: watch.restart(), "watch": watch}
         if len(ranks) > 1:
@@ -172,20 +174,29 @@ def _numbers(kind: Callable[[str], Number], option: str, text: str, expected: st
         raise Fm2Error(f"{option} is '{text}', not {expected}") from None
 
 
-def _open(settings: argparse.Namespace) -> tuple[Run, Dataset, dict[str, Any]]:
-    """Open run and data, and give the options that both commands have."""
+def _open(settings: argparse.Namespace, several: bool = False) -> tuple[Run, Dataset, dict[str, Any]]:
+    """Open run and data, and give the options that all commands have; ``several`` runs have places of their own."""
     from fm2.data.dataset import Dataset
     from fm2.machine import check_threads
-    from fm2.training.run import Run
+    from fm2.training.model_files import check_model
+    from fm2.training.places import check_second
     from fm2.training.settings import read_changes
 
     check_threads(settings.command, settings.threads or 0)
-    run = Run.open(settings.run_path, settings.threads or 0)
+    path = Path(settings.run_path)
+    check_model(path)
+    dataset = Dataset.open(settings.data)
+    if not several:
+        check_second(settings.command, path, Path(settings.out), settings.resume, settings.overwrite)
+
+    from fm2.training.run import Run  # torch, which takes seconds: only now that there is something to do
+
+    run = Run.open(path, settings.threads or 0)
     options = read_changes(Path(settings.settings), run.model.name) if settings.settings else {}
     given = {name: getattr(settings, name) for name, _, _ in OPTIONS}
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: getattr(settings, name) for name in ("resume", "overwrite", "row_weights")}
-    return run, Dataset.open(settings.data), options
+    return run, dataset, options
 
 
 def _show_dimensions(run: Run, names: tuple[str, ...], bases: list[Basis], aside: bool) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fm2.compression import spectrum
 from fm2.compression.pictures import draw_ranks
-from fm2.compression.retraining import TABLE, as_run, check_place, compare_all, logits_of, measure, settings_of
+from fm2.compression.retraining import TABLE, as_run, compare_all, logits_of, measure, settings_of
 from fm2.compression.spectrum import Moments, Spectrum
 from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
@@ -22,6 +22,7 @@ from fm2.models import FactorizationMachine, build
 from fm2.training.fitting import train
 from fm2.training.loop import Report
 from fm2.training.model_files import MODEL
+from fm2.training.places import check_second
 from fm2.training.run import CHECKPOINT, Run, translated
 
 CUTTABLE = ("fwfm", "fvfm", "fmfm")
@@ -55,7 +56,7 @@ def cut(
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     weights = _read_cuttable(first)
-    check_place("cut", first, out, resume, overwrite)
+    check_second("cut", first.path, Path(out), resume, overwrite)
     if "dim" in settings:
         raise Fm2Error("cut: the dimension is the rank; leave dim out of the settings")
     small = machine_of(weights, spectrum.cut(weights, rank, _moments(weights, first, dataset)))

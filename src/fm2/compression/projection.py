@@ -41,7 +41,7 @@ def project(model: FactorizationMachine, bases: Sequence[Basis]) -> Factorizatio
         slopes, vectors = np.split(slope, model.embedding.starts[1:]), np.split(vector, ends[:-1])
         for field, basis in enumerate(bases):
             centred = to_numpy(model.embedding.rows(field)) - basis.mean
-            coordinates = centred @ basis.axes
+            coordinates = centred @ basis.onto
             small.embedding.rows(field).copy_(_tensor(coordinates))
             if small.linear is not None and model.linear is not None:
                 more = centred @ slopes[field] - coordinates @ vectors[field]

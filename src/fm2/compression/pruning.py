@@ -17,12 +17,13 @@ import torch
 from numpy.typing import ArrayLike
 
 from fm2.compression.dimensions import Matrix, embeddings_of, moments
-from fm2.compression.retraining import as_run, check_place, counts_of, settings_of
+from fm2.compression.retraining import as_run, counts_of, settings_of
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
 from fm2.training.fitting import train
 from fm2.training.loop import Report
+from fm2.training.places import check_second
 from fm2.training.run import Run
 
 Pair = tuple[int, int]
@@ -53,7 +54,7 @@ def prune(
         raise Fm2Error(
             f"prune: the model of {first.path} is {first.model.name}; {', '.join(PRUNABLE)} have pairs to prune"
         )
-    check_place("prune", first, out, resume, overwrite)
+    check_second("prune", first.path, Path(out), resume, overwrite)
     counts = counts_of(first, dataset)
     found = strengths(first.model, counts)
     pruned = weakest(found, keep)

@@ -18,7 +18,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
 from fm2.storage import new_file, writing_to
-from fm2.training.fitting import check_directory, feature_counts
+from fm2.training.fitting import feature_counts
 from fm2.training.metrics import evaluate, sigmoid
 from fm2.training.model_files import MODEL
 from fm2.training.run import SETTINGS, Run, save_model
@@ -45,13 +45,6 @@ def settings_of(run: Run, gently: bool) -> dict[str, Any]:
     own = ("model", "dim", "rate_scale")
     found = {name: value for name, value in read_settings(run.path / SETTINGS).items() if name not in own}
     return {**found, "rate_scale": GENTLY if gently else 1.0}
-
-
-def check_place(operation: str, run: Run, out: str | Path, resume: bool, overwrite: bool) -> None:
-    """Refuse to write over the run that is read, or over another unasked, before any work is done."""
-    if Path(out).resolve() == run.path.resolve():
-        raise Fm2Error(f"{operation}: {out} is the run to begin with; give another --out")
-    check_directory(Path(out), resume, overwrite, operation)
 
 
 def counts_of(run: Run, dataset: Dataset) -> list[Counts]:

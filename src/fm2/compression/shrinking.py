@@ -8,13 +8,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fm2.compression.dimensions import Basis, Weighting, check_shrinkable, find_bases, weigh
+from fm2.compression.dimensions import Basis, Weighting, check_shrinkable, find_bases
 from fm2.compression.projection import project
-from fm2.compression.retraining import as_run, check_place, compare_all, counts_of, measure, settings_of
+from fm2.compression.retraining import as_run, compare_all, counts_of, measure, settings_of
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.training.fitting import train
 from fm2.training.loop import Report
+from fm2.training.places import check_second
 from fm2.training.run import Run
 
 
@@ -35,18 +36,19 @@ def shrink(
 ) -> Run:
     """Train an FmFM anew whose fields have as many dimensions as keep this share of their embeddings' variance.
 
-    Features count by their frequency (``weighting="counts"``), or all alike that occur (``"features"``). The settings
-    are those of the first run, changed as told. The second begins from scratch, as in section 4.1 of the paper, or if
-    it is ``warm``, from the first model projected, with a tenth of its learning rates. ``tell`` is told the bases
-    before it begins.
+    Features count by their frequency (``weighting="counts"``), or all alike that occur (``"features"``), or by their
+    frequency and what the other fields see of them through the field matrices (``"interactions"``). The settings are
+    those of the first run, changed as told. The second begins from scratch, as in section 4.1 of the paper, or if it is
+    ``warm``, from the first model projected, with a tenth of its learning rates. ``tell`` is told the bases before it
+    begins.
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     model = check_shrinkable(first, [variance], warm)
-    check_place("shrink", first, out, resume, overwrite)
+    check_second("shrink", first.path, Path(out), resume, overwrite)
     if "dim" in settings:
         raise Fm2Error("shrink: the dimensions are those that it finds; leave dim out of the settings")
-    bases = find_bases(model, weigh(counts_of(first, dataset), weighting), variance)
+    bases = find_bases(model, counts_of(first, dataset), weighting, variance)
     tell(bases)
     options: dict[str, Any] = {**settings_of(first, gently=warm), **settings}
     options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}

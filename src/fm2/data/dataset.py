@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,11 +97,6 @@ class Dataset:
         """Refuse to mix what is loaded already with what another run has put in its place."""
         if Dataset.open(self.path).manifest != self.manifest:
             raise Fm2Error(f"{self.path} has been replaced since it was opened; open it again")
-
-    @property
-    def fingerprint(self) -> str:
-        """A checksum that tells this data set from all others, whatever its path."""
-        return hashlib.sha256(json.dumps(self.manifest["files"], sort_keys=True).encode()).hexdigest()
 
     @functools.cached_property
     def train(self) -> Split:

@@ -116,7 +116,7 @@ def add_rank(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("model", metavar="MODEL", help="a file that fm2 compile made")
     command.add_argument("context", metavar="CONTEXT", help="values of the context's columns")
     command.add_argument("candidates", metavar="CANDIDATES", help="candidates, one a line; - is standard input")
-    command.add_argument("--top", type=int, default=10, metavar="N", help="default: %(default)s")
+    command.add_argument("--top", type=int, default=10, metavar="N", help="how many to show (default: %(default)s)")
     command.add_argument("--json", action="store_true", help="print JSON lines")
     command.set_defaults(run=_rank)
     return command

@@ -60,6 +60,9 @@ NETWORK_DROPOUT = Option(
 BATCH_NORM = Option("batch_norm", bool, False, "normalise the hidden layers' inputs by the batch")
 MLP: Sequence[Option] = (HIDDEN, ACTIVATION, NETWORK_DROPOUT, BATCH_NORM)
 
+# What some networks have not, by their papers, and can have: what LR is made of.
+WIDE = Option("wide", bool, False, "a weight per feature beside the network")
+
 # Those that the factorization machines have too.
 LINEAR = Option("linear", str, "features", "what the linear part is made of", choices=get_args(Linear))
 MATRIX_SCALE = Option("matrix_scale", float, 0.03, "deviation of the first field matrices", 0.0, 100.0, shapes=False)

@@ -40,7 +40,7 @@ def add_reproduce(commands: Any) -> argparse.ArgumentParser:
     )
     command.add_argument("--resume", action="store_true", help="go on; what is finished is not done again")
     command.add_argument("--overwrite", action="store_true", help="replace what is there already")
-    command.add_argument("--threads", type=int, metavar="N", help="default: all processors")
+    command.add_argument("--threads", type=int, metavar="N", help="how many (default: all processors)")
     command.add_argument("--json", action="store_true", help="print the tables as JSON")
     command.set_defaults(run=_reproduce, interrupted="the same command with --resume goes on from here")
     return command
@@ -48,14 +48,18 @@ def add_reproduce(commands: Any) -> argparse.ArgumentParser:
 
 def _reproduce(settings: argparse.Namespace) -> None:
     from fm2.machine import check_threads
-    from fm2.reproduction.record import PAGE
-    from fm2.reproduction.reproducing import reproduce
-    from fm2.training.watching import Watcher
+    from fm2.reproduction.protocol import check_source
 
     check_threads("reproduce", settings.threads or 0)
+    check_source(settings.source)
     common, own = read_files([Path(file) for file in settings.settings])
     common |= {"threads": settings.threads} if settings.threads else {}
     chosen = {name: getattr(settings, name) for name in ("protocol", "models", "seeds", "resume", "overwrite")}
+
+    from fm2.reproduction.record import PAGE  # torch, which takes seconds: only now that there is work for it
+    from fm2.reproduction.reproducing import reproduce
+    from fm2.training.watching import Watcher
+
     with Watcher() as watch:
         teller = Teller(watch, settings.debug)
         callbacks: dict[str, Any] = {"watch": watch, "begin": teller.begin, "tell": teller.tell}

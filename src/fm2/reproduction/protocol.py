@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from fm2.complexity_of_networks import H, L
+from fm2.errors import Fm2Error
 from fm2.networks import NETWORKS
 from fm2.presets import PRESETS
 from fm2.reproduction.published import K
@@ -39,6 +41,12 @@ _PAPER_OWN: dict[str, dict[str, Any]] = {
     "fvfm": {"linear": "fields"},
     "fmfm": {"linear": "fields"},
 }
+
+
+def check_source(source: str | Path) -> None:
+    """Refuse a file that is not there."""
+    if not Path(source).is_file():
+        raise Fm2Error(f"reproduce: there is no file {source}; the paper's logs are Kaggle's, named train.txt or so")
 
 
 def schema_of(log: str, protocol: Protocol) -> Schema:

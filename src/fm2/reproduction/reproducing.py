@@ -17,6 +17,7 @@ from fm2.errors import Fm2Error, nearest
 from fm2.reproduction import tables as made
 from fm2.reproduction.protocol import (
     Protocol,
+    check_source,
     common_settings,
     own_settings,
     preparation,
@@ -132,10 +133,7 @@ def _data(begun: Reproduction, resume: bool, overwrite: bool, threads: int) -> D
     place = begun.path / "data"
     if resume and (place / MANIFEST).is_file():
         return Dataset.open(place)
-    if not Path(begun.source).is_file():
-        raise Fm2Error(
-            f"reproduce: there is no file {begun.source}; the paper's logs are Kaggle's, named train.txt or so"
-        )
+    check_source(begun.source)
     begun.save()
     schema, options = schema_of(begun.log, begun.protocol), preparation(begun.protocol)
     return prepare(begun.source, schema, place, overwrite=overwrite, threads=threads, **options)

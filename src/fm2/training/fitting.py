@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,11 +19,12 @@ from fm2.errors import Fm2Error, needs
 from fm2.models import FFM, DeepModel, GatheredModel, Model, Poly2, build
 from fm2.models.lr import LR
 from fm2.networks import NETWORKS
-from fm2.storage import checksum, held_alone, new_file, remove_partial_files
+from fm2.storage import alone_in, checksum, new_file, remove_partial_files
 from fm2.training import growth
 from fm2.training.loop import Loop, Report
 from fm2.training.model_files import MODEL
 from fm2.training.native import NativeStepper
+from fm2.training.places import check_directory, check_resumed
 from fm2.training.plain import PlainStepper
 from fm2.training.row_values import read_row_values
 from fm2.training.rowwise import FfmStepper, Poly2Stepper, learns_by_rows
@@ -30,6 +32,7 @@ from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
 from fm2.training.scoring import torch_threads
 from fm2.training.settings import FAMILY, Settings, read_settings
 from fm2.training.stepper import Floats, Stepper
+from fm2.training.trackers import Tracker, Tracking
 
 WORTH_THREADS, WORTH_THREADS_OF_NETWORKS = 100e6, 500e6
 COUNTED_ROWS = 1 << 20
@@ -47,6 +50,7 @@ def train(
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
+    track: Sequence[Tracker] = (),
     **settings: Any,
 ) -> Run:
     """Train a model and open the directory of the run, with the best state that validation saw.
@@ -56,30 +60,32 @@ def train(
     then. ``start`` is a run whose model is trained further: vocabularies grow, old features keep what they learned; if
     it is not to ``learn``, that is all, and the model is evaluated and kept as it is.
     ``row_weights`` has a number for every row of the log, in the log's order, or names an .npy file that has: how much
-    the row counts in training.
+    the row counts in training. ``watch`` is called with a :class:`~fm2.training.loop.Report` after every step and
+    evaluation, and what it raises stops the training. ``track`` has those who are told how it begins, each evaluation
+    and how it ends, such as :class:`fm2.tracking.TensorBoard`; should one fail, the training goes on.
     """
-    if resume and overwrite:
-        raise Fm2Error("train: --resume goes on with a run and --overwrite replaces it; choose one of them")
     if not learn and (resume or start is None):
         raise Fm2Error("train: without learning there has to be a model to begin with, and nothing to resume")
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     before = Run.open(start) if isinstance(start, str | Path) else start
     path = Path(out)
+    check_directory(path, resume, overwrite)
     chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
     weights = None if row_weights is None else _read_weights(row_weights, dataset)
     fingerprint = {
-        "another data set": dataset.fingerprint,
+        "another data set": fingerprint_of(dataset),
         "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
-    check_directory(path, resume, overwrite)
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
     del before  # its weights are the stepper's now
-    loop = Loop(stepper, dataset, vocabularies, path, watch, weights, fingerprint)
+    tracking = Tracking(track, watch)
+    loop = Loop(stepper, dataset, vocabularies, path, tracking, weights, fingerprint)
     with _directory(path, chosen, resume), torch_threads(_torch_threads(stepper.model, chosen)):
         if resume:
             loop.resume()
-        loop.run(learned=start is not None) if learn else loop.keep()
+        with tracking.following(chosen, path, resume):
+            loop.run(learned=start is not None) if learn else loop.keep()
     del loop, stepper  # their tables, before the model is there again
     return Run.open(path, chosen.threads)
 
@@ -91,8 +97,7 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
         if start:
             growth.check_shape(start, chosen)
         return chosen
-    if not (resumed / SETTINGS).is_file():
-        raise Fm2Error(f"train: there is no run to resume in {resumed}")
+    check_resumed(resumed)
     usual = read_settings(resumed / SETTINGS)
     kept = {name: value for name, value in usual.items() if name != "model"}
     chosen = Settings.of(model, rows, **{**kept, **settings})
@@ -108,6 +113,11 @@ def differences(before: Mapping[str, Any], settings: Settings) -> dict[str, tupl
     """Give what a run's settings were, and are to be, where that is not the same."""
     values = ((name, before.get(name, getattr(Settings, name, None)), now) for name, now in settings.used().items())
     return {name: (old, now) for name, old, now in values if old != now}  # older runs have fewer settings
+
+
+def fingerprint_of(dataset: Dataset) -> str:
+    """Give what tells a data set from others, whatever its place."""
+    return _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode())
 
 
 def _hash(values: Any) -> str:
@@ -196,23 +206,11 @@ def _spread(model: Model, name: str, scale: Floats) -> Floats:
     return np.repeat(scale, np.repeat(table.dims, table.field_sizes))
 
 
-def check_directory(path: Path, resume: bool, overwrite: bool, operation: str = "train") -> None:
-    """Refuse to write where something else is, or a run that is to be neither gone on with nor replaced."""
-    if resume or not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return
-    if not (path / SETTINGS).is_file():
-        raise Fm2Error(
-            f"{operation}: {path} is no run (it has no {SETTINGS}), so nothing is written there; give another --out"
-        )
-    if not overwrite:
-        raise Fm2Error(f"{operation}: {path} is there already; --resume goes on with it, --overwrite replaces it")
-
-
 @contextlib.contextmanager
 def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
     """Keep the run's directory for this training alone. An old model stays until a new one takes its place."""
     tomli_w = needs("tomli_w", "train", "writing settings")
-    with held_alone(path, "train", "training"):
+    with alone_in(path, "train", "another training"):
         remove_partial_files(path)
         if not resume:
             for name in (CHECKPOINT, HISTORY):
@@ -225,6 +223,7 @@ def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
 def _torch_threads(model: Model, settings: Settings) -> int:
     """Tell how many threads torch should have: one where a batch's products are small, for threads wait for others."""
     if isinstance(model, DeepModel):
-        return settings.threads if 3 * settings.batch_size * model.flops() > WORTH_THREADS_OF_NETWORKS else 1
+        worth = 3 * settings.batch_size * model.flops() > WORTH_THREADS_OF_NETWORKS
+        return model.share_threads(settings.threads) if worth else 1
     work = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2
     return settings.threads if model.name in ("fwfm", "fvfm") and work > WORTH_THREADS else 1

@@ -53,6 +53,8 @@ class Report:
     """What a watcher is told: how far the training is, and the last evaluation.
 
     ``begun`` is the rows that were done before, by a run that is resumed now; ``epoch_rows`` those of an epoch.
+    There is a report after every step, and one more after every evaluation, which says that it was ``evaluated`` just
+    now. A model that has seen no rows yet has no loss: it is NaN.
     """
 
     rows: int
@@ -61,6 +63,7 @@ class Report:
     epoch_rows: int
     loss: float
     evaluation: dict[str, Any] | None
+    evaluated: bool = False
 
 
 class Loop:
@@ -175,11 +178,13 @@ class Loop:
                 f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate "
                 f"and --overwrite the run ({kept})"
             )
-        done, total = self._at.epoch * len(self._train) + self._at.row, self.settings.epochs * len(self._train)
+        self._report(self._at.loss / self._at.loss_rows)
+
+    def _report(self, loss: float, evaluated: bool = False) -> None:
+        rows = len(self._train)
+        done, total = self._at.epoch * rows + self._at.row, self.settings.epochs * rows
         try:
-            self._watch(
-                Report(done, total, self._begun, len(self._train), self._at.loss / self._at.loss_rows, self._evaluation)
-            )
+            self._watch(Report(done, total, self._begun, rows, loss, self._evaluation, evaluated))
         except KeyboardInterrupt:
             self._interrupted = True
 
@@ -212,16 +217,18 @@ class Loop:
             self._at.best, self._at.waited = value if settled else None, 0
         else:
             self._at.waited += 1
+        loss = self._at.loss / self._at.loss_rows if self._at.loss_rows else None
         self._evaluation = {
             "epoch": self._at.epoch + self._at.row / len(self._train),
             "step": self._at.steps,
-            "training_loss": self._at.loss / self._at.loss_rows if self._at.loss_rows else None,
+            "training_loss": loss,
             "best": better,
             **found,
         }
         self._at.loss, self._at.loss_rows = 0.0, 0
         self._at.evaluations += 1
         add_history(self._path / HISTORY, self._evaluation)
+        self._report(math.nan if loss is None else loss, evaluated=True)
 
     def _save_checkpoint(self) -> None:
         values = {"position": asdict(self._at), "fingerprint": self._fingerprint}

@@ -108,6 +108,22 @@ def calibration_error(
     return _calibration_error(_count(labels, probabilities, weights), bins)
 
 
+def calibration_bins(
+    labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None, bins: int = DEFAULT_BINS
+) -> list[dict[str, float]]:
+    """Give the bins of :func:`calibration_error` that have rows: how many, the predicted and the observed click rate.
+
+    >>> calibration_bins([0, 1, 1, 1], [0.5, 0.5, 0.75, 0.75], bins=2)
+    [{'rows': 2.0, 'predicted': 0.5, 'observed': 0.5}, {'rows': 2.0, 'predicted': 0.75, 'observed': 1.0}]
+    """
+    rows, predicted, observed = _bins(_count(labels, probabilities, weights), bins).tolist()
+    return [
+        {"rows": many, "predicted": expected / many, "observed": clicks / many}
+        for many, expected, clicks in zip(rows, predicted, observed, strict=True)
+        if many
+    ]
+
+
 @dataclass(frozen=True)
 class _Counts:
     """The weight of all rows and of those with a click, for every distinct probability in ascending order."""
@@ -194,10 +210,15 @@ def _calibration(counts: _Counts) -> float:
 
 
 def _calibration_error(counts: _Counts, bins: int) -> float:
+    rows, predicted, observed = _bins(counts, bins)
+    return float(np.abs(predicted - observed).sum() / rows.sum())
+
+
+def _bins(counts: _Counts, bins: int) -> Floats:
+    """Give three rows: the weights of all rows of each bin, of the clicks predicted and of those observed."""
     if bins < 1:
         raise Fm2Error(f"metrics: the calibration error needs at least one bin, not {bins}")
-    total = counts.rows.sum()
     middle = np.cumsum(counts.rows) - counts.rows / 2
-    which = np.minimum((middle * bins / total).astype(np.int64), bins - 1)
-    surplus = np.bincount(which, counts.rows * counts.probability - counts.clicks)
-    return float(np.abs(surplus).sum() / total)
+    which = np.minimum((middle * bins / counts.rows.sum()).astype(np.int64), bins - 1)
+    summed = (counts.rows, counts.rows * counts.probability, counts.clicks)
+    return np.stack([np.bincount(which, values, minlength=bins) for values in summed])

@@ -56,12 +56,17 @@ def _why_none(path: Path) -> str:
     return f"{path} has no trained model ({MODEL}){there}; fm2 train makes one"
 
 
+def check_model(path: Path) -> None:
+    """Refuse a place that has no trained model."""
+    if not (path / MODEL).is_file():
+        raise Fm2Error(_why_none(path))
+
+
 @contextlib.contextmanager
 def open_model(run: str | Path) -> Iterator[ModelFile]:
     """Open the model file of a run; whatever is wrong with it, or with what is made of it, is one clear error."""
     path = Path(run)
-    if not (path / MODEL).is_file():
-        raise Fm2Error(_why_none(path))
+    check_model(path)
     with open_arrays(path / MODEL) as (arrays, values):
         if (values["format"], values["version"]) != (FORMAT, VERSION):
             raise Fm2Error(f"{path}: {MODEL} has the format {values['format']} {values['version']}")

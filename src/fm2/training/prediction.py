@@ -15,7 +15,8 @@ from fm2.data.sources import open_sources
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
 from fm2.storage import new_file
-from fm2.training.run import large_shares
+
+LARGE_SHARE = 0.5
 
 
 @dataclass
@@ -70,3 +71,12 @@ def predict_files(run: Predictor, sources: Sequence[str | Path], out: Path, show
     except OSError as refused:
         raise Fm2Error(f"predict: {out}: {refused.strerror or refused}") from refused
     return Scored(rows, dict(zip(run.encoder.schema.names, unknown.tolist(), strict=True)))
+
+
+def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:
+    """Give those counts that are more than half of the rows, as shares.
+
+    >>> large_shares({"a": 3, "b": 1}, rows=4)
+    {'a': 0.75}
+    """
+    return {name: count / rows for name, count in counts.items() if count > LARGE_SHARE * rows}

@@ -22,11 +22,14 @@ from fm2.storage import new_file
 from fm2.training.checkpoints import Saved, save_arrays
 from fm2.training.metrics import evaluate, sigmoid
 from fm2.training.model_files import FORMAT, VERSION, ModelFile, open_model
+from fm2.training.places import CHECKPOINT as CHECKPOINT  # a run's files are a run's, where torch is needed anyway
+from fm2.training.places import HISTORY as HISTORY
+from fm2.training.places import SETTINGS as SETTINGS
+from fm2.training.prediction import large_shares
 from fm2.training.scoring import make_scorer, torch_threads
 from fm2.training.stepper import Stepper
 
-CHECKPOINT, HISTORY, SETTINGS = "checkpoint.safetensors", "history.jsonl", "settings.toml"
-PREDICT_ROWS, LOOKED_AT, LARGE_SHARE = 8192, 100_000, 0.5
+PREDICT_ROWS, LOOKED_AT = 8192, 100_000
 
 
 class Run:
@@ -119,15 +122,6 @@ class Run:
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
         return self.probabilities(self.encoder.encode(rows, self.threads))
-
-
-def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:
-    """Give those counts that are more than half of the rows, as shares.
-
-    >>> large_shares({"a": 3, "b": 1}, rows=4)
-    {'a': 0.75}
-    """
-    return {name: count / rows for name, count in counts.items() if count > LARGE_SHARE * rows}
 
 
 def translated(ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:

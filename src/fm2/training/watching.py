@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from types import TracebackType
@@ -9,6 +10,12 @@ from types import TracebackType
 from fm2.training.loop import Report
 
 EVERY_SECONDS, EVERY_SECONDS_IN_A_FILE = 0.2, 30.0
+CLEAR = "\r\x1b[2K"
+
+
+def say(text: str) -> None:
+    """Write a line to standard error, in place of a live line that may stand there."""
+    print(f"{CLEAR if sys.stderr.isatty() else ''}{text}", file=sys.stderr, flush=True)
 
 
 class Watcher:
@@ -25,7 +32,7 @@ class Watcher:
             return
         self._last = now
         line = describe(report, now - self._start)
-        begin, end = ("\r\x1b[2K", "") if self._terminal else ("", "\n")
+        begin, end = (CLEAR, "") if self._terminal else ("", "\n")
         print(begin + line, end=end, file=sys.stderr, flush=True)
 
     def restart(self) -> None:
@@ -57,7 +64,7 @@ class Watcher:
     def clear(self) -> None:
         """Take the line away."""
         if self._terminal:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+            print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
 def describe(report: Report, seconds: float) -> str:
@@ -70,7 +77,8 @@ def describe(report: Report, seconds: float) -> str:
     speed = _speed(report, seconds)
     left = round((report.total - report.rows) / max(speed, 1e-9))
     line = f"{report.rows / report.total:4.0%} {speed:,.0f} rows/s, {left // 60}:{left % 60:02d} left"
-    line += f", loss {report.loss:.4f}"
+    if not math.isnan(report.loss):
+        line += f", loss {report.loss:.4f}"
     if report.evaluation:
         line += f"; validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
     return line

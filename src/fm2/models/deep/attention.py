@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from fm2 import _native
 from fm2.models.initial import randomise
 
 
@@ -26,6 +29,7 @@ class FieldAttention(nn.Module):
 
     def __init__(self, inputs: int, heads: int, dim: int) -> None:
         super().__init__()
+        self.threads = 1  # of native code, by which it learns on the CPU
         self.heads, self.dim, self.width = heads, dim, heads * dim
         self.weight = nn.Parameter(torch.zeros(4, self.width, inputs))  # W_Q, W_K, W_V, W_R
 
@@ -39,6 +43,9 @@ class FieldAttention(nn.Module):
         return torch.softmax(query @ key.transpose(-2, -1), -1)
 
     def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and x.dtype == torch.float32 and x.device.type == "cpu":
+            out: Tensor = _Attention.apply(x, self.weight, self.heads, self.threads)  # type: ignore[no-untyped-call]
+            return out
         _, _, value, residual = self.weight
         heads = self.attention(x) @ self._heads(x, value)
         return torch.relu(heads.transpose(1, 2).flatten(2) + functional.linear(x, residual))
@@ -50,3 +57,25 @@ class FieldAttention(nn.Module):
     def flops(self, fields: int) -> int:
         """Count the operations of a row: four matrices, two products of fields with fields, and the residual's sum."""
         return fields * (2 * self.weight.numel() + 4 * fields * self.width + self.width)
+
+
+class _Attention(torch.autograd.Function):
+    """A layer row by row, all of a row in the nearest cache; torch's way writes α of all rows to memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, heads: int, threads: int) -> Tensor:
+        x = x.contiguous()
+        out = x.new_empty(*x.shape[:2], weight.shape[1])
+        _native.attend(weight.detach().numpy(), x.detach().numpy(), heads, out.numpy(), threads)
+        ctx.save_for_backward(x, weight, out)
+        ctx.heads, ctx.threads = heads, threads
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x, weight, out = (tensor.detach() for tensor in ctx.saved_tensors)
+        slopes = torch.empty_like(x), torch.empty_like(weight)
+        given = (weight.numpy(), x.numpy(), ctx.heads, out.numpy(), g.contiguous().numpy())
+        _native.follow_attention(*given, slopes[0].numpy(), slopes[1].numpy(), ctx.threads)
+        return *slopes, None, None

@@ -15,7 +15,8 @@ class AutoInt(DeepModel):
     """Layers of attention between fields, and a linear unit of what all fields end with: σ(wᵀ[e₁, …, eₙ] + b).
 
     A layer makes of field m, in each of its heads, Σₖ αₘₖ W_V eₖ with αₘ = softmaxₖ((W_Q eₘ)ᵀ(W_K eₖ)), and of these,
-    side by side, ReLU(heads + W_R eₘ). ``attention_dim`` is that of a head. There is no weight per feature.
+    side by side, ReLU(heads + W_R eₘ). ``attention_dim`` is that of a head. A weight per feature is added if it is
+    ``wide``, which the paper's is not.
 
     >>> model = AutoInt([10, 20], dims=4, attention_layers=2, attention_heads=2, attention_dim=3)
     >>> model.n_parameters == 30 * 4 + 4 * 6 * 4 + 4 * 6 * 6 + 2 * 6
@@ -36,7 +37,16 @@ class AutoInt(DeepModel):
         logits: Tensor = self.last(self.attention(self.by_field(embedding)).flatten(1))
         return logits.squeeze(1)
 
+    def share_threads(self, threads: int) -> int:
+        """Take all threads for attention: torch's own, waiting for the little else there is, would be in their way."""
+        for layer in self._layers():
+            layer.threads = threads
+        return 1
+
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: layers of attention, and the output."""
-        layers = [layer for layer in self.attention if isinstance(layer, FieldAttention)]
-        return sum(layer.flops(len(self.dims)) for layer in layers) + self.last.flops()
+        """Count the floating point operations of one prediction: linear part, layers of attention, and the output."""
+        attention = sum(layer.flops(len(self.dims)) for layer in self._layers())
+        return self.linear_flops() + attention + self.last.flops()
+
+    def _layers(self) -> list[FieldAttention]:
+        return [layer for layer in self.attention if isinstance(layer, FieldAttention)]

@@ -23,7 +23,8 @@ class DeepModel(GatheredModel):
     in :meth:`network`, and counts what that costs in :meth:`flops`. Its keywords are the options that its declaration
     has; what is not given is the declaration's default, and all of them are in ``config``.
 
-    A model that is ``wide`` has a weight per feature, in the table ``linear``.
+    A model that is ``wide`` has a weight per feature, in the table ``linear``; where it is declared as an option, that
+    decides.
     """
 
     registered: ClassVar[str]
@@ -57,6 +58,7 @@ class DeepModel(GatheredModel):
         self.dims = every
         self.embedding = FlatEmbedding(field_sizes, every)
         self.noise = Noise()
+        self.wide = options.pop("wide", self.wide)
         self.assemble(**options)
         self.linear = FlatEmbedding(field_sizes, 1) if self.wide else None
         source = generator(seed)
@@ -99,6 +101,10 @@ class DeepModel(GatheredModel):
         """Get ready to learn from a batch: what is dropped depends on the seed and the step alone."""
         super().begin_step(seed, step)
         self.noise.restart(seed, step)
+
+    def share_threads(self, threads: int) -> int:
+        """Take threads for parts that are native code, and tell how many are left for torch: here, all of them."""
+        return threads
 
     def linear_flops(self) -> int:
         """Count the linear part's operations, two per field as in the paper."""

@@ -1,0 +1,25 @@
+"""Docstrings as Markdown: examples become blocks of code, names that are marked for Sphinx lose the mark."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+EXAMPLE = re.compile(r"^( *)(>>> .*?)(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
+ROLE = re.compile(r":(?:func|class|meth|mod|attr):(`)~?")
+
+
+class Markdown(griffe.Extension):
+    """Rewrites every docstring before it is rendered."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of a module, class, function or attribute."""
+        if obj.docstring:
+            obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def as_markdown(text: str) -> str:
+    """Set doctests into fences, and leave out the marks of Sphinx."""
+    return ROLE.sub(r"\1", EXAMPLE.sub(r"\1```python\n\1\2\n\1```", text))

@@ -1,0 +1,135 @@
+"""Lines and dots: AUC against operations (the paper's figure 9), learning curves, calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fm2.pictures import COLOURS, LETTER, Axis, Plot, Point, powers, spread, svg, text, ticks
+from fm2.reporting.reading import Study
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
+SMALL = 11
+CACHED, SHRUNK = "fmfm, cached", "fmfm, cached and shrunk"
+LINE = 13  # from one label to the next
+
+Box = tuple[float, float, float, float]
+
+
+def colours_of(models: Sequence[str]) -> dict[str, str]:
+    """Give every model a colour; where there are many, some share one, and labels tell them apart."""
+    first = sorted(models, key=lambda model: model != "fmfm")  # whose colour is the same in every report
+    return {model: COLOURS[number % len(COLOURS)] for number, model in enumerate(first)}
+
+
+def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), background: bool = False) -> str:
+    """Draw AUC against floating point operations: a dot for every model and seed, and the sizes of a shrunk FmFM."""
+    models, hue = study.models, colours_of(list(study.models))
+    dots = [((entry.flops, entry.auc), entry) for some in models.values() for entry in some]
+    smaller = _cached(study, shrunk)
+    quality = [auc for (_, auc), _ in dots] + [auc for _, auc, _ in smaller]
+    quality += [study.truth["auc"]] if study.truth else []
+    work = [flops for (flops, _), _ in dots] + [flops for flops, _, _ in smaller]
+    plot = _plot(Axis(powers(min(work), max(work)), LEFT + 10, WIDTH - RIGHT - 10, logarithmic=True), quality)
+    parts = plot.grid(f"AUC, on {study.split}", "FLOPs for one prediction, logarithmic")
+    if study.truth:
+        parts += _level(plot, study.truth["auc"], "the best possible")
+    path = sorted((flops, auc) for flops, auc, _ in smaller)
+    if path:
+        parts.append(plot.line(path, COLOURS[0], "2 4"))
+    for flops, auc, name in smaller:
+        said = f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs, cached"
+        parts.append(plot.dot((flops, auc), COLOURS[0], said, hollow=True))
+    for point, entry in dots:
+        said = f"{entry.model}, seed {entry.seed}: AUC {entry.auc:.5f}, {entry.flops:,} FLOPs"
+        parts.append(plot.dot(point, hue[entry.model], said))
+    named = {model: plot.place((some[0].flops, max(entry.auc for entry in some))) for model, some in models.items()}
+    taken = [plot.place(point) for point, _ in dots] + [plot.place(point) for point in path]
+    if path:
+        named[CACHED if len(path) == 1 else SHRUNK] = plot.place(path[0])
+    parts += _names(named, taken, {**hue, CACHED: COLOURS[0], SHRUNK: COLOURS[0]})
+    label = f"AUC against FLOPs of {', '.join(f'{m} {some[0].auc:.4f}' for m, some in models.items())}"
+    return svg(WIDTH, HEIGHT, label, parts, background)
+
+
+def _cached(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:
+    """Give operations, AUC and name of an FmFM with cached vectors, and of those that were shrunk from it."""
+    entry, rows = study.first("fmfm"), [row for row in shrunk if row["variance"] is not None]
+    found = [(row["flops"], row["auc"], f"FmFM shrunk to {row['variance']:g} of the variance") for row in rows]
+    if entry and entry.flops_cached:
+        found.append((entry.flops_cached, entry.auc, "FmFM"))
+    return found
+
+
+def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: str, title: str) -> str:
+    """Draw a figure of every run's evaluations against its epochs; the dot is the state that was kept."""
+    lines = {name: [(row["epoch"], row[figure]) for row in rows] for name, rows in histories.items()}
+    points = [point for line in lines.values() for point in line]
+    right = WIDTH - RIGHT - max(len(name) for name in lines) * LETTER * SMALL - 8
+    across = Axis(ticks(0, max(x for x, _ in points)), LEFT + 10, right)
+    plot = _plot(across, [y for _, y in points], right + 4)
+    parts, hue = plot.grid(title, "epochs"), colours_of(list(lines))
+    for name, line in lines.items():
+        parts.append(plot.line(line, hue[name]))
+        kept = [row for row in histories[name] if row.get("best")]
+        if kept:
+            said = f"{name}, after {kept[-1]['epoch']:.3g} epochs: {kept[-1][figure]:.5f}"
+            parts.append(plot.dot((kept[-1]["epoch"], kept[-1][figure]), hue[name], said))
+    ends = [plot.place(line[-1]) for line in lines.values()]
+    for (x, _), y, name in zip(ends, spread([y for _, y in ends], LINE, plot.y.begin), lines, strict=True):
+        parts.append(_name(x + 7, y + 4, name, hue[name]))
+    return svg(WIDTH, HEIGHT, f"{title} against epochs of {', '.join(lines)}", parts)
+
+
+def draw_calibration(bins: Sequence[Mapping[str, float]]) -> str:
+    """Draw the observed click rate against the predicted one, with two standard errors to both sides."""
+    most = max(max(row["predicted"], row["observed"]) for row in bins)
+    marks = ticks(0, most)
+    plot = Plot(Axis(marks, LEFT, WIDTH - RIGHT - 10), Axis(marks, HEIGHT - BOTTOM, TOP), (LEFT, WIDTH - RIGHT))
+    parts = plot.grid("click rate observed", "click rate predicted")
+    parts.append(plot.line([(0, 0), (marks[-1], marks[-1])], "#999", "2 4"))
+    for row in bins:
+        rate, rows = row["observed"], row["rows"]
+        error = 2 * math.sqrt(rate * (1 - rate) / rows)
+        low, high = (plot.y.at(min(max(edge, 0), marks[-1])) for edge in (rate - error, rate + error))
+        x = plot.x.at(row["predicted"])
+        parts.append(f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="{COLOURS[0]}" stroke-opacity=".5"/>')
+        said = f"{rows:,.0f} rows: {row['predicted']:.4f} predicted, {rate:.4f} observed, ± {error:.4f}"
+        parts.append(plot.dot((row["predicted"], rate), COLOURS[0], said))
+    return svg(WIDTH, HEIGHT, f"observed against predicted click rates in {len(bins)} bins", parts)
+
+
+def _plot(across: Axis, values: Sequence[float], right: float = WIDTH - RIGHT) -> Plot:
+    return Plot(across, Axis(ticks(min(values), max(values), 6), HEIGHT - BOTTOM, TOP), (LEFT, right))
+
+
+def _level(plot: Plot, value: float, said: str) -> list[str]:
+    """Draw a level that nothing passes."""
+    left, right = plot.edges
+    line = f'<path class="axis" d="M{left:g} {plot.y.at(value):.1f}H{right:g}" stroke="#888" stroke-dasharray="6 3"/>'
+    return [line, text(left + 4, plot.y.at(value) - 4, f"{said}, {value:.4f}", size=SMALL)]
+
+
+def _name(x: float, y: float, name: str, colour: str, anchor: str = "start") -> str:
+    return f'<g fill="{colour}">{text(x, y, name, anchor, bold=True, size=SMALL)}</g>'
+
+
+def _names(places: Mapping[str, Point], dots: Sequence[Point], hue: Mapping[str, str]) -> list[str]:
+    """Write names beside their places, where they cover neither a dot nor each other if that can be."""
+    taken: list[Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots]
+    parts = []
+    for name, (x, y) in sorted(places.items(), key=lambda item: item[1]):
+        wide = len(name) * LETTER * SMALL
+        sides = [(x + 7, y + 4), (x - 7 - wide, y + 4), (x - wide / 2, y - 8), (x - wide / 2, y + 16)]
+        sides += [(x + 5, y - 7), (x + 5, y + 15), (x - 5 - wide, y - 7), (x - 5 - wide, y + 15)]
+        boxes = [(left, low - SMALL + 2, left + wide, low + 2) for left, low in sides]
+        inside = [box for box in boxes if box[0] >= LEFT and box[2] <= WIDTH and box[1] >= 0]
+        box = min(inside or boxes, key=lambda box: sum(_overlaps(box, other) for other in taken))
+        taken.append(box)
+        parts.append(_name(box[0], box[3] - 2, name, hue[name]))
+    return parts
+
+
+def _overlaps(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

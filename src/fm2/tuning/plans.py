@@ -1,0 +1,64 @@
+"""The plan of a search, on disk: what one that is resumed goes on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fm2.choices import Metric
+from fm2.data.dataset import Dataset
+from fm2.errors import Fm2Error, needs
+from fm2.storage import new_file
+from fm2.training.fitting import fingerprint_of
+from fm2.training.settings import read_settings
+from fm2.tuning.choosing import Plan, make_plan, written_space
+
+PLAN, SPACE = "tune.json", "space.toml"
+
+
+def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
+    """Plan a search, or take up the plan of one that is resumed, which what is given may not contradict."""
+    if not resume:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise Fm2Error(f"tune: {path} is there already; --resume goes on with a search")
+        return _make(model, dataset, given)
+    if not (path / PLAN).is_file():
+        raise Fm2Error(f"tune: there is no search to resume in {path}")
+    kept = json.loads((path / PLAN).read_text(encoding="utf-8"))
+    if kept["data"] != fingerprint_of(dataset):
+        raise Fm2Error(f"tune: the search in {path} had another data set; give the same to resume it")
+    before = make_plan(kept["model"], kept["rows"], kept["metric"], kept["seed"], kept["fixed"], kept["space"])
+    for name, value in (("model", model), ("metric", given["metric"]), ("seed", given["seed"])):
+        if value is not None and value != kept[name]:
+            raise Fm2Error(f"tune: the search in {path} has {name} {kept[name]}, not {value}")
+    if given["fix"] or given["space"] is not None:
+        now = _make(model, dataset, {**given, "metric": before.metric, "seed": before.seed})
+        if (now.space, now.fixed) != (before.space, before.fixed):
+            raise Fm2Error(f"tune: the search in {path} tries or fixes other settings; leave --fix and --space out")
+    return before
+
+
+def _make(model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
+    space = given["space"]
+    written = read_settings(Path(space), "tune") if isinstance(space, str | Path) else space
+    place = str(space) if isinstance(space, str | Path) else "the space"
+    metric: Metric = given["metric"] or "log_loss"
+    return make_plan(model, len(dataset.train), metric, given["seed"] or 0, given["fix"] or {}, written, place)
+
+
+def write_plan(path: Path, plan: Plan, dataset: Dataset) -> None:
+    """Write what a search that is resumed has to know, and the space as a file that a person may change and give."""
+    kept = {
+        "model": plan.model,
+        "rows": plan.rows,
+        "data": fingerprint_of(dataset),
+        "metric": plan.metric,
+        "seed": plan.seed,
+        "fixed": dict(plan.fixed),
+        "space": {name: value for name, value in written_space(plan).items() if name in plan.space},
+    }
+    with new_file(path / SPACE) as partial:
+        partial.write_text(needs("tomli_w", "train", "writing settings").dumps(written_space(plan)), encoding="utf-8")
+    with new_file(path / PLAN) as partial:
+        partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
