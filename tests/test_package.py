@@ -22,13 +22,14 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_importing_needs_numpy_and_the_native_module_alone():
-    heavy = {"polars", "torch", "rich", "pandas", "pyarrow", "tomli_w", "zstandard"}
+    heavy = {"polars", "torch", "rich", "pandas", "pyarrow", "sklearn", "tomli_w", "zstandard"}
     done = run(f"import sys, fm2; fm2.cpu_info(); fm2.Schema.preset('criteo'); print({heavy!r} & set(sys.modules))")
     assert done.stdout.strip() == "set()", done.stderr
 
 
 def test_every_public_name_is_there():
-    for name in fm2.__all__:
+    assert {"FmFMClassifier", "DeepFMClassifier"} <= set(dir(fm2))
+    for name in {*fm2.__all__, *dir(fm2)}:
         assert getattr(fm2, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         fm2.nonsense  # noqa: B018
@@ -52,6 +53,12 @@ def test_find_bytes_finds_what_numpy_finds(level, text, marks):
     values = np.frombuffer(text, np.uint8)
     expected = np.flatnonzero((values == ord(a)) | (values == ord(b)))
     assert _native.find_bytes(text, a, b, level) == expected.tolist()
+
+
+def test_what_scikit_learn_brings_is_named():
+    done = run("import sys; sys.modules['sklearn'] = None; import fm2; fm2.FmFMClassifier")
+    assert "needs the package 'sklearn" in done.stderr
+    assert "pip install 'fm2[sklearn]'" in done.stderr
 
 
 @pytest.mark.parametrize("code", ["fm2.train", "fm2.cli.main(['train', 'lr', {data!r}, '--out', 'run'])"])

@@ -37,9 +37,9 @@ def searched(dataset, tmp_path_factory):
 
 
 def test_the_first_trial_is_the_defaults_and_the_best_is_no_worse(dataset, searched, tmp_path):
-    run = train("lr", dataset, tmp_path / "run", **FIX, l2=0.0, batch_size=256, learning_rate=0.001)
+    run = train("lr", dataset, tmp_path / "run", **FIX, l2=0.0, batch_size=32, learning_rate=0.001)
     first = searched.trials[0]
-    assert first.tried == {"learning_rate": 0.001, "batch_size": 256, "l2": 0.0}  # of l2, the value next to the default
+    assert first.tried == {"learning_rate": 0.001, "batch_size": 32, "l2": 0.0}  # of l2, the value next to the default
     assert first.metrics == run.metrics
     assert searched.best.value <= first.value
     assert searched.best.value == min(trial.value for trial in searched.trials)

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from fm2.data.preparation import prepare
     from fm2.engine.compilation import compile
     from fm2.engine.scoring import Scorer, load
+    from fm2.estimators import (
+        FFMClassifier,
+        FMClassifier,
+        FmFMClassifier,
+        FvFMClassifier,
+        FwFMClassifier,
+        LRClassifier,
+        Poly2Classifier,
+    )
     from fm2.reporting.writing import report
     from fm2.reproduction.reproducing import reproduce
     from fm2.training.fitting import train
@@ -53,8 +62,15 @@ _LATER = {
 
 __all__ = [
     "Dataset",
+    "FFMClassifier",
+    "FMClassifier",
     "Field",
     "Fm2Error",
+    "FmFMClassifier",
+    "FvFMClassifier",
+    "FwFMClassifier",
+    "LRClassifier",
+    "Poly2Classifier",
     "Run",
     "Schema",
     "Scorer",
@@ -79,8 +95,14 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(needs(_LATER[name], "train", f"fm2.{name}"), name)
+    if name.endswith("Classifier"):  # those of the networks too, which are made by their declarations
+        found = needs("fm2.estimators", "sklearn", f"fm2.{name}").CLASSIFIERS
+        if name in found:
+            return found[name]
     raise AttributeError(f"module 'fm2' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    from fm2.networks import NETWORKS
+
+    return sorted([*__all__, *(f"{network.title}Classifier" for network in NETWORKS.values()), "__version__"])

