@@ -111,7 +111,7 @@ def test_fields_may_have_a_single_value_and_batches_a_single_row(name):
 
 @every_network
 def test_dimensions_per_field_work_or_are_refused_clearly(name):
-    if MODELS[name].equal_dims:
+    if NETWORKS[name].equal_dims:
         with pytest.raises(
             Fm2Error, match=f"{name}: the fields' dimensions are 3, 1, 4, 2; they have to be equal, for "
         ):

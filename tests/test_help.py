@@ -130,6 +130,8 @@ REFUSED = (
     ["export", "no-run", "--out", "model.onnx"],
     ["rank", "no-model", "{}", "no-candidates"],
     ["inspect", "no-run"],
+    ["compare", "no-data", "--out", "table"],
+    ["reproduce", "criteo", "no-log", "--out", "tables"],
 )
 
 

@@ -12,6 +12,7 @@ from fm2.machine import cpu_info
 from fm2.schema import Field, Schema
 
 if TYPE_CHECKING:
+    from fm2.comparison.comparing import compare
     from fm2.compression.cutting import cut
     from fm2.compression.pruning import prune
     from fm2.compression.shrinking import shrink
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Poly2Classifier,
     )
     from fm2.reporting.writing import report
+    from fm2.reproduction.reproducing import reproduce
     from fm2.training.fitting import train
     from fm2.training.onnx_export import export
     from fm2.training.run import Run
@@ -43,6 +45,7 @@ _LATER = {
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scoring",
     "Tracker": "fm2.training.trackers",
+    "compare": "fm2.comparison.comparing",
     "compile": "fm2.engine.compilation",
     "cut": "fm2.compression.cutting",
     "export": "fm2.training.onnx_export",
@@ -51,6 +54,7 @@ _LATER = {
     "prepare": "fm2.data.preparation",
     "prune": "fm2.compression.pruning",
     "report": "fm2.reporting.writing",
+    "reproduce": "fm2.reproduction.reproducing",
     "shrink": "fm2.compression.shrinking",
     "train": "fm2.training.fitting",
     "tune": "fm2.tuning.search",
@@ -71,6 +75,7 @@ __all__ = [
     "Schema",
     "Scorer",
     "Tracker",
+    "compare",
     "compile",
     "cpu_info",
     "cut",
@@ -80,6 +85,7 @@ __all__ = [
     "prepare",
     "prune",
     "report",
+    "reproduce",
     "shrink",
     "train",
     "tune",

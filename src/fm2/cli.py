@@ -12,6 +12,7 @@ from typing import Any
 
 from fm2 import __version__
 from fm2.commands import add_evaluate, add_export, add_predict, add_train
+from fm2.comparison.commands import add_compare, add_models
 from fm2.completion import add_completion
 from fm2.compression.commands import add_cut, add_prune, add_shrink
 from fm2.data.commands import add_describe, add_generate, add_prepare
@@ -19,6 +20,7 @@ from fm2.engine.commands import add_compile, add_inspect, add_rank
 from fm2.failures import EXIT_CODES, FAILED, FINISHED, told
 from fm2.parsing import MISUSED, Parser
 from fm2.reporting.commands import add_report
+from fm2.reproduction.commands import add_reproduce
 from fm2.tuning.commands import add_tune
 
 EXAMPLES = """\
@@ -124,8 +126,11 @@ COMMANDS: dict[str, tuple[Callable[[Any], argparse.ArgumentParser], ...]] = {
         add_export,
     ),
     "models side by side": (
+        add_models,
+        add_compare,
         add_tune,
         add_report,
+        add_reproduce,
     ),
     "the shell": (add_completion,),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -45,11 +46,18 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
         help="tensorboard[:DIR] or mlflow[:URI] follows the training; may be given again",
     )
     command.add_argument("--json", action="store_true", help="print the best model's metrics as JSON")
+    add_settings(command)
+    command.set_defaults(run=_train, interrupted=_what_is_kept)
+    return command
+
+
+def add_settings(command: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Add the options that are settings of a training, but for some."""
     groups = {title: command.add_argument_group(title) for title in _GROUPS}
     groups["the model"].add_argument(
         "--dim", metavar="K", help="embedding dimension: 16, or one per field: 4,8,..., or a JSON file"
     )
-    for name, kind, text in _OPTIONS:
+    for name, kind, text in (option for option in _OPTIONS if option[0] not in without):
         choices = get_args(kind) or None
         shown = None if choices else name.upper() if kind is str else "N"
         group = next((groups[title] for title, names in _GROUPS.items() if name in names), command)
@@ -57,8 +65,15 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
     most, some = (command.add_argument_group(f"options of {which} networks") for which in ("most", "some"))
     for option in _NETWORK_OPTIONS.values():
         _add_option(most if _is_common(option) else some, option)
-    command.set_defaults(run=_train, interrupted=_what_is_kept)
-    return command
+
+
+def given_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict[str, Any]:
+    """Give those settings of a training that were among the options; ``fields`` are those of the data."""
+    from fm2.training.settings import read_dim
+
+    given = {name: getattr(options, name, None) for name in (*_SHARED, *_NETWORK_OPTIONS)}
+    dim = {} if options.dim is None else {"dim": read_dim(options.dim, fields)}
+    return {name: value for name, value in given.items() if value is not None} | dim
 
 
 def named_models() -> str:
@@ -161,15 +176,12 @@ _NETWORK_OPTIONS = {
 
 def _train(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
-    from fm2.training.settings import Settings, read_changes, read_dim
+    from fm2.training.settings import Settings, read_changes
 
     dataset = Dataset.open(settings.data)
     _check_places(settings)
     changes = read_changes(Path(settings.settings), settings.model) if settings.settings else {}
-    given = {name: getattr(settings, name) for name in (*_SHARED, *_NETWORK_OPTIONS)}
-    changes |= {name: value for name, value in given.items() if value is not None}
-    if settings.dim is not None:
-        changes["dim"] = read_dim(settings.dim, dataset.schema.names)
+    changes |= given_settings(settings, dataset.schema.names)
     chosen = None if settings.resume else Settings.of(settings.model, **changes)
 
     from fm2.tracking import tracker

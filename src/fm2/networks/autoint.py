@@ -7,6 +7,8 @@ from fm2.networks.options import ATTENTION, WIDE
 NETWORK = Network(
     "AutoInt",
     "AutoInt: fields attend to each other",
+    source="Song et al., 2019",
+    equal_dims="the same matrices look at the embeddings of all fields; dcnv2 takes one per field",
     options=(*ATTENTION, WIDE),
     defaults={"embedding_scale": 0.1, "learning_rate": 0.004, "dense_rate": 0.002, "field_dropout": 0.05},
 )

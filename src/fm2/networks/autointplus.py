@@ -1,8 +1,13 @@
 """AutoInt+."""
 
+from fm2.networks.autoint import NETWORK as AUTOINT
 from fm2.networks.declaration import Network
 from fm2.networks.options import ATTENTION, MLP
 
 NETWORK = Network(
-    "AutoIntPlus", "AutoInt+: fields attend to each other, beside a multi-layer perceptron", options=(*MLP, *ATTENTION)
+    "AutoIntPlus",
+    "AutoInt+: fields attend to each other, beside a multi-layer perceptron",
+    source="Song et al., 2019",
+    equal_dims=AUTOINT.equal_dims,
+    options=(*MLP, *ATTENTION),
 )

@@ -6,5 +6,6 @@ from fm2.networks.options import CROSS_LAYERS, MLP
 NETWORK = Network(
     "DCN",
     "Deep & Cross: products with the embeddings, layer by layer, beside a multi-layer perceptron",
+    source="Wang et al., 2017",
     options=(*MLP, CROSS_LAYERS),
 )

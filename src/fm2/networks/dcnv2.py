@@ -9,5 +9,6 @@ EXPERTS = Option("experts", int, 4, "of how many matrices of low rank a cross la
 NETWORK = Network(
     "DCNV2",
     "DCN-V2: cross layers with whole matrices, or mixtures of low rank, and a multi-layer perceptron",
+    source="Wang et al., 2021",
     options=(*MLP, CROSS_LAYERS, CROSS_RANK, EXPERTS, STRUCTURE),
 )

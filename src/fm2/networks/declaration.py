@@ -38,12 +38,15 @@ LARGE: Mapping[str, Any] = {
 class Network:
     """A network: its class in ``fm2.models.deep``, what it is, and the settings of its own.
 
+    ``source`` says where it is from, ``equal_dims`` why all fields need the same dimension, where they do.
     ``options`` are the keywords of the class. ``defaults`` and ``large`` are settings of the training, or of its
     options, that differ from those of most networks: for small logs, and beside them for large ones.
     """
 
     title: str
     summary: str
+    source: str
+    equal_dims: str = ""
     options: Sequence[Option] = tuple(MLP)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     large: Mapping[str, Any] = field(default_factory=dict)

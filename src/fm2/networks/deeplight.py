@@ -28,6 +28,8 @@ SPARSITY = (
 NETWORK = Network(
     "DeepLight",
     "DeepLight: an FwFM and a multi-layer perceptron, most of whose weights are pruned in training",
+    source="Deng et al., 2021",
+    equal_dims="its FwFM part multiplies the embeddings of any two fields; widedeep and deepfmfm take one per field",
     options=(*MLP, MATRIX_SCALE, *SPARSITY),
     defaults={"matrix_scale": 0.3},
     large={"damping_steps": 2.0},

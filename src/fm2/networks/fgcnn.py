@@ -10,5 +10,7 @@ NEW_MAPS = Option("new_maps", int, 1, "new features for every field that pooling
 NETWORK = Network(
     "FGCNN",
     "FGCNN: features that convolutions make of the embeddings, beside them in an IPNN",
+    source="Liu et al., 2019",
+    equal_dims="its convolutions go over the fields column by column of their embeddings",
     options=(*MLP, CONV_MAPS, CONV_HEIGHT, POOLING, NEW_MAPS),
 )

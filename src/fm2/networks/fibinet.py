@@ -14,6 +14,7 @@ REDUCTION = Option("reduction", int, 3, "how many fields share a unit of the squ
 NETWORK = Network(
     "FiBiNET",
     "FiBiNET: a multi-layer perceptron of bilinear products, with and without weights of the fields",
+    source="Huang et al., 2019",
     options=(*MLP, BILINEAR, REDUCTION),
     defaults={"hidden": (128, 64)},
 )

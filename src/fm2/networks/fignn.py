@@ -10,6 +10,8 @@ FIELD_WEIGHTS = Option(
 NETWORK = Network(
     "FiGNN",
     "Fi-GNN: fields are nodes of a graph and learn from each other along its edges",
+    source="Li et al., 2019",
+    equal_dims="one attention looks at the embeddings of all fields",
     options=(GRAPH_STEPS, *HEADS, FIELD_WEIGHTS),
     defaults={"attention_dim": 8},
 )

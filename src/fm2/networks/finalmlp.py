@@ -11,6 +11,7 @@ FUSION_HEADS = Option("fusion_heads", int, 4, "into how many parts the streams a
 NETWORK = Network(
     "FinalMLP",
     "FinalMLP: two multi-layer perceptrons with gates of their own, joined by bilinear forms",
+    source="Mao et al., 2023",
     options=(*MLP, SECOND_HIDDEN, GATE_HIDDEN, FIRST_GATE, SECOND_GATE, FUSION_HEADS),
     defaults={"hidden": (128, 64)},
 )

@@ -10,6 +10,7 @@ TRIPLE_SCALE = Option(
 NETWORK = Network(
     "FmFM3",
     "FmFM3: an FmFM whose fields also interact in threes, by a tensor of low rank",
+    source="the paper's section 6",
     options=(TRIPLE_RANK, TRIPLE_SCALE, MATRIX_SCALE),
     defaults={"dense_rate": 0.004},
 )

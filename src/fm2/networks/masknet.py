@@ -17,6 +17,7 @@ NORM_EPSILON = Option(
 NETWORK = Network(
     "MaskNet",
     "MaskNet: layers whose inputs are masked by what the row is",
+    source="Wang et al., 2021",
     options=(*MLP, ARRANGEMENT, MASK_BLOCKS, MASK_RATIO, NORM_EPSILON),
     defaults={"hidden": (32,), "network_dropout": 0.2},
 )

@@ -2,4 +2,8 @@
 
 from fm2.networks.declaration import Network
 
-NETWORK = Network("WideDeep", "Wide & Deep: a weight per feature beside a multi-layer perceptron")
+NETWORK = Network(
+    "WideDeep",
+    "Wide & Deep: a weight per feature beside a multi-layer perceptron",
+    source="Cheng et al., 2016",
+)

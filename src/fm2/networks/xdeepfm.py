@@ -9,5 +9,7 @@ CIN_SPLIT = Option("cin_split", bool, True, "one half of a layer's feature maps 
 NETWORK = Network(
     "XDeepFM",
     "xDeepFM: vector-wise products of any order, beside a perceptron and a linear part",
+    source="Lian et al., 2018",
+    equal_dims="its products take the embeddings of two fields coordinate by coordinate; dcnv2 takes one per field",
     options=(*MLP, CIN, CIN_SPLIT),
 )

@@ -26,6 +26,7 @@ from fm2.training.model_files import MODEL
 from fm2.training.native import NativeStepper
 from fm2.training.places import check_directory, check_resumed
 from fm2.training.plain import PlainStepper
+from fm2.training.row_values import read_row_values
 from fm2.training.rowwise import FfmStepper, Poly2Stepper, learns_by_rows
 from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
 from fm2.training.scoring import torch_threads
@@ -102,11 +103,16 @@ def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | Non
     chosen = Settings.of(model, rows, **{**kept, **settings})
     if start:
         growth.check_shape(start, chosen)
-    for name, value in chosen.used().items():
-        before = usual.get(name, getattr(Settings, name, None))  # older runs have fewer settings
-        if name not in MAY_CHANGE and before != value:
+    for name, (before, value) in differences(usual, chosen).items():
+        if name not in MAY_CHANGE:
             raise Fm2Error(f"train: the run in {resumed} has {name} {before}, not {value}")
     return chosen
+
+
+def differences(before: Mapping[str, Any], settings: Settings) -> dict[str, tuple[Any, Any]]:
+    """Give what a run's settings were, and are to be, where that is not the same."""
+    values = ((name, before.get(name, getattr(Settings, name, None)), now) for name, now in settings.used().items())
+    return {name: (old, now) for name, old, now in values if old != now}  # older runs have fewer settings
 
 
 def fingerprint_of(dataset: Dataset) -> str:
@@ -144,30 +150,13 @@ def _log_odds(dataset: Dataset, settings: Settings, weights: NDArray[np.float32]
 
 
 def _read_weights(given: ArrayLike | str | Path, dataset: Dataset) -> NDArray[np.float32]:
-    try:
-        weights = np.load(given, mmap_mode="r", allow_pickle=False) if isinstance(given, str | Path) else given
-        array: NDArray[np.float32] = np.asarray(weights, dtype=np.float32)
-    except OSError as missing:
-        raise Fm2Error(f"train: the row weights: {missing.filename}: {missing.strerror}") from missing
-    except (ValueError, TypeError, EOFError) as wrong:
-        what = f"{given} is no .npy file" if isinstance(given, str | Path) else "they are no array"
-        raise Fm2Error(f"train: the row weights: {what} of numbers") from wrong
-    least = max((int(split.rows.max()) + 1 for split in _splits(dataset) if len(split)), default=0)
-    most = sum(len(split) for split in _splits(dataset)) + dataset.manifest["bad_rows"]["count"]
-    if array.ndim != 1:
-        raise Fm2Error(f"train: the row weights have the shape {list(array.shape)}; one number a row is needed")
-    if not least <= len(array) <= most:
-        raise Fm2Error(f"train: there are {len(array):,} row weights, and the log has {most:,} rows")
+    array: NDArray[np.float32] = read_row_values("train", "row weights", given, dataset, np.float32)
     bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(bad):
         raise Fm2Error(f"train: the weight of row {bad[0]:,} is {array[bad[0]]}; a weight is 0 or more")
     if not array.any():
         raise Fm2Error("train: all row weights are zero")
     return array
-
-
-def _splits(dataset: Dataset) -> tuple[Any, ...]:
-    return dataset.train, dataset.validation, dataset.test
 
 
 def make_model(

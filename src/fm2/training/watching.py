@@ -59,6 +59,10 @@ class Watcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away."""
         if self._terminal:
             print(CLEAR, end="", file=sys.stderr, flush=True)
 

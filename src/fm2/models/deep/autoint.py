@@ -24,7 +24,6 @@ class AutoInt(DeepModel):
     """
 
     registered = "autoint"
-    equal_dims = "the same matrices look at the embeddings of all fields; dcnv2 takes one per field"
     wide = False
 
     def assemble(self, attention_layers: int, attention_heads: int, attention_dim: int) -> None:

@@ -23,12 +23,11 @@ class DeepModel(GatheredModel):
     in :meth:`network`, and counts what that costs in :meth:`flops`. Its keywords are the options that its declaration
     has; what is not given is the declaration's default, and all of them are in ``config``.
 
-    ``equal_dims`` says why all fields need the same dimension, where they do. A model that is ``wide`` has a weight per
-    feature, in the table ``linear``; where it is declared as an option, that decides.
+    A model that is ``wide`` has a weight per feature, in the table ``linear``; where it is declared as an option, that
+    decides.
     """
 
     registered: ClassVar[str]
-    equal_dims: ClassVar[str] = ""
     wide: bool = True
 
     def __init__(
@@ -40,11 +39,11 @@ class DeepModel(GatheredModel):
         seed: Seed = 0,
         **options: Any,
     ) -> None:
-        every = per_field(dims, len(field_sizes))
-        if self.equal_dims and len(set(every)) > 1:
+        every, reason = per_field(dims, len(field_sizes)), NETWORKS[self.registered].equal_dims
+        if reason and len(set(every)) > 1:
             raise Fm2Error(
                 f"{self.registered}: the fields' dimensions are {', '.join(map(str, every))}; they have to be equal, "
-                f"for {self.equal_dims}"
+                f"for {reason}"
             )
         options = self._completed(options)
         super().__init__(

@@ -21,7 +21,6 @@ class DeepFM(DeepModel):
     """
 
     registered = "deepfm"
-    equal_dims = "its FM part multiplies the embeddings of any two fields; widedeep and deepfmfm take one per field"
 
     def assemble(self, **mlp: Any) -> None:
         self.interaction = Constant(self.dims)

@@ -41,7 +41,6 @@ class DeepLight(DeepModel):
     """
 
     registered = "deeplight"
-    equal_dims = "its FwFM part multiplies the embeddings of any two fields; widedeep and deepfmfm take one per field"
 
     def assemble(
         self,

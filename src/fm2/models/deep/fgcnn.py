@@ -66,7 +66,6 @@ class FGCNN(DeepModel):
     """
 
     registered = "fgcnn"
-    equal_dims = "its convolutions go over the fields column by column of their embeddings"
     wide = False
 
     def assemble(self, conv_maps: Sequence[int], conv_height: int, pooling: int, new_maps: int, **mlp: Any) -> None:

@@ -54,7 +54,6 @@ class FiGNN(DeepModel):
     """
 
     registered = "fignn"
-    equal_dims = "one attention looks at the embeddings of all fields"
     wide = False
 
     def assemble(self, graph_steps: int, attention_heads: int, attention_dim: int, field_weights: str) -> None:

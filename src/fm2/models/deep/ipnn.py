@@ -25,7 +25,6 @@ class IPNN(DeepModel):
     """
 
     registered = "ipnn"
-    equal_dims = "it multiplies the embeddings of any two fields; fibinet and deepfmfm take one per field"
     wide = False
 
     def assemble(self, **mlp: Any) -> None:

@@ -27,7 +27,6 @@ class OPNN(DeepModel):
     """
 
     registered = "opnn"
-    equal_dims = "its outer products of any two fields have the same size; deepfmfm, with such kernels, takes them"
     wide = False
 
     def assemble(self, outer: str, **mlp: Any) -> None:

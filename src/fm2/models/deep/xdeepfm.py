@@ -27,7 +27,6 @@ class XDeepFM(DeepModel):
     """
 
     registered = "xdeepfm"
-    equal_dims = "its products take the embeddings of two fields coordinate by coordinate; dcnv2 takes one per field"
 
     def assemble(self, cin: Sequence[int], cin_split: bool, **mlp: Any) -> None:
         if not cin:

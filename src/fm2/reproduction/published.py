@@ -1,0 +1,122 @@
+"""The paper's figures, as its tables 2 and 4 to 8 have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A data set in table 5; ``negatives`` is how many rows without a click there are for one with, about."""
+
+    train: int
+    validation: int
+    test: int
+    fields: int
+    features: int
+    negatives: int
+
+    @property
+    def rows(self) -> int:
+        """All rows."""
+        return self.train + self.validation + self.test
+
+
+@dataclass(frozen=True)
+class Quality:
+    """A model in table 6 or 7: AUC on three splits, of which some have one, and log loss on test."""
+
+    model: str
+    title: str
+    train: float | None
+    validation: float | None
+    test: float
+    log_loss: float
+
+    @property
+    def quoted(self) -> bool:
+        """Whether the paper took the figures from the model's own paper."""
+        return self.train is None
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A line of table 8: the share of the variance that is kept, None for the full model, and what that costs."""
+
+    variance: float | None
+    dimension: float
+    flops: int
+    auc: float
+    log_loss: float
+
+
+SAMPLES = {
+    "criteo": Samples(36_672_493, 4_584_062, 4_584_062, 39, 1_327_180, 3),
+    "avazu": Samples(32_343_173, 4_042_897, 4_042_897, 23, 1_544_257, 5),
+}
+
+QUALITY = {
+    "criteo": (
+        Quality("lr", "LR", 0.7930, 0.7918, 0.7917, 0.4582),
+        Quality("fm", "FM", 0.8142, 0.8075, 0.8075, 0.4441),
+        Quality("ffm", "FFM", 0.8230, 0.8103, 0.8103, 0.4414),
+        Quality("fwfm", "FwFM", 0.8191, 0.8092, 0.8092, 0.4426),
+        Quality("fvfm", "FvFM", 0.8192, 0.8102, 0.8101, 0.4417),
+        Quality("fmfm", "FmFM", 0.8183, 0.8109, 0.8109, 0.4410),
+        Quality("dcn", "Deep & Cross", 0.8244, 0.8118, 0.8118, 0.4413),
+        Quality("widedeep", "Wide & Deep", None, None, 0.7981, 0.4677),
+        Quality("deepfm", "DeepFM", None, None, 0.8007, 0.4508),
+        Quality("xdeepfm", "xDeepFM", None, None, 0.8052, 0.4418),
+        Quality("autoint", "AutoInt", None, None, 0.8061, 0.4454),
+        Quality("fibinet", "FiBiNET", None, None, 0.8103, 0.4423),
+        Quality("deeplight", "DeepLight", None, None, 0.8123, 0.4395),
+    ),
+    "avazu": (
+        Quality("lr", "LR", 0.7526, 0.7521, 0.7517, 0.3953),
+        Quality("fm", "FM", 0.7744, 0.7696, 0.7695, 0.3857),
+        Quality("ffm", "FFM", 0.8012, 0.7761, 0.7761, 0.3826),
+        Quality("fwfm", "FwFM", 0.7822, 0.7730, 0.7731, 0.3835),
+        Quality("fvfm", "FvFM", 0.7836, 0.7732, 0.7733, 0.3834),
+        Quality("fmfm", "FmFM", 0.7943, 0.7764, 0.7763, 0.3822),
+        Quality("dcn", "Deep & Cross", 0.8109, 0.7825, 0.7826, 0.3791),
+        Quality("autoint", "AutoInt", None, None, 0.7752, 0.3823),
+        Quality("fignn", "Fi-GNN", None, None, 0.7762, 0.3825),
+        Quality("fgcnn", "FGCNN+IPNN", None, None, 0.7883, 0.3746),
+        Quality("deeplight", "DeepLight", None, None, 0.7897, 0.3748),
+    ),
+}
+
+SHRUNK = (
+    Shrunk(None, 16, 24_531, 0.8109, 0.4410),
+    Shrunk(0.99, 10.56, 12_884, 0.8109, 0.4410),
+    Shrunk(0.97, 8.69, 10_280, 0.8107, 0.4411),
+    Shrunk(0.95, 7.72, 8_960, 0.8108, 0.4411),
+    Shrunk(0.90, 6.26, 7_202, 0.8103, 0.4415),
+    Shrunk(0.85, 3.82, 4_716, 0.8084, 0.4432),
+    Shrunk(0.80, 3.36, 4_392, 0.8080, 0.4436),
+)
+
+# Table 2: parameters in the Criteo data set, in millions.
+PARAMETERS = {"lr": 1.33, "poly2": 45, "fm": 14.63, "fwfm": 14.63, "fmfm": 14.63, "ffm": 859.18}
+
+# Table 4: operations per prediction with n = 39 and K = 16; those of networks are said to be about so many.
+OPERATIONS = {
+    "lr": 78,
+    "poly2": 1_560,
+    "fm": 1_920,
+    "fwfm": 25_272,
+    "ffm": 24_531,
+    "fmfm": 403_923,
+    "widedeep": 500_000,
+    "dcn": 510_000,
+    "deepfm": 246_000,
+    "xdeepfm": 150_000_000,
+    "autoint": 28_000_000,
+    "fibinet": 10_000_000,
+    "deeplight": 102_000,
+}
+CACHED, CACHED_SHRUNK = 24_531, 8_960
+K = 16
+
+# Which tables tell of a data set: its samples, the models' quality, and the smaller models.
+TABLES = {"criteo": (5, 6, 8), "avazu": (5, 7)}
