@@ -63,7 +63,9 @@ def main() -> None:
     show_table(table, small, scorers, dataset)
     show_scores(scorers[SHRUNK], log, dataset)
     show_ranking(scorers[SHRUNK], log, dataset)
-    print(f"\n{time.perf_counter() - begin:.0f} s in all. The table is in {table.path}, the models in {DIRECTORY}.")
+    report = fm2.report(table.path, DIRECTORY / "report.html", data=dataset)
+    print(f"\n{time.perf_counter() - begin:.0f} s in all. The models and the table are in {DIRECTORY}.")
+    print(f"The report, with pictures of all this: {report}")
 
 
 def generated_log() -> Path:

@@ -25,5 +25,6 @@ def test_the_whole_story(tmp_path):
         "the best possible",
     ]
     assert "Ranking 1,000 candidates in the same context" in told
-    assert "The table is in demo/compare" in told
+    assert "The report, with pictures of all this: demo/report.html" in told
+    assert "6 models compared" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "demo" / "compare" / "compare.json").is_file()
