@@ -36,7 +36,7 @@ class DeepCtr(Contender):
     dim: int
     options: dict[str, Any] = field(hash=False)
     batch_rows: int
-    epochs: int = 3
+    epochs: int
 
     def time(self) -> Timed:
         """Train, and take the best of the epochs after the first."""
