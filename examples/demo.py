@@ -36,10 +36,10 @@ DIRECTORY = Path("demo")
 
 def main() -> None:
     begin = time.perf_counter()
-    DIRECTORY.mkdir(exist_ok=True)
     given, rows = os.environ.get("FM2_LOG"), os.environ.get("FM2_ROWS", str(ROWS))
     if not rows.isdecimal() or not int(rows):
         raise fm2.Fm2Error(f"FM2_ROWS is '{rows}'; it is how many rows there are to be, such as 200000")
+    DIRECTORY.mkdir(exist_ok=True)
     log = first_rows(Path(given), int(rows)) if given else generated_log(int(rows))
 
     print(f"\nPreparing {log}: values become ids, rows are split 80 : 10 : 10 ...", flush=True)
