@@ -85,17 +85,12 @@ def _legend(top: float, low: float, high: float) -> list[str]:
     """Show what the shades stand for."""
     shades = np.linspace(FAINT, 1, LEGEND)
     boxes = "".join(
-        f'<rect x="{60 + number * 20}" y="{top:.1f}" width="20" height="12" fill-opacity="{shade:.2f}"/>'
+        f'<rect x="{70 + number * 20}" y="{top:.1f}" width="20" height="12" fill-opacity="{shade:.2f}"/>'
         for number, shade in enumerate(shades)
     )
-    end = 60 + LEGEND * 20
+    end = 70 + LEGEND * 20
     return [
-        text(54, top + 10, f"{low:.{_digits(high)}f}" if low else "0", "end", size=11),
+        text(64, top + 10, f"{low:.3g}", "end", size=11),
         f'<g class="cells" fill="#2f6fb3">{boxes}</g>',
-        text(end + 6, top + 10, f"{high:.{_digits(high)}f}", size=11),
+        text(end + 6, top + 10, f"{high:.3g}", size=11),
     ]
-
-
-def _digits(high: float) -> int:
-    """Tell how many digits after the point three figures of a number need; whole numbers need none."""
-    return 0 if float(high).is_integer() else max(2 - math.floor(math.log10(abs(high))), 0)
