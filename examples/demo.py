@@ -23,9 +23,10 @@ from fm2.data.description import describe, print_description
 from fm2.data.streams import open_stream
 from fm2.engine.inspection import operations
 from fm2.progress import Progress
+from fm2.storage import new_file
 from fm2.training.watching import Watcher
 
-ROWS, FEATURES = int(os.environ.get("FM2_ROWS", 650_000)), 20_000
+ROWS, FEATURES = 650_000, 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")
 ALONE = {name: {"threads": 1} for name in ("fwfm", "fvfm")}  # torch's threads wait for each other on a busy machine
 SHRUNK = "fmfm, shrunk"
@@ -35,9 +36,11 @@ DIRECTORY = Path("demo")
 
 def main() -> None:
     begin = time.perf_counter()
+    given, rows = os.environ.get("FM2_LOG"), os.environ.get("FM2_ROWS", str(ROWS))
+    if not rows.isdecimal() or not int(rows):
+        raise fm2.Fm2Error(f"FM2_ROWS is '{rows}'; it is how many rows there are to be, such as 200000")
     DIRECTORY.mkdir(exist_ok=True)
-    given = os.environ.get("FM2_LOG")
-    log = first_rows(Path(given)) if given else generated_log()
+    log = first_rows(Path(given), int(rows)) if given else generated_log(int(rows))
 
     print(f"\nPreparing {log}: values become ids, rows are split 80 : 10 : 10 ...", flush=True)
     dataset = fm2.prepare(log, "criteo", DIRECTORY / "data", bad_rows="skip", overwrite=True)
@@ -68,21 +71,23 @@ def main() -> None:
     print(f"The report, with pictures of all this: {report}")
 
 
-def generated_log() -> Path:
+def generated_log(count: int) -> Path:
     """Generate a log whose clicks come from a planted field-matrixed model."""
     log = DIRECTORY / "log.tsv"
-    print(f"Generating {ROWS:,} rows with {FEATURES:,} features into {log} ...", flush=True)
-    with Progress("writing", ROWS) as progress:
-        fm2.generate(log, ROWS, features=FEATURES, progress=lambda rows: progress.update(rows, rows))
+    print(f"Generating {count:,} rows with {FEATURES:,} features into {log} ...", flush=True)
+    with Progress("writing", count) as progress:
+        fm2.generate(log, count, features=FEATURES, progress=lambda rows: progress.update(rows, rows))
     return log
 
 
-def first_rows(given: Path) -> Path:
+def first_rows(given: Path, count: int) -> Path:
     """Take the first rows of a log, for all of a large one would take hours."""
+    if not given.is_file():
+        raise fm2.Fm2Error(f"there is no file {given}; FM2_LOG is a log in Criteo's format")
     log = DIRECTORY / "log.tsv"
-    print(f"Taking at most {ROWS:,} rows of {given} ...", flush=True)
-    with open_stream(given) as (lines, _), log.open("wb") as file:
-        file.writelines(itertools.islice(lines, ROWS))
+    print(f"Taking at most {count:,} rows of {given} ...", flush=True)
+    with new_file(log) as partial, open_stream(given) as (lines, _), partial.open("wb") as file:  # it may be the log
+        file.writelines(itertools.islice(lines, count))
     return log
 
 
@@ -124,10 +129,11 @@ def operations_of(run: fm2.Run) -> dict[str, Any]:
 
 
 def raw_rows(log: Path, dataset: fm2.Dataset, count: int) -> list[dict[str, str | None]]:
-    """Read the first rows of the log as a caller has them: a dict of values each."""
-    with log.open(encoding="utf-8") as lines:
-        cells = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, count)]
+    """Read the first good rows of the log as a caller has them: a dict of values each."""
     names = dataset.schema.columns
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        every = (line.rstrip("\n").split("\t") for line in lines)
+        cells = list(itertools.islice((row for row in every if len(row) == len(names)), count))
     return [{name: value or None for name, value in zip(names, row, strict=True) if name != "label"} for row in cells]
 
 
@@ -173,3 +179,5 @@ if __name__ == "__main__":
         main()
     except fm2.Fm2Error as error:
         sys.exit(f"demo: {error}")
+    except KeyboardInterrupt:
+        sys.exit("demo: stopped; what is done is in the directory demo")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
 import pytest
-from tests.planted import QUICK, planted
+from tests.planted import QUICK, SCHEMA, planted
 from tests.test_package import run as run_python
 
 import fm2
@@ -175,7 +176,8 @@ def test_settings_of_files(dataset, tmp_path, write):
     [
         ({"models": "lr,fmfn"}, "there is no model 'fmfn'; did you mean 'fmfm'"),
         ({"models": []}, "no models are named"),
-        ({"models": "lr", "dim": 4}, "dim is for fm, fwfm"),
+        ({"models": "lr", "dim": 4}, "dim is for fm, ffm"),
+        ({"models": "lr,fm", "dim": [4, 8]}, "dim per field is for fmfm, .*; none of them is compared"),
         ({"models": "lr", "epoch": 4}, "compare: lr: 'epoch' is not a setting; did you mean 'epochs'"),
         ({"models": "lr,fm", "own": {"lr": {"dim": 4}}}, "compare: lr: dim is for"),
         ({"models": "lr", "own": {"xyz": {}}}, "settings for 'xyz', which is no model"),
@@ -199,10 +201,49 @@ def test_other_directories_and_damaged_tables_are_left_alone(dataset, tmp_path, 
             fm2.compare(dataset, tmp_path, "lr", **options)
     with pytest.raises(Fm2Error, match="holds no comparison"):
         Comparison.open(tmp_path)
-    for text in ("{", "[]", '{"format": "x", "version": 1}', '{"format": "fm2 compare", "version": 1, "nonsense": 1}'):
+    for text in ("{", "[]", '{"format": "fm2 compare"}', '{"format": "fm2 compare", "version": 1, "nonsense": 1}'):
         write("compare.json", text)
         with pytest.raises(Fm2Error, match=r"compare.json is damaged, or not a file of fm2's"):
             Comparison.open(tmp_path)
+    write("compare.json", '{"format": "fm2 compare", "version": 2, "more": 1}')
+    with pytest.raises(Fm2Error, match=r"has the format \('fm2 compare', 2\); this fm2 reads \('fm2 compare', 1\)"):
+        Comparison.open(tmp_path)
+
+
+def test_a_table_with_nonsense_in_a_row_is_damaged(tmp_path):
+    row = {**dict.fromkeys(COLUMNS), "model": "lr", "seed": 0, "run": "lr-0", "parameters": 9, "flops": 8}
+    row |= {"auc": 0.7, "log_loss": 0.5, "seconds": 1.5}
+    whole = Comparison(tmp_path, "data", "f", "test", ["lr"], [0], rows=[row])
+    whole.save()
+    assert Comparison.open(tmp_path) == whole
+    failed = {**dict.fromkeys(COLUMNS), "model": "fm", "seed": 0, "run": "fm-0", "error": "no memory"}
+    dataclasses.replace(whole, rows=[row, failed]).save()
+    assert Comparison.open(tmp_path).failed == [failed]
+    for wrong in ({"auc": "0.7"}, {"auc": None}, {"auc": float("nan")}, {"flops": 0}, {"run": 5}, {"error": 5}):
+        dataclasses.replace(whole, rows=[row]).save()
+        text = json.loads((tmp_path / "compare.json").read_text())
+        text["rows"][0] |= wrong
+        (tmp_path / "compare.json").write_text(json.dumps(text))
+        with pytest.raises(Fm2Error, match="is damaged"):
+            Comparison.open(tmp_path)
+
+
+def test_rows_that_cannot_be_measured_are_told_before_any_work(tmp_path):
+    rows = planted(300)
+    tested = rows.with_columns(click=True).head(50)
+    data = fm2.prepare(rows, SCHEMA, tmp_path / "data", test=tested)
+    with pytest.raises(Fm2Error, match=r"compare: all rows of .* for test have the label 1"):
+        fm2.compare(data, tmp_path / "none", "lr")
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_is_given_to_resume_comes_before_what_a_file_said(dataset, tmp_path):
+    once = {**QUICK, "epochs": 1}
+    first = fm2.compare(dataset, tmp_path / "table", "lr,fm", own={"fm": {"epochs": 1, "dim": 2}}, **once)
+    more = fm2.compare(dataset, tmp_path / "table", resume=True, epochs=2)
+    assert [read_settings(tmp_path / "table" / run / "settings.toml")["epochs"] for run in ("lr-0", "fm-0")] == [2, 2]
+    assert more.own == {"fm": {"dim": 2}}
+    assert all(after["seconds"] > before["seconds"] for before, after in zip(first.rows, more.rows, strict=True))
 
 
 def test_the_models_there_are(capsys, monkeypatch):

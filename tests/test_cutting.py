@@ -14,6 +14,7 @@ from tests.planted import LEARNED, QUICK, SCHEMA, planted
 import fm2
 from fm2 import Fm2Error, complexity, prepare
 from fm2.cli import main
+from fm2.compression import spectrum
 from fm2.compression.cutting import compare, machine_of
 from fm2.compression.pictures import draw_ranks
 from fm2.compression.spectrum import cut, guess_moments, measure_moments
@@ -179,7 +180,10 @@ def test_the_command_cuts(fmfm, dataset, tmp_path, capsys):
 def test_several_ranks_make_a_table_and_a_picture(fmfm, dataset, tmp_path, capsys):
     command = ["cut", str(fmfm.path), str(dataset.path), "--out", str(tmp_path / "by-rank"), "--epochs", "1", "--json"]
     assert main([*command, "--rank", "12,2,4"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    told = capsys.readouterr()
+    rows = json.loads(told.out)
+    for rank in (2, 4, 12):
+        assert f"fm2: rank {rank}: cutting the spectrum ...\nfm2: rank {rank}: training on ...\n" in told.err
     assert rows == json.loads((tmp_path / "by-rank" / "table.json").read_text())
     assert [row["rank"] for row in rows] == [None, 2, 4, 12]
     assert Run.open(tmp_path / "by-rank" / "rank-4").model.config["dims"] == [4] * 4
@@ -237,8 +241,10 @@ def test_without_training_finished_cuts_are_kept_and_the_others_made(fmfm, datas
     assert "is not this cut without training; --overwrite replaces it" in capsys.readouterr().err
 
 
-def test_the_first_models_logits_are_computed_once(fmfm, dataset, tmp_path, monkeypatch):
-    asked, logits = [], Run.logits
+def test_what_all_cuts_share_is_computed_once(fmfm, dataset, tmp_path, monkeypatch):
+    asked, logits, measured = [], Run.logits, []
+    where = spectrum.measure_moments
+    monkeypatch.setattr(spectrum, "measure_moments", lambda *given: measured.append(1) or where(*given))
 
     def counted(run, ids, known_as=None):
         asked.append(run.path)
@@ -246,7 +252,8 @@ def test_the_first_models_logits_are_computed_once(fmfm, dataset, tmp_path, monk
 
     monkeypatch.setattr(Run, "logits", counted)
     fm2.cut(fmfm, dataset, tmp_path / "one", rank=2, training=False)
-    assert not asked
+    assert not asked and measured == [1]
     compare(fmfm, dataset, tmp_path / "by-rank", [2, 4], training=False)
+    assert measured == [1, 1]
     assert asked.count(fmfm.path) == 1
     assert len(asked) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -9,18 +10,25 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.planted import LEARNED, QUICK, SCHEMA, planted
 
 import fm2
 from fm2 import Dataset, Field, Fm2Error, Schema, prepare
 from fm2.cli import main
+from fm2.comparison.table import COLUMNS, Comparison
 from fm2.compression.pruning import strengths
 from fm2.compression.retraining import counts_of
 from fm2.compression.shrinking import compare as shrink_several
+from fm2.pictures import width_of
 from fm2.reporting import mutual_information
+from fm2.reporting.charts import draw_learning, draw_quality
 from fm2.reporting.field_sections import MOST_FIELDS, most_telling
 from fm2.reporting.fields import Information
+from fm2.reporting.reading import Entry, Study
+from fm2.training.defaults import MODELS
+from fm2.training.fitting import fingerprint_of
 from fm2.training.metrics import calibration_bins
 from fm2.training.run import Run
 
@@ -64,7 +72,7 @@ def titles_of(element: ElementTree.Element) -> list[str]:
 def _row(run: Run, /, **figures) -> dict:
     counted = {"parameters": run.model.n_parameters, "flops": run.model.flops()}
     row = {"model": run.model.name, "seed": 0, "run": str(run.path), **counted, "best_epoch": 2.0, "seconds": 1.5}
-    return {**row, "auc": 0.5, "log_loss": 0.5, **figures, "error": None}
+    return {**dict.fromkeys(COLUMNS), **row, "auc": 0.5, "log_loss": 0.5, **figures}
 
 
 def write_comparison(path: Path, dataset: Dataset, runs: dict[str, Run], **changes) -> Path:
@@ -73,9 +81,9 @@ def write_comparison(path: Path, dataset: Dataset, runs: dict[str, Run], **chang
         found = run.evaluate(dataset)
         cached = {"flops_cached": run.model.flops(cached=True)} if model == "fmfm" else {}
         rows.append(_row(run, run=f"{model}-0", auc=found["auc"], log_loss=found["log_loss"], **cached))
-    values = {"format": "fm2 compare", "version": 1, "data": str(dataset.path), "split": "test", "seeds": [0]}
-    values |= {"truth": TRUTH, "rows": rows, **changes}
-    (path / "compare.json").write_text(json.dumps(values))
+    values = {"data": str(dataset.path), "split": "test", "models": list(runs), "seeds": [0], "truth": TRUTH}
+    values |= {"rows": rows, "fingerprint": fingerprint_of(dataset), **changes}
+    Comparison(path, **values).save()
     return path
 
 
@@ -266,7 +274,8 @@ def test_what_failed_and_several_seeds_are_told(compared, dataset, runs, tmp_pat
         row["run"] = str(runs[row["model"]].path)
     first = values["rows"][0]
     values["rows"].append({**first, "seed": 1, "auc": first["auc"] + 0.01})
-    values["rows"].append({"model": "ffm", "seed": 0, "run": "ffm-0", "error": "no <b>memory</b>"})
+    nothing = dict.fromkeys(COLUMNS)
+    values["rows"].append({**nothing, "model": "ffm", "seed": 0, "run": "ffm-0", "error": "no <b>memory</b>"})
     values |= {"truth": None, "data": str(tmp_path / "gone")}
     (tmp_path / "compare.json").write_text(json.dumps(values))
     page = Page(fm2.report(tmp_path, tmp_path / "report.html"))
@@ -274,9 +283,6 @@ def test_what_failed_and_several_seeds_are_told(compared, dataset, runs, tmp_pat
     assert f"{first['auc'] + 0.005:.5f} ± 0.00707" in [row[3] for row in rows_of(page.section("Models"))]
     assert "Means of 2 seeds" in page.said and "best possible AUC" not in page.facts()
     assert "gone, could not be opened" in page.said
-    values["rows"][1]["auc"] = float("nan")
-    (tmp_path / "compare.json").write_text(json.dumps(values))
-    assert "fm, seed 0, failed: its predictions are no numbers" in Page(fm2.report(tmp_path, tmp_path / "r.html")).said
     values["rows"] = values["rows"][-1:]
     (tmp_path / "compare.json").write_text(json.dumps(values))
     assert "failed" in Page(fm2.report(tmp_path, tmp_path / "report.html")).said
@@ -325,10 +331,10 @@ def test_of_many_fields_the_most_telling_are_shown():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not what fm2 compare writes"),
-        ('{"format": "fm2 compare", "version": 9}', "has the format fm2 compare 9, not fm2 compare 1"),
-        ('{"format": "fm2 compare", "version": 1, "rows": [{}]}', "is not what fm2 compare writes: KeyError"),
-        ("[" * 100_000, "is not what fm2 compare writes"),
+        ("{", "is damaged, or not a file of fm2's"),
+        ('{"format": "fm2 compare", "version": 9}', "has the format ('fm2 compare', 9); this fm2 reads"),
+        ('{"format": "fm2 compare", "version": 1, "rows": [{}]}', "is damaged, or not a file of fm2's"),
+        ("[" * 100_000, "is damaged, or not a file of fm2's"),
     ],
 )
 def test_what_is_no_comparison_is_refused(content, message, tmp_path, capsys):
@@ -350,4 +356,63 @@ def test_what_cannot_be_reported_is_refused(runs, compared, tmp_path):
             fm2.report(source, tmp_path / "report.html", **options)
     with pytest.raises(Fm2Error, match="report: cannot write to"):
         fm2.report(runs["lr"].path, tmp_path / "no" / "report.html")
+    with pytest.raises(Fm2Error, match="is a directory; --out is the page's file"):
+        fm2.report(runs["lr"].path, tmp_path)
     assert not list(tmp_path.iterdir())
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    with pytest.raises(Fm2Error, match="is there already and is no page of fm2's; give another --out"):
+        fm2.report(runs["lr"].path, mine)
+    assert mine.read_text() == "mine"
+
+
+def test_other_data_than_was_compared_on_is_told(compared, dataset, tmp_path):
+    other = prepare(planted(500, seed=3), SCHEMA, tmp_path / "data")
+    page = Page(fm2.report(compared, tmp_path / "report.html", data=other))
+    assert f"{other.path} is not what the models were compared on" in page.said
+    assert "is not what the models" not in Page(fm2.report(compared, tmp_path / "report.html", data=dataset)).said
+
+
+@pytest.mark.parametrize("fields", [1, 3, MOST_FIELDS + 20])
+def test_networks_and_few_or_many_fields_have_a_page(fields, tmp_path):
+    rows = np.random.default_rng(1).integers(0, 3, (300, fields)).astype(str)
+    names = [f"a_long_name_{number}" for number in range(fields)]
+    columns = {name: rows[:, number] for number, name in enumerate(names)}
+    clicks = np.arange(len(rows)) % 3 == 0
+    schema = Schema([Field(name, min_count=1) for name in names], label="click")
+    data = prepare(pl.DataFrame({"click": clicks, **columns}), schema, tmp_path / "data")
+    table = fm2.compare(data, tmp_path / "table", "fmfm,deepfm", seeds=2, epochs=1, dim=2, threads=1)
+    assert not table.failed
+    page = Page(fm2.report(table.path, tmp_path / "report.html"))
+    assert len(rows_of(page.section("Models"))) == 2
+    best = max(table.summary(), key=lambda row: row["auc"])
+    assert page.facts()["AUC, on test"] == f"{best['auc']:.5f}"  # the mean of its seeds
+    if fields > MOST_FIELDS:
+        assert f"The map has the {MOST_FIELDS} most telling of {fields} fields" in page.said
+        labels = [text.text for text in page.figure("Mutual information").iter(f"{SVG}text")]
+        assert len(set(labels)) > MOST_FIELDS / 2  # names of one kind are told apart
+    alone = Page(fm2.report(table.path / "deepfm-0", tmp_path / "report.html", data=data))
+    assert alone.facts()["model"] == "deepfm" and "strengths" not in alone.said.split("Settings")[0]
+
+
+def test_no_name_in_a_picture_is_cut_off_or_stands_on_another(tmp_path):
+    entries = [
+        Entry(model, 0, tmp_path, 9, flops=10 ** (2 + place % 5), auc=0.7 + 0.003 * place, log_loss=0.5)
+        for place, model in enumerate(MODELS)
+    ]
+    for many in (2, len(MODELS)):
+        truth = {"auc": 0.8, "log_loss": 0.4}
+        picture = ElementTree.fromstring(draw_quality(Study(tmp_path, "test", entries[:many], truth=truth)))
+        names = [text for text in picture.iter(f"{SVG}text") if text.text in MODELS]
+        assert len(names) == many
+        boxes = []
+        for name in names:
+            x, y = float(name.get("x")), float(name.get("y"))
+            boxes.append((x, y, x + width_of(name.text, 11, bold=True)))
+            assert x >= 0 and boxes[-1][2] <= float(picture.get("width"))
+        for (a, y, b), (c, z, d) in itertools.combinations(boxes, 2):
+            assert abs(y - z) >= 9 or b <= c or d <= a
+    history = [{"epoch": 1.0, "auc": 0.775811, "log_loss": 0.5, "best": True}]
+    for text in ElementTree.fromstring(draw_learning({"fmfm": history}, "auc", "AUC")).iter(f"{SVG}text"):
+        if text.get("text-anchor") == "end":  # a mark of the axis
+            assert float(text.get("x")) >= width_of(text.text, 12)

@@ -10,6 +10,7 @@ import pytest
 import fm2
 from fm2 import Fm2Error
 from fm2.cli import main
+from fm2.comparison import comparing
 from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
 from fm2.reproduction import published
 from fm2.reproduction.contradictions import contradictions
@@ -174,6 +175,29 @@ def test_the_papers_protocol(log, quick, tmp_path):
     assert again.models == ["lr", "fm", "fwfm", "dcn"]
     used = read_settings(done.path / "compare" / "fm-0" / "settings.toml")
     assert (used["epochs"], used["threads"], used["linear"], used["dim"]) == (1, 1, "features", 16)  # as the others
+
+
+def test_more_tables_bring_the_models_they_need(log, tmp_path):
+    options = {"threads": 1, "epochs": 1, "evaluations": 1}
+    assert fm2.reproduce("criteo", log, tmp_path / "out", tables=[5], **options).models == ["fmfm"]
+    done = fm2.reproduce("criteo", log, tmp_path / "out", tables=[5, 6], resume=True, **options)
+    assert done.models == ["lr", "fm", "ffm", "fwfm", "fvfm", "fmfm"]
+    assert [table.title[:7] for table in done.tables] == ["Table 5", "Table 6", "Tables "]
+
+
+def test_one_seed_that_failed_leaves_the_other_for_table_8(log, tmp_path, monkeypatch):
+    train = comparing.train
+
+    def fails(model, *given, seed, **options):
+        if (model, seed) == ("fmfm", 0):
+            raise Fm2Error("no memory")
+        return train(model, *given, seed=seed, **options)
+
+    monkeypatch.setattr(comparing, "train", fails)
+    options = {"threads": 1, "epochs": 1, "evaluations": 1, "dim": 2}
+    done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=2, **options)
+    assert [row["run"] for row in done.failed] == ["fmfm-0"]
+    assert [table.title[:7] for table in done.tables] == ["Table 8"]
 
 
 def test_a_part_of_avazu(tmp_path):

@@ -78,7 +78,7 @@ def _compare(settings: argparse.Namespace) -> None:
     dataset = Dataset.open(settings.data)
     if settings.models is not None:
         settings.models = chosen(settings.models)
-    common, own = read_files([Path(file) for file in settings.settings])
+    common, own = read_files("compare", [Path(file) for file in settings.settings])
     options = given_settings(settings, dataset.schema.names)
     own = {model: {name: value for name, value in some.items() if name not in options} for model, some in own.items()}
     asked = {name: getattr(settings, name) for name in ("models", "seeds", "resume", "overwrite", "truth")}
@@ -101,21 +101,21 @@ def _compare(settings: argparse.Namespace) -> None:
     show(comparison, settings.json)
 
 
-def read_files(files: list[Path]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def read_files(operation: str, files: list[Path]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Read files of settings: those of all models, and those of single ones."""
     from fm2.training.settings import read_settings
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {}
     for file in files:
-        found = read_settings(file, "compare")
+        found = read_settings(file, operation)
         tables = {name: found.pop(name) for name in list(found) if isinstance(found[name], dict)}
         model = found.pop("model", None)
         if model is not None:
             tables, found = {**tables, model: found}, {}
         for name, table in tables.items():
             if name not in MODELS:
-                raise Fm2Error(f"compare: {file}: there is no model '{name}'; {nearest(name, MODELS)}")
+                raise Fm2Error(f"{operation}: {file}: there is no model '{name}'; {nearest(name, MODELS)}")
             own[name] = own.get(name, {}) | table
         common |= found
     return common, own

@@ -24,7 +24,7 @@ from fm2.storage import alone_in
 from fm2.training import metrics
 from fm2.training.defaults import MODELS
 from fm2.training.fitting import fingerprint_of, train
-from fm2.training.loop import Report
+from fm2.training.loop import Report, check_splits
 from fm2.training.row_values import read_row_values
 from fm2.training.run import HISTORY, SETTINGS, Run, read_history
 from fm2.training.settings import Settings
@@ -60,6 +60,7 @@ def compare(
         raise Fm2Error("compare: --resume goes on with a comparison and --overwrite replaces it; choose one of them")
     dataset, path = data if isinstance(data, Dataset) else Dataset.open(data), Path(out)
     _check_place(path, resume, overwrite)
+    check_splits(dataset, "compare", measured_split(dataset))
     comparison = _begun(path, dataset, resume, models, seeds, settings, own or {})
     if truth is not None:
         comparison.truth = measure_truth(truth, dataset, comparison.split)
@@ -73,6 +74,9 @@ def compare(
         comparison.save()
         for run, each in trainings.items():
             if states[run] != "finished":
+                row = rows[run]
+                if row and states[run] == "unfinished":
+                    comparison.spent.setdefault(run, row["seconds"] or 0.0)
                 begin(run)
                 row, error = _train(comparison, each, dataset, states[run] == "unfinished", watch)
                 comparison.put(row)
@@ -121,6 +125,8 @@ def _begun(
     before.models = list(dict.fromkeys([*before.models, *([] if models is None else chosen(models))]))
     before.seeds = sorted({*before.seeds, *([] if seeds is None else _seeds(seeds))})
     before.settings |= settings
+    for name, some in before.own.items():  # what is given now comes before what single models had
+        before.own[name] = {key: value for key, value in some.items() if key not in settings}
     before.own |= {name: before.own.get(name, {}) | some for name, some in given.items()}
     return before
 

@@ -24,7 +24,9 @@ def left_out(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, li
     found = {name: [model for model in models if not _has(model, name, value)] for name, value in settings.items()}
     for name, without in found.items():
         if len(without) == len(models):
-            raise Fm2Error(f"compare: {name} is for {', '.join(USED_BY[name])}; none of them is compared")
+            has = [model for model in CATALOGUE if _has(model, name, settings[name])]
+            per_field = " per field" if isinstance(settings[name], list | tuple) else ""
+            raise Fm2Error(f"compare: {name}{per_field} is for {', '.join(has)}; none of them is compared")
     return {name: without for name, without in found.items() if without}
 
 

@@ -21,11 +21,13 @@ def lines(comparison: Comparison) -> list[str]:
     for row in rows:
         figures = f"{_count(row['parameters']):>13} {_count(row['flops']):>11} {_count(row['flops_cached']):>9}"
         measured = " ".join(f"{_measured(row, name):>{quality}}" for name in ("auc", "log_loss"))
-        share = f" {_shown(row['gap'], '.1%'):>10}" if comparison.truth else ""
+        share = f" {_shown(row['gap'], 'z.1%'):>10}" if comparison.truth else ""
         rest = f"{_shown(row['best_epoch'], '.1f'):>5} {_shown(row['seconds'], '.0f'):>7}"
         found.append(f"{row['model']:<{first}} {figures} {measured}{share} {rest}")
     if comparison.truth:
-        best = " ".join(f"{comparison.truth[name]:.5f}".ljust(7).rjust(quality) for name in ("auc", "log_loss"))
+        best = " ".join(
+            f"{comparison.truth[name]:.5f}".ljust(quality - 1).rjust(quality) for name in ("auc", "log_loss")
+        )
         found.append(f"{BEST_POSSIBLE:<{first}} {'':>13} {'':>11} {'':>9} {best} {1:>10.1%}")
     found += [f"{row['run']} failed: {row['error']}" for row in comparison.failed]
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,21 +44,41 @@ class Comparison:
     spent: dict[str, float] = field(default_factory=dict)  # seconds of trainings that were interrupted
 
     @classmethod
-    def open(cls, path: str | Path) -> Comparison:
-        """Read the comparison in a directory."""
+    def open(cls, path: str | Path, operation: str = "compare") -> Comparison:
+        """Read the comparison in a directory; ``operation`` is what it is read for."""
         file = Path(path) / JSON
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
             told = values.pop("format"), values.pop("version")
+            if told != (FORMAT, VERSION):
+                raise Fm2Error(f"{operation}: {file} has the format {told}; this fm2 reads {(FORMAT, VERSION)}")
             opened = cls(Path(path), **values)
-            shaped = all(row.keys() >= set(COLUMNS) for row in opened.rows)
+            opened._check()
+            return opened
         except FileNotFoundError as missing:
-            raise Fm2Error(f"compare: {path} holds no comparison (no {JSON}); fm2 compare makes one") from missing
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
-            raise Fm2Error(f"compare: {file} is damaged, or not a file of fm2's") from wrong
-        if told != (FORMAT, VERSION) or not shaped:
-            raise Fm2Error(f"compare: {file} has the format {told[0]!r} {told[1]}; this fm2 reads '{FORMAT}' {VERSION}")
-        return opened
+            raise Fm2Error(f"{operation}: {path} holds no comparison (no {JSON}); fm2 compare makes one") from missing
+        except OSError as refused:
+            raise Fm2Error(f"{operation}: {file}: {refused.strerror}") from refused
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
+            raise Fm2Error(f"{operation}: {file} is damaged, or not a file of fm2's: {wrong!r}") from wrong
+
+    def _check(self) -> None:
+        """Raise an error of Python's unless all is as ``save`` writes it."""
+        texts, numbers = [self.data, self.fingerprint, self.split, *self.models], [*self.seeds, *self.spent.values()]
+        for row in self.rows:
+            texts += [row["model"], row["run"], *([] if row["error"] is None else [row["error"]])]
+            needed = () if row["error"] else ("parameters", "flops", "auc", "log_loss")
+            numbers += [row["seed"], *(row[name] for name in MEASURES if row[name] is not None or name in needed)]
+        numbers += [] if self.truth is None else [self.truth[name] for name in ("auc", "log_loss")]
+        if not all(isinstance(value, str) for value in texts):
+            raise TypeError("a name is no text")
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError("a figure is no number")
+        counts = [row[name] for row in self.rows for name in ("flops", "flops_cached") if row[name] is not None]
+        if min(counts, default=1) < 1:
+            raise ValueError("a model has no operations")
+        if not all(isinstance(some, dict) for some in (self.settings, *self.own.values())):
+            raise TypeError("settings are no table")
 
     @property
     def failed(self) -> list[dict[str, Any]]:

@@ -153,10 +153,17 @@ def _cut(settings: argparse.Namespace) -> None:
     run, dataset, options = _open(settings, several=len(ranks) > 1)
 
     from fm2.compression.cutting import Yardstick, compare, cut_and_measure
-    from fm2.training.watching import Watcher
+    from fm2.training.watching import Watcher, say
 
     with Watcher() as watch:
-        options |= {"training": settings.training, "tell": lambda bare: watch.restart(), "watch": watch}
+
+        def tell(bare: Run) -> None:
+            if settings.training:
+                say(f"fm2: rank {bare.model.tables['embedding'].dims[0]}: training on ...")
+            watch.restart()
+
+        options |= {"begin": lambda rank: say(f"fm2: rank {rank}: cutting the spectrum ...")}
+        options |= {"training": settings.training, "tell": tell, "watch": watch}
         if len(ranks) > 1:
             rows = compare(run, dataset, settings.out, ranks, **options)
         else:

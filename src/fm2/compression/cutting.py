@@ -44,6 +44,7 @@ def cut(
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
     tell: Callable[[Run], None] = lambda bare: None,
+    moments: Moments | None = None,
     **settings: Any,
 ) -> Run:
     """Cut the spectrum of a trained FwFM, FvFM or FmFM where the training rows lie, and train on.
@@ -51,7 +52,7 @@ def cut(
     What comes out is an FM of ``rank`` dimensions with signs. The settings are those of the first run with a fiftieth
     of its learning rates, changed as told; without ``training`` the cut is left as it is. ``tell`` is given it before
     that; it is there no longer afterwards. With ``resume`` a run that was interrupted goes on, and a cut that was left
-    as it is stays.
+    as it is stays. ``moments`` tell where the training rows lie, if that is known from another cut.
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
@@ -59,7 +60,8 @@ def cut(
     check_second("cut", first.path, Path(out), resume, overwrite)
     if "dim" in settings:
         raise Fm2Error("cut: the dimension is the rank; leave dim out of the settings")
-    small = machine_of(weights, spectrum.cut(weights, rank, _moments(weights, first, dataset)))
+    known = _measure_moments(weights, first, dataset) if moments is None else moments
+    small = machine_of(weights, spectrum.cut(weights, rank, known))
     if resume and not (training or overwrite):
         if (Path(out) / MODEL).is_file():
             return _kept(Run.open(out, first.threads), small)
@@ -91,7 +93,8 @@ def compare(
 
     Every row but that of the first model has what became of the model, ``worst_error`` and ``mean_square_error``
     against the first one's logits, and in ``cut`` the same of it before it was trained on. The rows are written to
-    ``table.json`` as well, and drawn in ``table.svg``. ``options`` are those of :func:`cut`.
+    ``table.json`` as well, and drawn in ``table.svg``. ``options`` are those of :func:`cut`, and ``begin``, which is
+    told each rank before it is cut.
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
@@ -109,7 +112,7 @@ def compare(
 
 
 class Yardstick:
-    """What cuts are measured by: the first model's logits on the rows of test, computed once."""
+    """What cuts go and are measured by: where the rows lie, and the first model's logits on test, computed once."""
 
     def __init__(self, first: Run, dataset: Dataset) -> None:
         self.first, self.dataset = first, dataset
@@ -118,6 +121,11 @@ class Yardstick:
     def logits(self) -> NDArray[np.float32]:
         """The first model's logits."""
         return logits_of(self.first, self.dataset)
+
+    @functools.cached_property
+    def moments(self) -> Moments:
+        """Where the training rows lie."""
+        return _measure_moments(_read_cuttable(self.first), self.first, self.dataset)
 
     def before(self) -> dict[str, Any]:
         """Give the first model's size and quality."""
@@ -134,19 +142,27 @@ class Yardstick:
 def cut_and_measure(
     yardstick: Yardstick,
     out: str | Path,
+    rank: int,
     training: bool = True,
+    begin: Callable[[int], None] = lambda rank: None,
     tell: Callable[[Run], None] = lambda bare: None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Cut at a rank, and give how good the model is, and in ``cut`` how good it was before it was trained on."""
+    """Cut at a rank, and give how good the model is, and in ``cut`` how good it was before it was trained on.
+
+    ``begin`` is told the rank at first.
+    """
     bare: dict[str, Any] = {}
+    spectrum.check_rank(_read_cuttable(yardstick.first), rank)
+    begin(rank)
 
     def hear(start: Run) -> None:
         if training:
             bare.update(yardstick.measure(start))
         tell(start)
 
-    small = cut(yardstick.first, yardstick.dataset, out, training=training, tell=hear, **options)
+    options |= {"training": training, "tell": hear, "moments": yardstick.moments}
+    small = cut(yardstick.first, yardstick.dataset, out, rank=rank, **options)
     found = yardstick.measure(small)
     return {**found, "cut": bare or found}
 
@@ -183,7 +199,7 @@ def _read_cuttable(run: Run) -> Weights:
     return read_weights(run.path)
 
 
-def _moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:
+def _measure_moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:
     """Measure where the training rows lie; they may be another day's."""
     ids, known_as = spectrum.some_rows(dataset.train.ids), run.known_as(dataset)
     return spectrum.measure_moments(weights, ids if known_as is None else translated(ids, known_as))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
-from fm2.pictures import COLOURS, LETTER, Axis, Plot, Point, powers, spread, svg, text, ticks
+from fm2.pictures import COLOURS, Axis, Plot, Point, powers, short, spread, svg, text, ticks, width_of
 from fm2.reporting.reading import Study
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
 SMALL = 11
 CACHED, SHRUNK = "fmfm, cached", "fmfm, cached and shrunk"
 LINE = 13  # from one label to the next
+FEW = 8  # models: more make a picture higher
+APART = 12  # from a place to its name: farther ones are joined by a thin line
+# Whatever a text stands on ends before its letters.
+HALO = 'class="halo" stroke="#fff" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
 
 Box = tuple[float, float, float, float]
 
@@ -31,10 +35,13 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
     quality = [auc for (_, auc), _ in dots] + [auc for _, auc, _ in smaller]
     quality += [study.truth["auc"]] if study.truth else []
     work = [flops for (flops, _), _ in dots] + [flops for flops, _, _ in smaller]
-    plot = _plot(Axis(powers(min(work), max(work)), LEFT + 10, WIDTH - RIGHT - 10, logarithmic=True), quality)
+    height = _height(models)
+    plot = _plot(powers(min(work), max(work)), quality, height, logarithmic=True)
     parts = plot.grid(f"AUC, on {study.split}", "FLOPs for one prediction, logarithmic")
+    taken: list[Box] = []
     if study.truth:
-        parts += _level(plot, study.truth["auc"], "the best possible")
+        level, room = _level(plot, study.truth["auc"], "the best possible")
+        parts, taken = [*parts, *level], [room]
     path = sorted((flops, auc) for flops, auc, _ in smaller)
     if path:
         parts.append(plot.line(path, COLOURS[0], "2 4"))
@@ -45,12 +52,13 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
         said = f"{entry.model}, seed {entry.seed}: AUC {entry.auc:.5f}, {entry.flops:,} FLOPs"
         parts.append(plot.dot(point, hue[entry.model], said))
     named = {model: plot.place((some[0].flops, max(entry.auc for entry in some))) for model, some in models.items()}
-    taken = [plot.place(point) for point, _ in dots] + [plot.place(point) for point in path]
+    for x, y in map(plot.place, [*(point for point, _ in dots), *path]):
+        taken.append((x - 5, y - 5, x + 5, y + 5))
     if path:
         named[CACHED if len(path) == 1 else SHRUNK] = plot.place(path[0])
-    parts += _names(named, taken, {**hue, CACHED: COLOURS[0], SHRUNK: COLOURS[0]})
+    parts += _names(named, taken, {**hue, CACHED: COLOURS[0], SHRUNK: COLOURS[0]}, plot)
     label = f"AUC against FLOPs of {', '.join(f'{m} {some[0].auc:.4f}' for m, some in models.items())}"
-    return svg(WIDTH, HEIGHT, label, parts, background)
+    return svg(WIDTH, height, label, parts, background)
 
 
 def _cached(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:
@@ -66,9 +74,8 @@ def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: 
     """Draw a figure of every run's evaluations against its epochs; the dot is the state that was kept."""
     lines = {name: [(row["epoch"], row[figure]) for row in rows] for name, rows in histories.items()}
     points = [point for line in lines.values() for point in line]
-    right = WIDTH - RIGHT - max(len(name) for name in lines) * LETTER * SMALL - 8
-    across = Axis(ticks(0, max(x for x, _ in points)), LEFT + 10, right)
-    plot = _plot(across, [y for _, y in points], right + 4)
+    height, room = _height(lines), max(width_of(name, SMALL, bold=True) for name in lines)
+    plot = _plot(ticks(0, max(x for x, _ in points)), [y for _, y in points], height, room)
     parts, hue = plot.grid(title, "epochs"), colours_of(list(lines))
     for name, line in lines.items():
         parts.append(plot.line(line, hue[name]))
@@ -79,7 +86,7 @@ def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: 
     ends = [plot.place(line[-1]) for line in lines.values()]
     for (x, _), y, name in zip(ends, spread([y for _, y in ends], LINE, plot.y.begin), lines, strict=True):
         parts.append(_name(x + 7, y + 4, name, hue[name]))
-    return svg(WIDTH, HEIGHT, f"{title} against epochs of {', '.join(lines)}", parts)
+    return svg(WIDTH, height, f"{title} against epochs of {', '.join(lines)}", parts)
 
 
 def draw_calibration(bins: Sequence[Mapping[str, float]]) -> str:
@@ -100,36 +107,51 @@ def draw_calibration(bins: Sequence[Mapping[str, float]]) -> str:
     return svg(WIDTH, HEIGHT, f"observed against predicted click rates in {len(bins)} bins", parts)
 
 
-def _plot(across: Axis, values: Sequence[float], right: float = WIDTH - RIGHT) -> Plot:
-    return Plot(across, Axis(ticks(min(values), max(values), 6), HEIGHT - BOTTOM, TOP), (LEFT, right))
+def _height(models: Sized) -> int:
+    return HEIGHT + LINE * max(len(models) - FEW, 0)
 
 
-def _level(plot: Plot, value: float, said: str) -> list[str]:
-    """Draw a level that nothing passes."""
-    left, right = plot.edges
-    line = f'<path class="axis" d="M{left:g} {plot.y.at(value):.1f}H{right:g}" stroke="#888" stroke-dasharray="6 3"/>'
-    return [line, text(left + 4, plot.y.at(value) - 4, f"{said}, {value:.4f}", size=SMALL)]
+def _plot(
+    across: Sequence[float], values: Sequence[float], height: float, room: float = 0, logarithmic: bool = False
+) -> Plot:
+    """Make the axes; beside them is the room that the marks need on the left, and names on the right."""
+    marks = ticks(min(values), max(values), 6)
+    left = max(LEFT, 12 + max(width_of(short(mark), 12) for mark in marks))
+    right = WIDTH - (room or RIGHT)
+    return Plot(Axis(across, left + 10, right - 10, logarithmic), Axis(marks, height - BOTTOM, TOP), (left, right))
 
 
-def _name(x: float, y: float, name: str, colour: str, anchor: str = "start") -> str:
-    return f'<g fill="{colour}">{text(x, y, name, anchor, bold=True, size=SMALL)}</g>'
+def _level(plot: Plot, value: float, said: str) -> tuple[list[str], Box]:
+    """Draw a level that nothing passes; tell where its name stands too."""
+    (left, right), y, words = plot.edges, plot.y.at(value), f"{said}, {value:.4f}"
+    line = f'<path class="axis" d="M{left:g} {y:.1f}H{right:g}" stroke="#888" stroke-dasharray="6 3"/>'
+    room = (left + 4, y - SMALL - 4, left + 4 + width_of(words, SMALL), y)
+    return [line, f"<g {HALO}>{text(left + 4, y - 4, words, size=SMALL)}</g>"], room
 
 
-def _names(places: Mapping[str, Point], dots: Sequence[Point], hue: Mapping[str, str]) -> list[str]:
-    """Write names beside their places, where they cover neither a dot nor each other if that can be."""
-    taken: list[Box] = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots]
-    parts = []
+def _name(x: float, y: float, name: str, colour: str) -> str:
+    return f'<g fill="{colour}" {HALO}>{text(x, y, name, bold=True, size=SMALL)}</g>'
+
+
+def _names(places: Mapping[str, Point], taken: list[Box], hue: Mapping[str, str], plot: Plot) -> list[str]:
+    """Write names beside their places, where they cover neither what is ``taken`` nor each other if that can be."""
+    lines, parts, (edge, _), end = [], [], plot.edges, plot.y.begin
     for name, (x, y) in sorted(places.items(), key=lambda item: item[1]):
-        wide = len(name) * LETTER * SMALL
+        wide = width_of(name, SMALL, bold=True)
         sides = [(x + 7, y + 4), (x - 7 - wide, y + 4), (x - wide / 2, y - 8), (x - wide / 2, y + 16)]
-        sides += [(x + 5, y - 7), (x + 5, y + 15), (x - 5 - wide, y - 7), (x - 5 - wide, y + 15)]
+        sides += [(x + shift, y + low) for low in (-7, 15, -18, 26, -29, 37) for shift in (5, -5 - wide)]
         boxes = [(left, low - SMALL + 2, left + wide, low + 2) for left, low in sides]
-        inside = [box for box in boxes if box[0] >= LEFT and box[2] <= WIDTH and box[1] >= 0]
-        box = min(inside or boxes, key=lambda box: sum(_overlaps(box, other) for other in taken))
+        inside = [box for box in boxes if box[0] >= edge and box[2] <= WIDTH and box[1] >= 0 and box[3] <= end]
+        box = min(inside or boxes, key=lambda box: sum(_overlap(box, other) for other in taken))
         taken.append(box)
         parts.append(_name(box[0], box[3] - 2, name, hue[name]))
-    return parts
+        near = min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3])
+        if math.dist((x, y), near) > APART:
+            lines.append(f'<path d="M{x:.1f} {y:.1f}L{near[0]:.1f} {near[1]:.1f}" stroke="{hue[name]}"/>')
+    return [*lines, *parts]
 
 
-def _overlaps(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(one: Box, other: Box) -> float:
+    """Give the area that two boxes share."""
+    wide, high = (min(one[k + 2], other[k + 2]) - max(one[k], other[k]) for k in (0, 1))
+    return max(wide, 0) * max(high, 0)

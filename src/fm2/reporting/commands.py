@@ -31,4 +31,5 @@ def _report(settings: argparse.Namespace) -> None:
     from fm2.reporting.writing import report
 
     out = report(settings.source, settings.out, data=settings.data, shrink=settings.shrink, threads=settings.threads)
-    print(f"{out.stat().st_size:,} bytes in {out}; open it in any browser")
+    if out.is_file():  # and no pipe, which takes the page alone
+        print(f"{out.stat().st_size:,} bytes in {out}; open it in any browser")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fm2.pictures import COLOURS, LETTER, svg, text, words
+from fm2.errors import printable
+from fm2.pictures import COLOURS, svg, text, width_of, words
 from fm2.reporting.information import Matrix
 
 WIDTH, TOP, SMALL = 440, 26, 9
@@ -18,7 +19,7 @@ LEGEND = 6
 
 def draw_map(title: str, unit: str, names: Sequence[str], values: Matrix, said: Callable[[int, int], str]) -> str:
     """Draw a matrix of fields by fields, darker where it is higher above 0; a cell that is pointed at says ``said``."""
-    n, left = len(names), 8 + max(min(len(name), LONGEST) for name in names) * LETTER * SMALL
+    n, left = len(names), 8 + _widest(names, SMALL)
     side = min((WIDTH - left - 4) / n, 36)
     low, high = max(float(np.nanmin(values)), 0.0), max(float(np.nanmax(values)), 0.0)
     parts = [text(0, 14, f"{title}, {unit}", bold=True), '<g class="cells" fill="#2f6fb3">']
@@ -30,7 +31,7 @@ def draw_map(title: str, unit: str, names: Sequence[str], values: Matrix, said: 
             if np.isfinite(values[i, j])
         ]
         parts += row
-    every = max(round(SMALL / side), 1)
+    every = math.ceil(0.9 * SMALL / side)  # names that would stand on each other are left out
     parts += ["</g>", *(_label(left - 4, TOP + (i + 0.5) * side, names[i]) for i in range(0, n, every))]
     below = TOP + n * side
     parts += [_label(left + (j + 0.5) * side, below + 4, names[j], turned=True) for j in range(0, n, every)]
@@ -41,7 +42,7 @@ def draw_map(title: str, unit: str, names: Sequence[str], values: Matrix, said: 
 
 def draw_bars(title: str, names: Sequence[str], values: Sequence[int], most: int, said: Sequence[str]) -> str:
     """Draw a bar for every field, as long as its value, out of the most that there could be."""
-    left, step = 8 + max(min(len(name), LONGEST) for name in names) * LETTER * 11, 15
+    left, step = 8 + _widest(names, 11), 15
     wide = WIDTH - left - 36
     parts = [text(0, 14, title, bold=True)]
     for number, (name, value, words_of) in enumerate(zip(names, values, said, strict=True)):
@@ -56,12 +57,17 @@ def draw_bars(title: str, names: Sequence[str], values: Sequence[int], most: int
 
 
 def shortened(name: str) -> str:
-    """Give a name that fits beside a picture.
+    """Give a name that fits beside a picture: its beginning and its end, by which fields of one kind differ.
 
-    >>> shortened("top_level_domain")
-    'top_level_d…'
+    >>> shortened("top_level_domain_12")
+    'top_l…ain_12'
     """
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+    shown, half = printable(name), LONGEST // 2
+    return shown if len(shown) <= LONGEST else f"{shown[: half - 1]}…{shown[-half:]}"
+
+
+def _widest(names: Sequence[str], size: float) -> float:
+    return max(width_of(shortened(name), size) for name in names)
 
 
 def _share(value: float, low: float, high: float) -> float:
@@ -79,17 +85,12 @@ def _legend(top: float, low: float, high: float) -> list[str]:
     """Show what the shades stand for."""
     shades = np.linspace(FAINT, 1, LEGEND)
     boxes = "".join(
-        f'<rect x="{60 + number * 20}" y="{top:.1f}" width="20" height="12" fill-opacity="{shade:.2f}"/>'
+        f'<rect x="{70 + number * 20}" y="{top:.1f}" width="20" height="12" fill-opacity="{shade:.2f}"/>'
         for number, shade in enumerate(shades)
     )
-    end = 60 + LEGEND * 20
+    end = 70 + LEGEND * 20
     return [
-        text(54, top + 10, f"{low:.{_digits(high)}f}", "end", size=11),
+        text(64, top + 10, f"{low:.3g}", "end", size=11),
         f'<g class="cells" fill="#2f6fb3">{boxes}</g>',
-        text(end + 6, top + 10, f"{high:.{_digits(high)}f}", size=11),
+        text(end + 6, top + 10, f"{high:.3g}", size=11),
     ]
-
-
-def _digits(high: float) -> int:
-    """Tell how many digits after the point three figures of a number need; whole numbers need none."""
-    return 0 if float(high).is_integer() else max(2 - math.floor(math.log10(abs(high))), 0)

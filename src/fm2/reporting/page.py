@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from fm2 import __version__
 from fm2.pictures import words
 
+BEGIN = "<!DOCTYPE html>"
+
 # What is drawn in attributes for a white page takes its colours from here.
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #62686f; --line: #dcdfe3; --axis: #888; --paper: #fff;
@@ -30,7 +32,7 @@ figure { margin: 1.5rem 0 2rem; } figcaption { font-size: .95rem; margin-top: .2
 .pictures { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 1rem; }
 .pictures svg { flex: 1 1 20rem; min-width: 0; max-width: 38rem; height: auto; }
 svg { fill: var(--ink); } .grid { stroke: var(--line); } .axis { stroke: var(--axis); } .hollow { fill: var(--paper); }
-.cells { fill: var(--accent); }
+.cells { fill: var(--accent); } .halo { stroke: var(--paper); }
 .wide { overflow-x: auto; margin: .75rem 0; } table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { padding: .3rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 500; } .number { text-align: right; white-space: nowrap; }
@@ -44,7 +46,7 @@ def page(title: str, subtitle: str, parts: Iterable[str]) -> str:
     """Put a page together."""
     held = "\n".join(part for part in parts if part)
     # The policy lets a browser fetch and run nothing, even if a name had found a way to ask for it.
-    return f"""<!DOCTYPE html>
+    return f"""{BEGIN}
 <html lang="en">
 <head>
 <meta charset="utf-8"/>

@@ -10,11 +10,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fm2.comparison.table import Comparison
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
 from fm2.training.run import HISTORY, read_history
-
-COMPARISON, FORMAT, VERSION = "compare.json", "fm2 compare", 1
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Entry:
     best_epoch: float | None = None
     seconds: float | None = None
     error: str | None = None
-    flops_cached: float | None = None  # of an FmFM whose transformed vectors are at hand
+    flops_cached: float | None = None  # with the transformed vectors at hand
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,7 @@ class Study:
     entries: Sequence[Entry]
     data: str | None = None
     truth: dict[str, float] | None = None
+    fingerprint: str | None = None  # of the data set
 
     @property
     def models(self) -> dict[str, list[Entry]]:
@@ -65,46 +65,22 @@ class Study:
 
 def read_comparison(path: Path) -> Study:
     """Read what ``fm2 compare`` left in a directory."""
-    file = path / COMPARISON
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        if (values["format"], values["version"]) != (FORMAT, VERSION):
-            raise Fm2Error(
-                f"report: {file} has the format {values['format']} {values['version']}, not {FORMAT} {VERSION}"
-            )
-        entries = [_entry(path, row) for row in values["rows"]]
-        truth = values["truth"] and {name: float(values["truth"][name]) for name in ("auc", "log_loss")}
-        return Study(path, str(values["split"]), entries, values["data"], truth)
-    except OSError as missing:
-        raise Fm2Error(f"report: {file}: {missing.strerror}") from missing
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
-        raise Fm2Error(f"report: {file} is not what fm2 compare writes: {wrong!r}") from wrong
-
-
-def _entry(path: Path, row: dict[str, Any]) -> Entry:
-    place = path / str(row["run"])
-    if row["error"] is not None:
-        return Entry(str(row["model"]), int(row["seed"]), place, error=str(row["error"]))
-    return Entry(
-        str(row["model"]),
-        int(row["seed"]),
-        place,
-        int(row["parameters"]),
-        _positive(int(row["flops"])),
-        float(row["auc"]),
-        float(row["log_loss"]),
-        _number(row.get("best_epoch")),
-        _number(row.get("seconds")),
-        error=None if isfinite(row["auc"] + row["log_loss"]) else "its predictions are no numbers",
-        flops_cached=None if row.get("flops_cached") is None else _positive(float(row["flops_cached"])),
-    )
+    found = Comparison.open(path, "report")
+    taken = ("parameters", "flops", "flops_cached", "auc", "log_loss", "best_epoch", "seconds")
+    entries = [
+        Entry(row["model"], row["seed"], path / row["run"], error=row["error"])
+        if row["error"]
+        else Entry(row["model"], row["seed"], path / row["run"], **{name: row[name] for name in taken})
+        for row in found.rows
+    ]
+    return Study(path, found.split, entries, found.data, found.truth, found.fingerprint)
 
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _positive(value: Any) -> Any:
+def _positive(value: float) -> float:
     if not 0 < value < inf:
         raise ValueError(f"{value} is not above 0")
     return value

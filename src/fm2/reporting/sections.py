@@ -14,11 +14,12 @@ History = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def summary(study: Study, best: Entry, facts: Sequence[tuple[str, str]]) -> str:
-    """Tell what matters most: the best model, its quality and its cost."""
+    """Tell what matters most: the best model, its quality, which is the mean of its seeds, and its cost."""
+    seeds = study.models[best.model]
     shown = [
         ("best model" if len(study.entries) > 1 else "model", best.model),
-        (f"AUC, on {study.split}", f"{best.auc:.5f}"),
-        (f"log loss, on {study.split}", f"{best.log_loss:.5f}"),
+        (f"AUC, on {study.split}", f"{fmean(entry.auc for entry in seeds):.5f}"),
+        (f"log loss, on {study.split}", f"{fmean(entry.log_loss for entry in seeds):.5f}"),
         ("FLOPs for one prediction", f"{best.flops:,}"),
         ("parameters", f"{best.parameters:,}"),
         *facts,
@@ -123,7 +124,7 @@ def shrinking(rows: Sequence[Mapping[str, Any]]) -> str:
     first = rows[0]
     shown = [
         (
-            "full" if row["variance"] is None else f"{row['variance']:.3g}",
+            "full" if row["variance"] is None else f"{row['variance']:g}",
             f"{row['dimension']:.2f} ({row['dimension'] / first['dimension']:.1%})",
             f"{row['flops']:,.0f} ({row['flops'] / first['flops']:.1%})",
             f"{row['auc']:.5f}",
@@ -146,7 +147,9 @@ def settings(told: Mapping[str, Mapping[str, Any]]) -> str:
         return ""
     names = list(dict.fromkeys(name for values in told.values() for name in values))
     rows = [(name, *(_setting(values.get(name, "")) for values in told.values())) for name in names]
-    return section("Settings", [folded(f"The settings of {', '.join(told)}", table(("", *told), rows))])
+    return section(
+        "Settings", [folded(f"The settings of {', '.join(told)}", table(("", *told), rows, words_first=1 + len(told)))]
+    )
 
 
 def _setting(value: Any) -> str:

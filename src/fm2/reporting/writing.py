@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fm2.comparison.table import JSON as COMPARISON
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
@@ -14,9 +15,10 @@ from fm2.reporting import sections
 from fm2.reporting.field_sections import dimensions_figure, information_figure, most_telling, strengths_figure
 from fm2.reporting.fields import find_dimensions, measure_information, measure_strengths
 from fm2.reporting.markup import paragraph, section
-from fm2.reporting.page import page
-from fm2.reporting.reading import COMPARISON, Entry, Study, find_shrunk, read_comparison, read_learning, read_shrunk
+from fm2.reporting.page import BEGIN, page
+from fm2.reporting.reading import Entry, Study, find_shrunk, read_comparison, read_learning, read_shrunk
 from fm2.storage import new_file, writing_to
+from fm2.training.fitting import fingerprint_of
 from fm2.training.metrics import calibration, calibration_bins
 from fm2.training.run import SETTINGS, Run
 from fm2.training.settings import read_settings
@@ -38,17 +40,15 @@ def report(
     """
     check_threads("report", threads)
     path = Path(source)
+    _check_out(Path(out))
     compared = (path / COMPARISON).is_file()
     study = read_comparison(path) if compared else None
-    dataset, missing = _open_data(data, study)
+    dataset, note = _open_data(data, study)
     if study is None:
         study = _study_of(Run.open(path, threads), dataset)
     runs = [entry.path for entry in study.entries if entry.error is None]
     shrunk = read_shrunk(Path(shrink)) if shrink else find_shrunk(path, runs)
-    parts = [
-        missing and paragraph(missing, "soft"),
-        *_parts(study, dataset, shrunk, threads),
-    ]
+    parts = [note and paragraph(note, "soft"), *_parts(study, dataset, shrunk, threads)]
     kind = f"{len(study.models)} models compared" if compared else f"A run of {study.entries[0].model}"
     about = f"{path.name or path}, on {dataset.path.name}" if dataset else str(path.name or path)
     with writing_to(Path(out).resolve().parent, "report"), new_file(Path(out)) as partial:
@@ -56,21 +56,35 @@ def report(
     return Path(out)
 
 
+def _check_out(out: Path) -> None:
+    """Refuse, before all work, a place where no page can be, or where something else is."""
+    if not out.resolve().parent.is_dir():
+        raise Fm2Error(f"report: cannot write to {out.resolve().parent}: there is no such directory")
+    if out.is_dir():
+        raise Fm2Error(f"report: {out} is a directory; --out is the page's file, such as report.html")
+    if out.is_file():
+        with writing_to(out, "report"), out.open("rb") as file:
+            if file.read(len(BEGIN)) not in (b"", BEGIN.encode()):
+                raise Fm2Error(f"report: {out} is there already and is no page of fm2's; give another --out")
+
+
 def _open_data(data: Dataset | str | Path | None, study: Study | None) -> tuple[Dataset | None, str]:
-    """Open the data set that is given, or the one that a comparison names if it is there; tell what is missing."""
+    """Open the data set that is given, or the one that a comparison names if it is there; tell what is amiss."""
     without = (
         "there is no calibration, no mutual information and no strength of pairs here; fm2 report --data DATA adds them"
     )
-    if isinstance(data, Dataset):
-        return data, ""
     if data is not None:
-        return Dataset.open(data), ""
-    if study is None or study.data is None:
+        dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    elif study is None or study.data is None:
         return None, f"The data set was not given, so {without}."
-    try:
-        return Dataset.open(study.data), ""
-    except Fm2Error:
-        return None, f"The data set of the comparison, {study.data}, could not be opened, so {without}."
+    else:
+        try:
+            dataset = Dataset.open(study.data)
+        except Fm2Error:
+            return None, f"The data set of the comparison, {study.data}, could not be opened, so {without}."
+    if study is None or study.fingerprint == fingerprint_of(dataset):
+        return dataset, ""
+    return dataset, f"{dataset.path} is not what the models were compared on: calibration and fields are of other rows."
 
 
 def _study_of(run: Run, dataset: Dataset | None) -> Study:

@@ -52,7 +52,7 @@ def _reproduce(settings: argparse.Namespace) -> None:
 
     check_threads("reproduce", settings.threads or 0)
     check_source(settings.source)
-    common, own = read_files([Path(file) for file in settings.settings])
+    common, own = read_files("reproduce", [Path(file) for file in settings.settings])
     common |= {"threads": settings.threads} if settings.threads else {}
     chosen = {name: getattr(settings, name) for name in ("protocol", "models", "seeds", "resume", "overwrite")}
 

@@ -27,7 +27,7 @@ from fm2.reproduction.protocol import (
 from fm2.reproduction.published import QUALITY, SHRUNK, TABLES
 from fm2.reproduction.record import Reproduction, record_of
 from fm2.training.loop import Report
-from fm2.training.run import SETTINGS, Run
+from fm2.training.run import Run
 
 TRAINED = ("lr", "fm", "ffm", "fwfm", "fvfm", "fmfm")  # what the paper compares with its own, by its own code
 
@@ -82,7 +82,7 @@ def reproduce(
     )
     begun.failed = comparison.failed
     if {6, 7} & set(begun.numbers):
-        begun.tables += _tables_of(begun, comparison, dataset)
+        begun.tables += _tables_of(begun, comparison, dataset, int(settings.get("threads", 0)))
     begun.save()
     if 8 in begun.numbers:
         begun.tables += _shrunk(begun, comparison, dataset, resume, overwrite, watch, begin)
@@ -110,12 +110,18 @@ def _begin(
         if number not in TABLES[log]:
             there = ", ".join(map(str, TABLES[log]))
             raise Fm2Error(f"reproduce: table {number} is none of {log}'s; there are {there}")
-    usual = TRAINED if {6, 7} & set(numbers) else ("fmfm",)
-    named = _models(log, models) if models else [] if before else usual
+    named = _models(log, models) if models else _usual(numbers)
+    if before and not models and before.get("models") != list(_usual(before.get("numbers", []))):
+        named = []  # they were chosen then, and need not be named again
     names = _models(log, [*before.get("models", []), *named])
     if 8 in numbers and "fmfm" not in names:
         raise Fm2Error("reproduce: table 8 needs fmfm among the models; leave it out by --tables 5,6")
     return Reproduction(out, log, str(Path(source).resolve()), protocol, names, numbers)
+
+
+def _usual(numbers: Sequence[int]) -> Sequence[str]:
+    """Give the models that tables need where none are named."""
+    return TRAINED if {6, 7} & set(numbers) else ("fmfm",)
 
 
 def _models(log: str, models: str | Sequence[str]) -> list[str]:
@@ -151,9 +157,9 @@ def _settings(
     return common, single
 
 
-def _tables_of(begun: Reproduction, comparison: Comparison, dataset: Dataset) -> list[made.Table]:
+def _tables_of(begun: Reproduction, comparison: Comparison, dataset: Dataset, threads: int) -> list[made.Table]:
     good = [row["run"] for row in comparison.rows if not row["error"]]
-    others = {run: made.aucs(Run.open(comparison.path / run), dataset) for run in good}
+    others = {run: made.aucs(Run.open(comparison.path / run, threads), dataset) for run in good}
     return [made.quality(begun.log, comparison, others), made.costs(begun.log, comparison)]
 
 
@@ -167,9 +173,10 @@ def _shrunk(
     begin: Callable[[str], None],
 ) -> list[made.Table]:
     """Train FmFM a second time for every share of the variance, from scratch as the paper does."""
-    first = comparison.path / f"fmfm-{comparison.seeds[0]}"
-    if not (first / SETTINGS).is_file() or any(row["model"] == "fmfm" for row in comparison.failed):
+    good = [row["run"] for row in comparison.rows if row["model"] == "fmfm" and not row["error"]]
+    if not good:
         return []
+    first = comparison.path / good[0]
     begin("table 8")
     variances = [row.variance for row in SHRUNK if row.variance is not None]
     rows = shrink_all(

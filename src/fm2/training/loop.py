@@ -92,7 +92,7 @@ class Loop:
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
         self._interrupted, self._begun = False, 0
-        _check_splits(dataset)
+        check_splits(dataset)
 
     def resume(self) -> None:
         """Go on from the last checkpoint, or begin anew if there is none."""
@@ -236,14 +236,15 @@ class Loop:
         self._saved = time.monotonic()
 
 
-def _check_splits(dataset: Dataset) -> None:
-    """Refuse what could not be trained or evaluated, before anything is written."""
-    for split, purpose in ((dataset.train, "training"), (dataset.validation, "validation")):
+def check_splits(dataset: Dataset, operation: str = "train", measured: str = "validation") -> None:
+    """Refuse what could not be trained, evaluated, or ``measured`` at the end, before anything is written."""
+    purposes = {"train": "training", "validation": "validation", measured: measured}
+    for split, purpose in ((dataset.split(name), purpose) for name, purpose in purposes.items()):
         if len(split) == 0:
-            raise Fm2Error(f"train: {dataset.path} has no rows for {purpose}; prepare it with other --fractions")
+            raise Fm2Error(f"{operation}: {dataset.path} has no rows for {purpose}; prepare it with other --fractions")
         if split.labels.min() == split.labels.max():
             raise Fm2Error(
-                f"train: all rows of {dataset.path} for {purpose} have the label {split.labels[0]}; "
+                f"{operation}: all rows of {dataset.path} for {purpose} have the label {split.labels[0]}; "
                 "prepare it with both, or with other --fractions"
             )
 
