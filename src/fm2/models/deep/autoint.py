@@ -16,7 +16,7 @@ class AutoInt(DeepModel):
 
     A layer makes of field m, in each of its heads, Σₖ αₘₖ W_V eₖ with αₘ = softmaxₖ((W_Q eₘ)ᵀ(W_K eₖ)), and of these,
     side by side, ReLU(heads + W_R eₘ). ``attention_dim`` is that of a head. A weight per feature is added if it is
-    ``wide``, which the paper's is not, and ``fm2 train`` makes it.
+    ``wide``, which the paper's is not.
 
     >>> model = AutoInt([10, 20], dims=4, attention_layers=2, attention_heads=2, attention_dim=3)
     >>> model.n_parameters == 30 * 4 + 4 * 6 * 4 + 4 * 6 * 6 + 2 * 6
