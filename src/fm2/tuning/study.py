@@ -71,11 +71,15 @@ class Study:
 
     def trials(self) -> list[Trial]:
         """Give what came of all trials, in their order."""
-        states = self._optuna.trial.TrialState
-        done = self._study.get_trials(deepcopy=False, states=[states.COMPLETE, states.PRUNED])
         return [
-            Trial(number, self._tried(trial.params), **trial.user_attrs["outcome"]) for number, trial in enumerate(done)
+            Trial(number, self._tried(trial.params), **trial.user_attrs["outcome"])
+            for number, trial in enumerate(self._done())
         ]
+
+    def _done(self) -> list[Any]:
+        states = self._optuna.trial.TrialState
+        done: list[Any] = self._study.get_trials(deepcopy=False, states=[states.COMPLETE, states.PRUNED])
+        return done
 
     def best(self) -> Trial | None:
         """Give the best trial, the first of several that are alike."""
@@ -106,6 +110,11 @@ class Study:
         else:
             self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
 
+    def losses(self, number: int) -> list[float]:
+        """Give what a trial's evaluations found one after the other: the less, the better."""
+        found = self._done()[number].intermediate_values
+        return [_loss({self.plan.metric: value}, self.plan.metric) for _, value in sorted(found.items())]
+
     def importances(self) -> dict[str, float]:
         """Tell how much each setting mattered to what the trials reached; the shares add up to one."""
         found: dict[str, float] = self._optuna.importance.get_param_importances(self._study)
@@ -130,6 +139,7 @@ class Asked:
     def __init__(self, study: Study, trial: Any, number: int, tried: dict[str, Any]) -> None:
         self._study, self._trial, self.number, self.tried = study, trial, number, tried
         self._settings, self._best = study.plan.settings(tried), study.best()
+        self._best_losses = study.losses(self._best.number) if self._best else []
         self._losses: dict[int, float] = {}
 
     def hopeless(self, evaluation: Mapping[str, Any]) -> bool:
@@ -138,10 +148,9 @@ class Asked:
         if step not in self._losses:  # one that is resumed may hear of some again
             self._losses[step] = _loss(evaluation, self._settings.metric)
             self._trial.report(evaluation[self._settings.metric], step)
-        if self._best is None:
+        if not self._best_losses:
             return False
-        target = _loss(self._best.metrics, self._settings.metric)
-        return is_hopeless(list(self._losses.values()), self._settings.evaluations, target)
+        return is_hopeless(list(self._losses.values()), self._settings.evaluations, self._best_losses)
 
     def tell(self, outcome: Trial) -> None:
         """Keep what came of it."""
