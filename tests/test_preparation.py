@@ -294,8 +294,10 @@ def test_encoding_new_rows(tmp_path):
     assert dataset.encode(pl.DataFrame({"site": ["a"], "n": ["not a number"]})).tolist()[0][1] == 0
     assert dataset.encode(table[:0]).shape == (0, 2)
     with pytest.raises(Fm2Error, match="encode: the table has no column 'n'"):
-        dataset.encode({"site": ["a"]})
-    with pytest.raises(Fm2Error, match="rows are a table or a dict"):
+        dataset.encode(pl.DataFrame({"site": ["a"]}))
+    with pytest.raises(Fm2Error, match="encode: a row is a dict of values by column, not 'int'"):
         dataset.encode([1, 2])
+    with pytest.raises(Fm2Error, match="encode: rows are dicts, a table, or an array of ids, not str"):
+        dataset.encode("a")
     with pytest.raises(Fm2Error, match=r"decode: field 'site' has the ids 0 to 2"):
         dataset.decode(np.array([[9, 0]]))

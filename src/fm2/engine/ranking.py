@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.data.ids import as_ids
 from fm2.engine.files import new_model, open_sections
-from fm2.engine.ids import as_ids
 from fm2.engine.plans import padded
 from fm2.errors import Fm2Error, nearest
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_data
 
+from fm2.data.rows import is_missing
 from fm2.data.sources import is_table
 from fm2.errors import Fm2Error
 
@@ -87,18 +88,12 @@ def _columns(x: Any) -> Iterator[polars.Series]:
 def _series(column: NDArray[Any]) -> polars.Series:
     """Give a column of an array; one of objects has the type that they have, or else text."""
     if column.dtype.kind == "O":
-        return polars.Series(values=[None if _is_missing(value) else value for value in column], strict=False)
+        return polars.Series(values=[None if is_missing(value) else value for value in column], strict=False)
     if column.dtype.kind == "S":
         column = column.astype(str)
     if column.dtype.kind == "f" and column.dtype.itemsize not in (4, 8):
         column = column.astype(np.float64)
     return polars.Series(values=np.ascontiguousarray(column), nan_to_null=True)
-
-
-def _is_missing(value: Any) -> bool:
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
 
 
 def read_classes(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -121,7 +121,11 @@ class Run:
         return make_scorer(self.model, self.threads)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
-        """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
+        """Give the click probability of rows.
+
+        ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, or an array of ids, rows ×
+        fields, as of a compiled model.
+        """
         return self.probabilities(self.encoder.encode(rows, self.threads))
 
     def save(self, directory: str | Path) -> None:
