@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.rows import as_records, is_missing, understood
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.description import read_description
 from fm2.engine.explanation import Explanation
+from fm2.engine.plans import NUMBERS
 from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
+from fm2.training.evaluation import evaluate_on
 from fm2.training.metrics import sigmoid
 
 
@@ -55,6 +58,12 @@ class Scorer:
         """What tells this model from others."""
         return self.native.checksum
 
+    @property
+    def dtype(self) -> str:
+        """What the features' numbers are kept as: f32, f16 or i8."""
+        number = int(np.frombuffer(self.native.section("plan"), np.int64)[1])
+        return next(name for name, own in NUMBERS.items() if own == number)
+
     def ranker(self, context: Sequence[str] = (), candidate: Sequence[str] = ()) -> Ranker:
         """Divide the columns into those of a context and those of its candidates; one side may be left out.
 
@@ -75,6 +84,10 @@ class Scorer:
     def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Give the click probabilities of encoded rows."""
         return self.predict(ids)
+
+    def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
+        """Measure the model on a split of a data set: the one it was trained on, or one of another day."""
+        return evaluate_on(self, dataset, split)
 
     @functools.cached_property
     def encoder(self) -> Encoder:

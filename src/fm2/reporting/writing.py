@@ -16,7 +16,7 @@ from fm2.reporting.fields import find_dimensions, measure_information, measure_s
 from fm2.reporting.markup import paragraph, section
 from fm2.reporting.page import page
 from fm2.reporting.reading import COMPARISON, Entry, Study, find_shrunk, read_comparison, read_learning, read_shrunk
-from fm2.storage import new_file, writing_to
+from fm2.storage import check_replaced, new_file, writing_to
 from fm2.training.metrics import calibration, calibration_bins
 from fm2.training.run import SETTINGS, Run
 from fm2.training.settings import read_settings
@@ -37,6 +37,7 @@ def report(
     was made of a run of this source, and is in its directory or beside it, is found.
     """
     check_threads("report", threads)
+    check_replaced(Path(out), "report", "HTML page", "(?i)<!doctype html")
     path = Path(source)
     compared = (path / COMPARISON).is_file()
     study = read_comparison(path) if compared else None
