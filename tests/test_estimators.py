@@ -262,6 +262,22 @@ def test_a_classifier_compiles(fitted, tmp_path):
     x, _ = rows(300, seed=4)
     scorer = fitted.compile(tmp_path / "model.fm2", plan="direct")
     np.testing.assert_allclose(scorer.predict(x), fitted.predict_proba(x)[:, 1], atol=1e-6)
+    assert not hasattr(fm2.DeepFMClassifier(), "compile")
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf")])
+@pytest.mark.parametrize("kind", [pl.DataFrame, pd.DataFrame, pa.table])
+def test_an_infinite_number_is_refused_by_its_column(kind, value):
+    table = kind({"price": [1.5, 2.5, 3.5, value] * 5, "site": list("abcd") * 5})
+    with pytest.raises(InputError, match="X has an infinite number in the column 'price'"):
+        LRClassifier(**LINEAR).fit(table, [0, 1] * 10)
+
+
+@pytest.mark.parametrize("eval_set", [3, [1], [], ("x", "y", "z"), [(1, 2), (3, 4)]])
+def test_an_eval_set_that_is_no_pair_is_refused(eval_set):
+    x, y = rows(40)
+    with pytest.raises(InputError, match=r"fit: eval_set is one pair, \(X, y\)"):
+        LRClassifier(**LINEAR).fit(x, y, eval_set=eval_set)
 
 
 def test_a_schema_may_leave_columns_out_and_read_them_twice():

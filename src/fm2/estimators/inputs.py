@@ -59,7 +59,11 @@ def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool)
     called = called or list(names or []) or [f"x{place}" for place in range(x.shape[1])]
     if len(called) != x.shape[1]:
         raise InputError(f"X has {x.shape[1]} columns without names, and there are {len(called)} columns in the fields")
-    return polars.DataFrame([column.alias(name) for name, column in zip(called, _columns(x), strict=True)])
+    table = polars.DataFrame([column.alias(name) for name, column in zip(called, _columns(x), strict=True)])
+    for column in table.get_columns() if framed else ():
+        if column.dtype.is_float() and column.is_infinite().any():
+            raise InputError(f"X has an infinite number in the column '{column.name}'; make it missing, or a large one")
+    return table
 
 
 def _objects(rows: Sequence[Any]) -> Any:
