@@ -60,7 +60,7 @@ def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool)
     if len(called) != x.shape[1]:
         raise InputError(f"X has {x.shape[1]} columns without names, and there are {len(called)} columns in the fields")
     table = polars.DataFrame([column.alias(name) for name, column in zip(called, _columns(x), strict=True)])
-    for column in table.get_columns() if framed else ():
+    for column in table.get_columns():
         if column.dtype.is_float() and column.is_infinite().any():
             raise InputError(f"X has an infinite number in the column '{column.name}'; make it missing, or a large one")
     return table
