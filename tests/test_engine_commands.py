@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from tests.planted import QUICK, SCHEMA, planted
+from tests.planted import LEARNED, QUICK, SCHEMA, planted
 
 import fm2
 from fm2 import Field, Fm2Error, Schema
@@ -137,7 +137,7 @@ def test_a_compiled_model_is_evaluated_as_its_run_is(dataset, tmp_path, capsys):
 
 @pytest.mark.parametrize("given", [[], ["--data", "{data}"], ["--data", "{later}"]])
 def test_a_cut_spectrum_says_how_far_it_is_from_exact(dataset, tmp_path, capsys, given):
-    run = train("fmfm", dataset, tmp_path / "run", **QUICK, dim=3)
+    run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=3)
     fm2.prepare(planted(400, seed=5).reverse(), SCHEMA, tmp_path / "later", fractions=(1, 0, 0))
     places = {"data": dataset.path, "later": tmp_path / "later"}
     command = ["compile", str(run.path), "--out", str(tmp_path / "m.fm2"), "--plan", "spectral"]
@@ -147,7 +147,7 @@ def test_a_cut_spectrum_says_how_far_it_is_from_exact(dataset, tmp_path, capsys,
         assert main([*command, "--rank", str(rank), "--json"]) == 0
         lost[rank] = json.loads(capsys.readouterr().out)["lost"]
         assert lost[rank]["mean"] <= lost[rank]["most"]
-    assert lost[1]["mean"] > lost[4]["mean"] > 1e-4
+    assert lost[1]["mean"] > lost[4]["mean"] > 1e-3
     assert lost[12]["most"] < 1e-5
     assert main([*command, "--rank", "4"]) == 0
     assert f"logits differ from the exact ones by {lost[4]['mean']:.2g}" in capsys.readouterr().out
