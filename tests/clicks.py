@@ -37,10 +37,10 @@ def click_log(rows: int, seed: int = 0) -> pl.DataFrame:
 
 def fill(room: Path) -> None:
     """Fill a directory with logs, a data set, a trained and a compiled model, new rows and candidates."""
-    clicks = click_log(20_000)
+    clicks = click_log(8_000)
     clicks.write_csv(room / "clicks.csv")
     (room / "logs").mkdir()
-    for day, rows in (("monday", clicks[:12_000]), ("tuesday", clicks[12_000:])):
+    for day, rows in (("monday", clicks[:5_000]), ("tuesday", clicks[5_000:])):
         (room / "logs" / f"{day}.csv.gz").write_bytes(gzip.compress(rows.write_csv().encode(), 1))
         rows.write_csv(room / f"{day}.csv")
     new = click_log(500, seed=1).drop("click")
@@ -49,7 +49,7 @@ def fill(room: Path) -> None:
     candidates = [{"ad": f"ad{n}", "size": SIZES[n % 3], "price": n % 7 + 0.5} for n in range(ADS)]
     (room / "candidates.jsonl").write_text("".join(json.dumps(row) + "\n" for row in candidates), encoding="utf-8")
     for command in (
-        f"generate {room}/log.tsv --rows 20000 --features 2000",
+        f"generate {room}/log.tsv --rows 5000 --features 1000",
         f"prepare {room}/clicks.csv --label click --out {room}/data",
         f"train fmfm {room}/data --out {room}/run --threads 1",
         f"compile {room}/run --out {room}/model.fm2",

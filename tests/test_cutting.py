@@ -22,9 +22,10 @@ from fm2.compression.weights import read_weights
 from fm2.engine.inspection import inspect
 from fm2.models import FM, FmFM, build
 from fm2.training.checkpoints import load_arrays, save_arrays
+from fm2.training.evaluation import translated
 from fm2.training.fitting import train
 from fm2.training.model_files import MODEL
-from fm2.training.run import Run, translated
+from fm2.training.run import Run
 
 CUTTABLE = ["fwfm", "fvfm", "fmfm"]
 

@@ -23,7 +23,7 @@ LEFT_OUT = {
     "pip install": "nothing is fetched in tests",
 }
 # Fewer rows, features and ranks make the same point.
-LESS = {"1000000": "20000", "100000": "2000", "4,8,16,29": "4,16"}
+LESS = {"1000000": "5000", "100000": "1000", "4,8,16,29": "4,16"}
 # What pages make in Python, and so do not start with; what they make by --out is seen.
 WITHOUT = {"README.md": ("data",)}
 

@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -145,7 +146,7 @@ def test_missing_values_are_values_and_infinite_ones_are_refused():
     assert classifier.score(pd.DataFrame(x).astype(object), y) > 0.95
     x[3, 1] = np.inf
     for bad in (x, pl.DataFrame(x), x.astype(object)):
-        with pytest.raises(ValueError, match=r"infinity|'inf', not a number"):
+        with pytest.raises(ValueError, match=r"infinity|an infinite number in the column"):
             FmFMClassifier(**SETTINGS).fit(bad, y)
 
 
@@ -188,7 +189,8 @@ def test_searches_and_pipelines(jobs):
     columns = FunctionTransformer(lambda table: table.drop("c3")) if jobs == 1 else FunctionTransformer(None)
     pipeline = make_pipeline(columns, FmFMClassifier(**SETTINGS, dim=2))
     grid = {"fmfmclassifier__dim": np.array([1, 3]), "fmfmclassifier__embedding_scale": [0.2]}
-    search = GridSearchCV(pipeline, grid, cv=2, n_jobs=jobs, scoring="roc_auc").fit(x, y)
+    with parallel_config("threading"):  # a new process would take seconds to begin; copies are tested above
+        search = GridSearchCV(pipeline, grid, cv=2, n_jobs=jobs, scoring="roc_auc").fit(x, y)
     assert search.best_params_["fmfmclassifier__dim"] in (1, 3)
     assert search.predict_proba(x).shape == (400, 2)
     assert len(search.best_estimator_[-1].feature_names_in_) == (3 if jobs == 1 else 4)
@@ -262,6 +264,22 @@ def test_a_classifier_compiles(fitted, tmp_path):
     x, _ = rows(300, seed=4)
     scorer = fitted.compile(tmp_path / "model.fm2", plan="direct")
     np.testing.assert_allclose(scorer.predict(x), fitted.predict_proba(x)[:, 1], atol=1e-6)
+    assert not hasattr(fm2.DeepFMClassifier(), "compile")
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf")])
+@pytest.mark.parametrize("kind", [pl.DataFrame, pd.DataFrame, pa.table])
+def test_an_infinite_number_is_refused_by_its_column(kind, value):
+    table = kind({"price": [1.5, 2.5, 3.5, value] * 5, "site": list("abcd") * 5})
+    with pytest.raises(InputError, match="X has an infinite number in the column 'price'"):
+        LRClassifier(**LINEAR).fit(table, [0, 1] * 10)
+
+
+@pytest.mark.parametrize("eval_set", [3, [1], [], ("x", "y", "z"), [(1, 2), (3, 4)]])
+def test_an_eval_set_that_is_no_pair_is_refused(eval_set):
+    x, y = rows(40)
+    with pytest.raises(InputError, match=r"fit: eval_set is one pair, \(X, y\)"):
+        LRClassifier(**LINEAR).fit(x, y, eval_set=eval_set)
 
 
 def test_a_schema_may_leave_columns_out_and_read_them_twice():

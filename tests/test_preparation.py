@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fm2 import Dataset, Field, Fm2Error, Schema, prepare
+from fm2 import Dataset, Field, Fm2Error, Schema, prepare, train
 from fm2.data.splits import random_split
 
 SITE = Schema([Field("site", min_count=3)], label="y")
@@ -282,6 +282,16 @@ def test_too_few_rows_for_training(tmp_path):
         prepare(sites(["a"]), SITE, tmp_path / "data", fractions=(0.01, 0.495, 0.495))
 
 
+def test_numbers_beyond_float32_have_buckets_too(tmp_path):
+    schema = Schema([Field("n", "numeric", transform="quantiles", buckets=3, min_count=1)], "y")
+    values = [-1e300, 0.5, 1e300] * 40
+    dataset = prepare(pl.DataFrame({"n": values, "y": [0, 1] * 60}), schema, tmp_path / "data")
+    assert np.isfinite(dataset.vocabularies[0].boundaries).all()
+    assert dataset.decode(dataset.encode({"n": values[:3]}))["n"] == ["0", "1", "2"]
+    run = train("lr", dataset, tmp_path / "run", epochs=1, threads=1)
+    assert len(run.predict({"n": values[:3]})) == 3
+
+
 def test_encoding_new_rows(tmp_path):
     schema = Schema([Field("site", min_count=1), Field("n", "numeric", min_count=1)], "y")
     table = sites(["a", "b"] * 50, n=[1, 2] * 50)
@@ -294,8 +304,10 @@ def test_encoding_new_rows(tmp_path):
     assert dataset.encode(pl.DataFrame({"site": ["a"], "n": ["not a number"]})).tolist()[0][1] == 0
     assert dataset.encode(table[:0]).shape == (0, 2)
     with pytest.raises(Fm2Error, match="encode: the table has no column 'n'"):
-        dataset.encode({"site": ["a"]})
-    with pytest.raises(Fm2Error, match="rows are a table or a dict"):
+        dataset.encode(pl.DataFrame({"site": ["a"]}))
+    with pytest.raises(Fm2Error, match="encode: a row is a dict of values by column, not 'int'"):
         dataset.encode([1, 2])
+    with pytest.raises(Fm2Error, match="encode: rows are dicts, a table, or an array of ids, not str"):
+        dataset.encode("a")
     with pytest.raises(Fm2Error, match=r"decode: field 'site' has the ids 0 to 2"):
         dataset.decode(np.array([[9, 0]]))

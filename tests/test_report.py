@@ -361,7 +361,9 @@ def test_what_cannot_be_reported_is_refused(runs, compared, tmp_path):
     assert not list(tmp_path.iterdir())
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    with pytest.raises(Fm2Error, match="is there already and is no page of fm2's; give another --out"):
+    with pytest.raises(
+        Fm2Error, match="is there already and is no HTML page, so it is not replaced; give another --out"
+    ):
         fm2.report(runs["lr"].path, mine)
     assert mine.read_text() == "mine"
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import UserDict
+from datetime import UTC, datetime
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from tests.planted import QUICK, planted
 from tests.test_hostile_models import with_section
@@ -34,7 +36,7 @@ def scorer(run, tmp_path_factory):
 
 @pytest.mark.parametrize("value", ["v1", b"v1", 7, 1.5, None, np.float32(2), np.array("v1")])
 def test_a_single_value_is_no_column(scorer, value):
-    with pytest.raises(Fm2Error, match="the column 'c0' is a single value; predict_one takes one row"):
+    with pytest.raises(Fm2Error, match="the column 'c0' is a single value; one row is a list of one dict"):
         scorer.predict({"c0": value, "c1": value})
 
 
@@ -151,3 +153,88 @@ def test_a_spectrum_of_rows_that_are_all_alike_is_exact_there(run, dataset, mome
     slopes = v @ np.concatenate(found.slopes)
     assert np.isfinite(vectors).all()
     assert pairs + slopes + found.constant == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Give a trained and a compiled model of fields of every kind."""
+    place = tmp_path_factory.mktemp("both")
+    values = ["a", "3", "true", "100000", "0.25", "", "7"] * 30
+    table = pl.DataFrame(
+        {
+            "y": [0, 1, 1] * 70,
+            "site": values,
+            "price": [1.5, 20.0, None, 4.0, 1e6, 0.0, 7.0] * 30,
+            "time": [datetime(2024, 1, day % 28 + 1, day % 24) for day in range(210)],
+        }
+    )
+    fields = [fm2.Field("site"), fm2.Field("price", "numeric"), fm2.Field("time", "timestamp")]
+    data = fm2.prepare(table, fm2.Schema(fields, "y"), place / "data", fractions=(1, 0, 0), validation=table)
+    run = train("lr", data, place / "run", **QUICK)
+    return run, fm2.load(fm2.compile(run.path, place / "model.fm2").path)
+
+
+ROWS = [
+    {"site": "a", "price": 20.0, "time": datetime(2024, 1, 3, 5)},
+    {"site": 3, "price": 20, "more": object()},
+    {"site": True, "price": "4", "time": "2024-01-03 05:00:00"},
+    {"site": 1e5, "price": float("nan"), "time": datetime(2024, 1, 3, 5, tzinfo=UTC)},
+    {"site": 0.25, "price": None, "time": pd.Timestamp("2024-01-03 05:00:00")},
+    {"site": b"7", "price": np.float64(7), "time": pd.NaT},
+    {"site": np.int64(7), "price": "strange"},
+    {"site": pd.NA, "price": 10**30},
+    {"price": 7},
+    {"site": "new", "price": -1.0, "time": "never"},
+]
+
+
+@pytest.mark.parametrize("rows", [ROWS, *([row] for row in ROWS), ROWS[:1] * 3, []], ids=str)
+def test_trained_and_compiled_models_read_dicts_alike(both, rows):
+    run, scorer = both
+    np.testing.assert_array_equal(run.encoder.encode(rows), scorer.encode(rows))
+    columns = {name: [row.get(name) for row in rows] for name in ("site", "price", "time")}
+    np.testing.assert_array_equal(run.encoder.encode(columns), scorer.encode(columns))
+    np.testing.assert_allclose(run.predict(rows), scorer.predict(rows), atol=1e-6)
+
+
+@pytest.mark.parametrize("others", [[], ["a", True]])
+def test_a_number_of_a_dict_reads_as_it_would_in_a_table(both, others):
+    encoder = both[0].encoder
+    ids = encoder.encode([{"site": value} for value in [1e5, 0.25, 3.0, *others]])[:, 0]
+    assert encoder.decode(ids[:, None].repeat(4, axis=1))["site"][:3] == ["100000", "0.25", "3"]
+
+
+def test_trained_and_compiled_models_take_the_same_forms(both):
+    run, scorer = both
+    table = pl.DataFrame({"site": ["a", "3", None], "price": [1.5, None, 7.0], "time": [datetime(2024, 1, 3, 5)] * 3})
+    expected = scorer.predict(table)
+    forms = [table, table.lazy(), table.to_pandas(), table.to_arrow(), table.to_dicts(), tuple(table.to_dicts())]
+    columns = [
+        table.to_dict(as_series=False),
+        table.to_dict(),
+        {name: table[name].to_numpy() for name in table.columns},
+    ]
+    objects = {name: table[name].to_pandas().astype(object) for name in table.columns}
+    for rows in (*forms, *columns, objects, scorer.encode(table)):
+        for model in (run, scorer):
+            np.testing.assert_allclose(model.predict(rows), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"site": "a"}, {}], "a row has none of the model's columns"),
+        ({"sight": ["a"]}, "a row has none of the model's columns"),
+        ([{"site": [1, 2]}], "'list', which no field can be"),
+        ([{"site": "a"}, "b"], "a row is a dict of values by column, not 'str'"),
+        ([{"site": "\ud800"}], "surrogates not allowed"),
+        ({"site": "a"}, "the column 'site' is a single value"),
+        ({"site": ["a"], "price": []}, "the columns are not equally long"),
+        (np.zeros((2, 3)), r"ids are whole numbers, rows × fields, not float64 \[2, 3\]"),
+        (7, "rows are dicts, a table, or an array of ids, not int"),
+    ],
+)
+def test_trained_and_compiled_models_refuse_the_same(both, rows, message):
+    for model in both:
+        with pytest.raises(Fm2Error, match=message):
+            model.predict(rows)

@@ -61,8 +61,9 @@ def test_a_watcher_is_told_of_every_evaluation_at_once(dataset, tmp_path):
     assert not reports[0].evaluated
 
 
-def test_a_tracker_needs_no_more_than_the_method_that_it_uses(dataset, tmp_path, capsys):
-    class ToTheTerminal(Tracker):
+@pytest.mark.parametrize("base", [Tracker, object])
+def test_a_tracker_needs_no_more_than_the_method_that_it_uses(dataset, tmp_path, capsys, base):
+    class ToTheTerminal(base):
         def evaluated(self, evaluation):
             print(evaluation["step"], figures(evaluation)["validation/auc"])
 

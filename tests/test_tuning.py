@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import numpy as np
 import pytest
 from tests.killing import run_and_kill
 from tests.planted import QUICK
@@ -172,7 +173,7 @@ def test_the_command_tells_each_trial_in_a_line_and_the_best_in_a_table(dataset,
     lines = told.splitlines()
     assert len(lines) == 9
     assert lines[0].startswith("trial 0: log loss 0.")
-    assert lines[0].endswith("; the defaults")
+    assert lines[0].endswith("; the others say where they differ from it")
     assert "9 trials" in said
     assert "what mattered: " in said
     assert f"--settings {out / 'best.toml'}" in said
@@ -207,6 +208,7 @@ def test_ctrl_c_says_what_is_kept(dataset, tmp_path, monkeypatch, capsys):
         ({"space": {"l2": 0.1}}, r"there is nothing to try for fmfm"),
         ({"space": "nowhere.toml"}, r"tune: nowhere.toml: No such file"),
         ({"trials": 0}, r"tune: trials is 0; it is 1 or more"),
+        ({"row_weights": "nowhere.npy"}, r"tune: the row weights: nowhere.npy: No such file"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_is_written(dataset, tmp_path, options, message):
@@ -232,6 +234,39 @@ def test_a_space_follows_what_is_fixed():
     assert ftrl["l2"] == OneOf((0.0, 10.0, 100.0))
     assert "initial_squares" not in ftrl
     assert ftrl["learning_rate"] == Between(0.0125, 0.2, log=True)
+
+
+def test_a_search_is_resumed_with_the_same_row_weights_alone(dataset, tmp_path):
+    rows = sum(len(dataset.split(name)) for name in ("train", "validation", "test"))
+    weights = np.where(np.arange(rows) % 2, 1.0, 2.0)
+    search(dataset, tmp_path / "tune", trials=1, row_weights=weights)
+    for other in (None, np.ones(rows)):
+        with pytest.raises(Fm2Error, match="had other row weights, or none; give the same to resume it"):
+            search(dataset, tmp_path / "tune", trials=2, resume=True, row_weights=other)
+    assert len(search(dataset, tmp_path / "tune", trials=1, resume=True, row_weights=weights).trials) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"model": "lr"}', '{"model": "lr", "rows": "x"}'])
+def test_a_plan_that_was_changed_is_one_clear_error(dataset, tmp_path, text):
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / "tune.json").write_text(text)
+    with pytest.raises(Fm2Error, match=r"tune: .*tune\.json is damaged, or no search of fm2's"):
+        search(dataset, tmp_path / "tune", resume=True)
+
+
+def test_a_full_disk_is_no_failed_trial(dataset, tmp_path, monkeypatch):
+    search(dataset, tmp_path / "tune", trials=1)
+
+    def refuse(*arguments, **options):
+        raise Fm2Error("train: history.jsonl could not be written") from OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fm2.tuning.search.train", refuse)
+    with pytest.raises(Fm2Error, match="could not be written"):
+        search(dataset, tmp_path / "tune", trials=2, resume=True)
+    monkeypatch.undo()
+    assert [trial.state for trial in search(dataset, tmp_path / "tune", trials=2, resume=True).trials] == [
+        "finished"
+    ] * 2
 
 
 def test_optuna_is_named_where_it_is_not_installed(dataset, tmp_path, monkeypatch):

@@ -93,6 +93,9 @@ private:
     template <class T>
     std::string_view number(T value) {
         if (value != value) return {};
+        if constexpr (std::is_floating_point_v<T>) {  // a whole number reads as in a table's column: 100000, not 1e+05
+            if (std::abs(value) < 9e15 && value == std::floor(value)) return number(static_cast<long long>(value));
+        }
         return {scratch_.data(), static_cast<std::size_t>(std::to_chars(scratch_.data(), scratch_.data() + scratch_.size(), value).ptr - scratch_.data())};
     }
 

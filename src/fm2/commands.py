@@ -230,9 +230,11 @@ def _check_places(settings: argparse.Namespace) -> None:
 def add_evaluate(commands: Any) -> argparse.ArgumentParser:
     """Add ``fm2 evaluate``."""
     command: argparse.ArgumentParser = commands.add_parser(
-        "evaluate", help="measure a trained model", description="Measure a trained model on a split of a data set."
+        "evaluate",
+        help="measure a trained model",
+        description="Measure a trained or compiled model on a split of a data set.",
     )
-    command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
+    _add_model(command)
     command.add_argument("data", metavar="DATA", help="the data set it was trained on, or one of another day")
     command.add_argument(
         "--split", choices=SPLITS, default="test", help="the rows to measure on (default: %(default)s)"
@@ -245,35 +247,39 @@ def add_evaluate(commands: Any) -> argparse.ArgumentParser:
 
 def _evaluate(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
+    from fm2.training.evaluation import evaluate_on, known_as, mostly_unknown
 
     dataset = Dataset.open(settings.data)
-    run = _open_run(settings)
-    if not (run.knows_ids_of(dataset) or dataset.manifest["settings"].get("like")):
+    model = _open_model(settings)
+    other = known_as(model.encoder, dataset, model.path) is not None
+    if other and not dataset.manifest["settings"].get("like"):
         print(
             f"fm2: {settings.data} was not prepared --like the model's data set: values that were too rare in it are "
             "unknown, though the model may know them",
             file=sys.stderr,
         )
-    found = run.evaluate(dataset, settings.split)
+    found = evaluate_on(model, dataset, settings.split)
     rows = len(dataset.split(settings.split))
-    _tell_unknown(run.mostly_unknown(dataset, settings.split))
+    _tell_unknown(mostly_unknown(model, dataset, settings.split))
     _show(found, f"{settings.run_path}, on {settings.split} ({rows:,} rows)", settings.json)
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "run_path", metavar="MODEL", help="a directory that fm2 train made, or a file that fm2 compile made"
+    )
 
 
 def _open_model(settings: argparse.Namespace) -> Run | Scorer:
     """Open what is to predict: a run, or a compiled model."""
-    if not Path(settings.run_path).is_file():
-        return _open_run(settings)
-    from fm2.engine.scoring import load
-
-    return load(settings.run_path, threads=settings.threads)
-
-
-def _open_run(settings: argparse.Namespace) -> Run:
     from fm2.machine import check_threads
     from fm2.training.model_files import check_model
 
     check_threads(settings.command, settings.threads)
+    if Path(settings.run_path).is_file():
+        from fm2.engine.scoring import load
+
+        return load(settings.run_path, threads=settings.threads)
     check_model(Path(settings.run_path))
 
     from fm2.training.run import Run  # torch, which takes seconds: only now that there is a model
@@ -287,11 +293,10 @@ def add_predict(commands: Any) -> argparse.ArgumentParser:
         "predict",
         help="score raw rows with a trained model",
         description="Score raw rows: one click probability per row, in their order.",
-        epilog="The rows are in any form that fm2 prepare reads; the label is not needed.",
+        epilog="The rows are in any form that fm2 prepare reads; the label is not needed. "
+        "Probabilities that are there already are replaced.",
     )
-    command.add_argument(
-        "run_path", metavar="RUN", help="a directory that fm2 train made, or a file that fm2 compile made"
-    )
+    _add_model(command)
     command.add_argument("input", nargs="+", metavar="INPUT", help="files with raw rows")
     command.add_argument(
         "--out",
@@ -310,10 +315,10 @@ def _predict(settings: argparse.Namespace) -> None:
 
     for source in settings.input:
         find_files(source)  # what is not there is told before a model is loaded
-    out = Path("/dev/stdout" if settings.out == "-" else settings.out)
+    out = None if settings.out in ("-", "/dev/stdout") else Path(settings.out)
     done = predict_files(_open_model(settings), settings.input, out)
     _tell_unknown(done.mostly_unknown())
-    if out.exists() and not out.is_file():
+    if out is None or not out.is_file():
         return  # a pipe has probabilities alone
     print(f"{done.rows:,} probabilities in {settings.out}")
 
@@ -329,7 +334,8 @@ def add_export(commands: Any) -> argparse.ArgumentParser:
         "export",
         help="write a trained model as an ONNX file",
         description="Write a trained model as an ONNX graph: ids, rows × fields, to click probabilities.",
-        epilog="Raw values become ids by fm2 alone; an ONNX file has no vocabularies.",
+        epilog="Raw values become ids by fm2 alone; an ONNX file has no vocabularies. One that is there already is "
+        "replaced.",
     )
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
     command.add_argument("--out", required=True, metavar="FILE", help="the ONNX file to write")

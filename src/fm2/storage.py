@@ -8,6 +8,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -69,6 +70,21 @@ def new_file(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_replaced(path: Path, operation: str, what: str, begins: str) -> None:
+    """Refuse to replace a file of another kind than the one to be written, which begins by this pattern.
+
+    What is made of a model in moments is made anew without a question; a log that is named by mistake is not lost.
+    """
+    if not path.is_file():
+        return
+    with writing_to(path, operation), path.open("rb") as file:
+        head = file.read(64)
+    if head and not re.match(begins.encode(), head):
+        raise Fm2Error(
+            f"{operation}: {path} is there already and is no {what}, so it is not replaced; give another --out"
+        )
 
 
 @contextlib.contextmanager

@@ -19,11 +19,12 @@ from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
+from fm2.training.evaluation import translated
 from fm2.training.fitting import train
 from fm2.training.loop import Report
 from fm2.training.model_files import MODEL
 from fm2.training.places import check_second
-from fm2.training.run import CHECKPOINT, Run, translated
+from fm2.training.run import CHECKPOINT, Run
 
 CUTTABLE = ("fwfm", "fvfm", "fmfm")
 # Features that shared field matrices have vectors of their own now, which soon fit too well: on Criteo's small log a
@@ -201,5 +202,5 @@ def _read_cuttable(run: Run) -> Weights:
 
 def _measure_moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:
     """Measure where the training rows lie; they may be another day's."""
-    ids, known_as = spectrum.some_rows(dataset.train.ids), run.known_as(dataset)
-    return spectrum.measure_moments(weights, ids if known_as is None else translated(ids, known_as))
+    ids = translated(spectrum.some_rows(dataset.train.ids), run.known_as(dataset))
+    return spectrum.measure_moments(weights, ids)

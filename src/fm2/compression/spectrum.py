@@ -130,10 +130,7 @@ def measure_moments(weights: Weights, ids: NDArray[np.int32]) -> Moments:
     form, width, many = block_matrix(weights).astype(np.float32), sum(weights.dims), 0.0
     sums, products = np.zeros(width), np.zeros((width, width))
     for begin in range(0, len(ids), ROWS_A_TIME):
-        some = ids[begin : begin + ROWS_A_TIME]
-        rows = np.concatenate([table[some[:, field]] for field, table in enumerate(weights.embeddings)], axis=1)
-        logits = weights.bias + np.einsum("ij,ij->i", rows @ form, rows) / 2
-        logits += sum(linear[some[:, field]] for field, linear in enumerate(weights.linear))
+        rows, logits = _rows_and_logits(weights, form, ids[begin : begin + ROWS_A_TIME])
         p = sigmoid(logits)
         counted = (p * (1 - p)).astype(np.float32)
         many += float(counted.sum(dtype=np.float64))
@@ -143,6 +140,20 @@ def measure_moments(weights: Weights, ids: NDArray[np.int32]) -> Moments:
         return guess_moments(weights)
     mean = sums / many
     return Moments(mean, products / many - np.outer(mean, mean))
+
+
+def exact_logits(weights: Weights, ids: NDArray[np.int32]) -> Floats:
+    """Give the logits of rows of ids by the whole block matrix."""
+    form = block_matrix(weights).astype(np.float32)
+    some = [ids[begin : begin + ROWS_A_TIME] for begin in range(0, len(ids), ROWS_A_TIME)]
+    return np.concatenate([np.empty(0, np.float32), *(_rows_and_logits(weights, form, part)[1] for part in some)])
+
+
+def _rows_and_logits(weights: Weights, form: Floats, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
+    rows = np.concatenate([table[ids[:, field]] for field, table in enumerate(weights.embeddings)], axis=1)
+    logits = weights.bias + np.einsum("ij,ij->i", rows @ form, rows) / 2
+    logits += sum(linear[ids[:, field]] for field, linear in enumerate(weights.linear))
+    return rows, logits
 
 
 def _cut_where_the_data_is(form: Matrix, dims: Sequence[int], rank: int, moments: Moments) -> tuple[Matrix, Matrix]:

@@ -130,7 +130,7 @@ class Dataset:
         return Encoder(self.schema, self.vocabularies)
 
     def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32]:
-        """Encode new rows (a polars, pandas or pyarrow table, or a dict of columns) with the same vocabularies."""
+        """Encode new rows (dicts, a dict of columns, a polars, pandas or pyarrow table) with the same vocabularies."""
         return self.encoder.encode(rows, threads)
 
     def decode(self, ids: NDArray[np.integer[Any]]) -> dict[str, list[str | None]]:

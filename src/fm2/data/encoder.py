@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.data.chunks import read_chunks
 from fm2.data.faults import explain
-from fm2.data.sources import Source, Table, find_columns, is_table
+from fm2.data.rows import as_table, understood
+from fm2.data.sources import Source, Table, find_columns
 from fm2.data.vocabulary import Vocabulary
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error
 from fm2.schema import Schema
 
 
@@ -39,7 +40,7 @@ class Encoder:
 
     >>> from fm2 import Field, Schema
     >>> encoder = Encoder(Schema([Field("site")], label="click"), [Vocabulary.of(["a", "b"])])
-    >>> encoder.encode({"site": ["b", "c", "a"]})
+    >>> encoder.encode([{"site": "b"}, {"site": "c"}, {"site": "a"}])
     array([[2],
            [0],
            [1]], dtype=int32)
@@ -55,18 +56,18 @@ class Encoder:
             self._native.set_vocabulary(index, vocabulary.data, vocabulary.ends)
 
     def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32]:
-        """Encode a table (polars, pandas, pyarrow, or a dict of columns) as ids, rows × fields.
+        """Encode rows as ids, rows × fields: a list of dicts, a dict of columns, a polars, pandas or pyarrow table.
 
-        The label's column is not needed; columns that are no fields are passed over.
+        The label's column is not needed; columns that are no fields are passed over. In a dict, a column that is not
+        there is a missing value; in a table, it is an error. An array of ids stays as it is.
         """
-        if isinstance(rows, Mapping):
-            rows = needs("polars", "train", "encoding a dict of columns").DataFrame(rows, strict=False)
-        if hasattr(rows, "collect_batches"):
-            rows = rows.collect()
-        if not is_table(rows):
-            raise Fm2Error(f"encode: rows are a table or a dict of columns, not {type(rows).__name__}")
-        reader = _native.ArrowReader(rows)
         columns = self.schema.source_columns[1:]
+        given = understood(rows, "encode")
+        if isinstance(given, np.ndarray):
+            return given
+        if isinstance(given, list | Mapping):
+            given = as_table(given, columns, "encode")
+        reader = _native.ArrowReader(given)
         positions = find_columns(reader.names, columns, "encode: the table")
         parts = [np.empty((0, len(self.schema.fields)), dtype=np.int32)]
         while reader.next():

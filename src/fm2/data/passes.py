@@ -161,7 +161,8 @@ class Passes:
 
 
 def _quantiles(values: NDArray[np.float32], buckets: int) -> NDArray[np.float32]:
-    values = values[~np.isnan(values)]
+    largest = np.finfo(np.float32).max  # numbers beyond have become infinite; a boundary has to be a number
+    values = np.clip(values[~np.isnan(values)], -largest, largest)
     if len(values) == 0:
         return values
     shares = np.arange(1, buckets) / buckets

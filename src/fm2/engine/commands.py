@@ -21,7 +21,8 @@ def add_compile(commands: Any) -> argparse.ArgumentParser:
         "compile",
         help="turn a trained model into one file that scores quickly",
         description="Turn the best model of a run into one file that scores without PyTorch.",
-        epilog="auto tries the exact plans here, on rows drawn by the features' frequencies, and takes the quickest.",
+        epilog="auto tries the exact plans here, on rows drawn by the features' frequencies, and takes the quickest. "
+        "A compiled model that is there already is replaced.",
     )
     command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
     command.add_argument("--out", required=True, metavar="FILE", help="the model file to make, such as model.fm2")
@@ -79,6 +80,10 @@ def _compile(settings: argparse.Namespace) -> None:
     print(f"{compiled.path}: {compiled.plan}, {compiled.bytes / 1e6:,.1f} MB")
     if compiled.error:
         print(f"largest difference that rounding to {settings.dtype} made to a number: {compiled.error:.2g}")
+    if compiled.lost:
+        print(f"logits differ from the exact ones by {compiled.lost['mean']:.2g} (root mean square),", end=" ")
+        rows = f"rows of {settings.data}" if settings.data else "rows drawn by the features' frequencies"
+        print(f"{compiled.lost['most']:.2g} at most, on {rows}")
 
 
 def add_inspect(commands: Any) -> argparse.ArgumentParser:

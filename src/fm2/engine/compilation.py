@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.compression import spectrum
+from fm2.compression.spectrum import Moments
 from fm2.compression.weights import Floats, Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.engine import plans
 from fm2.engine.encoding import encoder_sections
-from fm2.engine.files import new_model
+from fm2.engine.files import BEGINS, new_model
 from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scoring import load
 from fm2.errors import Fm2Error
-from fm2.storage import writing_to
+from fm2.storage import check_replaced, writing_to
+from fm2.training.evaluation import known_as, translated
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
 MEASURED_ROWS = 5000
@@ -30,9 +32,10 @@ DEFAULT_MEMORY, DEFAULT_RANK = 4e9, 16
 
 @dataclass(frozen=True)
 class Compiled:
-    """What was written: where, by which plan, how large, and the largest difference that rounding made.
+    """What was written: where, by which plan, how large, and the largest difference that rounding made to a number.
 
-    ``measured`` tells the median microseconds of a prediction by each plan that was tried.
+    ``measured`` tells the median microseconds of a prediction by each plan that was tried. ``lost`` tells, of the
+    spectral plan, how far the logits of some rows are from the exact ones: as a root mean square, and at most.
     """
 
     path: Path
@@ -40,6 +43,7 @@ class Compiled:
     bytes: int
     error: float
     measured: dict[str, float] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
 
 
 def compile(
@@ -53,11 +57,12 @@ def compile(
     data: Dataset | str | Path | None = None,
     watch: Callable[[str], None] = lambda doing: None,
 ) -> Compiled:
-    """Compile the best model of a run into one file; one that is there already is replaced as a whole.
+    """Compile the best model of a run into one file; a compiled model that is there already is replaced as a whole.
 
     ``plan`` is how FwFM, FvFM and FmFM are scored. ``direct`` applies field matrices to embeddings. ``cached`` looks
     the products up (sections 4.2 and 4.3 of the paper), of as many features as fit into ``memory`` bytes. ``spectral``
-    cuts the field matrices at a ``rank`` (16), where the training rows of ``data`` lie if given, and is not exact.
+    cuts the field matrices at a ``rank`` (16), where the training rows of ``data`` lie if given; it is not exact, and
+    how far it is from that is measured, on validation rows of the data, or on rows drawn by the features' frequencies.
     ``auto`` tries the exact ones here, on rows drawn by the features' frequencies, and takes the quickest. ``watch`` is
     told what comes next.
     """
@@ -69,11 +74,18 @@ def compile(
             raise Fm2Error(f"compile: the {name} is for the plan spectral, and the plan is {plan}")
     if not memory >= 0:  # what is no number is not
         raise Fm2Error(f"compile: the memory is {memory:,.0f} bytes; it is 0 or more")
+    out = Path(out)
+    check_replaced(out, "compile", "compiled model", BEGINS)
     watch("reading the model")
-    weights, out = read_weights(run), Path(out)
+    weights = read_weights(run)
     if plan == "spectral":
+        rank = DEFAULT_RANK if rank is None else rank
+        spectrum.check_rank(weights, rank)
         watch("cutting the spectrum")
-        return write(weights, spectral_plan(weights, DEFAULT_RANK if rank is None else rank, dtype, data), out)
+        training, others = _known_rows(weights, Path(run), data)
+        moments = None if training is None else spectrum.measure_moments(weights, training)
+        compiled = write(weights, spectral_plan(weights, rank, dtype, moments), out)
+        return replace(compiled, lost=_lost(weights, out, others))
     best, measured = choose(weights, out.parent, plan, dtype, memory, watch)
     watch(f"writing {best.title}")
     return write(weights, best, out, measured)
@@ -131,15 +143,21 @@ def _candidates(weights: Weights, plan: PlanName, dtype: Dtype, memory: float) -
                 yield plans.prefixes(weights, order, cached, dtype, f"cached {name}, {share:.0%} of the features")
 
 
-def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", data: Dataset | str | Path | None = None) -> Plan:
-    """Plan a cut spectrum, where the training rows of a data set lie if it is given."""
-    spectrum.check_rank(weights, rank)
-    moments = None
-    if data is not None:
-        dataset = data if isinstance(data, Dataset) else Dataset.open(data)
-        if dataset.field_sizes != weights.sizes:
-            raise Fm2Error(f"compile: {dataset.path} is not the data set that the model was trained on")
-        moments = spectrum.measure_moments(weights, spectrum.some_rows(dataset.train.ids))
+def _known_rows(
+    weights: Weights, run: Path, data: Dataset | str | Path | None
+) -> tuple[NDArray[np.int32] | None, NDArray[np.int32]]:
+    """Give training rows, if there is a data set, and others to measure with; without one, these are drawn."""
+    if data is None:
+        return None, draw_rows(weights, MEASURED_ROWS)
+    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    ours = known_as(weights, dataset, run)
+    training = translated(spectrum.some_rows(dataset.train.ids), ours)
+    others = translated(np.asarray(dataset.validation.ids[:MEASURED_ROWS]), ours)
+    return training, others if len(others) else training[:MEASURED_ROWS]
+
+
+def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", moments: Moments | None = None) -> Plan:
+    """Plan a cut spectrum, where the rows of such moments lie if they are given."""
     found = spectrum.cut(weights, rank, moments)
 
     def features(field: int, some: slice) -> tuple[Floats, Floats]:
@@ -147,6 +165,12 @@ def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", data: Datas
 
     moved = replace(weights, bias=weights.bias + found.constant)
     return plans.pairs(moved, features, found.signs, dtype, f"spectral, rank {rank}")
+
+
+def _lost(weights: Weights, compiled: Path, ids: NDArray[np.int32]) -> dict[str, float]:
+    """Tell how far the logits of a compiled model are from the exact ones."""
+    far = load(compiled, verify=False).logits(ids) - spectrum.exact_logits(weights, ids)
+    return {"mean": float(np.sqrt(np.mean(np.square(far, dtype=np.float64)))), "most": float(np.abs(far).max())}
 
 
 def _measure(weights: Weights, plan: Plan, folder: Path) -> float:

@@ -16,6 +16,7 @@ from fm2.storage import new_file
 
 Bytes = NDArray[np.uint8]
 LINE, NAME = 64, 48
+BEGINS = "fm2model"
 
 
 def rounded(size: int) -> int:

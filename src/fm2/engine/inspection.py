@@ -20,7 +20,7 @@ def inspect(path: str | Path) -> dict[str, Any]:
     if path.is_file():
         scorer = load(path)
         config, schema = scorer.meta["model"], scorer.schema
-        plan = {"plan": scorer.meta["plan"], "measured": scorer.meta["measured"]}
+        plan = {"plan": scorer.meta["plan"], "dtype": scorer.dtype, "measured": scorer.meta["measured"]}
         file, counts = path, {}
     else:
         with open_model(path) as opened:
@@ -104,7 +104,8 @@ def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:
 def print_inspection(found: dict[str, Any]) -> None:
     """Print what :func:`inspect` told."""
     print(f"{found['path']}: {found['model']}, {found['features']:,} features, {found['parameters']:,} parameters")
-    print(f"{found['bytes'] / 1e6:,.1f} MB" + (f", {found['plan']}" if "plan" in found else ""))
+    compiled = f", {found['plan']}; features' numbers are {found['dtype']}" if "plan" in found else ""
+    print(f"{found['bytes'] / 1e6:,.1f} MB{compiled}")
     counts = ", ".join(f"{name} {count:,}" for name, count in found["flops"].items())
     print(f"operations per prediction, by the paper's counting: {counts}")
     width = max(len(field["name"]) for field in found["fields"])

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.engine.files import new_model, open_sections
-from fm2.engine.ids import as_ids
+from fm2.data.ids import as_ids
+from fm2.engine.files import BEGINS, new_model, open_sections
 from fm2.engine.plans import padded
 from fm2.errors import Fm2Error, nearest
+from fm2.storage import check_replaced
 
 if TYPE_CHECKING:
     from fm2.engine.scoring import Scorer
@@ -137,7 +138,8 @@ class Catalog:
         return self.ranker._best_of(self.rows, context, k)
 
     def save(self, path: str | Path) -> None:
-        """Write the catalog to a file, which appears whole or not at all."""
+        """Write the catalog to a file, which appears whole or not at all; one that is there already is replaced."""
+        check_replaced(Path(path), "save", "catalog or model", BEGINS)
         meta = json.dumps(self.ranker._identity(len(self))).encode()
         told: dict[str, NDArray[Any] | int] = {"kind": np.frombuffer(b"catalog", np.uint8), "rows": self.rows}
         with new_model(Path(path), told | {"meta": np.frombuffer(meta, np.uint8)}):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -14,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
+from fm2.data.rows import as_records, is_missing, understood
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.description import read_description
 from fm2.engine.explanation import Explanation
-from fm2.engine.ids import as_ids
+from fm2.engine.plans import NUMBERS
 from fm2.engine.ranking import Ranker
 from fm2.errors import Fm2Error
 from fm2.machine import check_threads
+from fm2.training.evaluation import evaluate_on
 from fm2.training.metrics import sigmoid
 
 
@@ -56,6 +58,12 @@ class Scorer:
         """What tells this model from others."""
         return self.native.checksum
 
+    @property
+    def dtype(self) -> str:
+        """What the features' numbers are kept as: f32, f16 or i8."""
+        number = int(np.frombuffer(self.native.section("plan"), np.int64)[1])
+        return next(name for name, own in NUMBERS.items() if own == number)
+
     def ranker(self, context: Sequence[str] = (), candidate: Sequence[str] = ()) -> Ranker:
         """Divide the columns into those of a context and those of its candidates; one side may be left out.
 
@@ -76,6 +84,10 @@ class Scorer:
     def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Give the click probabilities of encoded rows."""
         return self.predict(ids)
+
+    def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
+        """Measure the model on a split of a data set: the one it was trained on, or one of another day."""
+        return evaluate_on(self, dataset, split)
 
     @functools.cached_property
     def encoder(self) -> Encoder:
@@ -133,23 +145,23 @@ class Scorer:
 
     def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32]:
         """Give the ids of rows; ids stay as they are. A table need have these ``columns`` alone, if they are given."""
-        if isinstance(rows, np.ndarray):
-            return as_ids(rows, "rows × fields", "predict")
-        if isinstance(rows, Mapping):
-            rows = _records(rows)
-        if isinstance(rows, Sequence):
-            ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
-            try:
-                self.native.encode_rows(list(rows), ids)
-            except (TypeError, KeyError, ValueError):
-                with _telling():
-                    self.native.encode_rows([_plain(row) for row in rows], ids)
-            return ids
-        return self._encode_table(rows, self.columns if columns is None else columns)
+        given = understood(rows, "predict")
+        if isinstance(given, np.ndarray):
+            return given
+        if isinstance(given, list | Mapping):
+            return self._encode_rows(as_records(given) if isinstance(given, Mapping) else given)
+        return self._encode_table(given, self.columns if columns is None else columns)
+
+    def _encode_rows(self, rows: list[Any]) -> NDArray[np.int32]:
+        ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
+        try:
+            self.native.encode_rows(rows, ids)
+        except (TypeError, KeyError, ValueError):
+            with _telling():
+                self.native.encode_rows([_plain(row) for row in rows], ids)
+        return ids
 
     def _encode_table(self, table: Any, columns: Sequence[str]) -> NDArray[np.int32]:
-        if not hasattr(table, "__arrow_c_stream__"):
-            raise Fm2Error(f"predict: rows are dicts, a table, or an array of ids, not {type(table).__name__}")
         reader = _native.ArrowReader(table)
         places = {name: place for place, name in enumerate(reader.names)}
         missing = [name for name in columns if name not in places]
@@ -171,28 +183,14 @@ def _telling() -> Iterator[None]:
     try:
         yield
     except (TypeError, LookupError, ValueError) as wrong:
-        raise Fm2Error(f"predict: {wrong.args[0] if wrong.args else wrong}") from wrong
+        raise Fm2Error(f"predict: {wrong.args[0] if isinstance(wrong, KeyError) else wrong}") from wrong
 
 
 def _plain(row: Any) -> Any:
     """Give a row as the dict that native code reads, with None for what pandas has for missing values."""
     if not isinstance(row, Mapping):
         return row
-    pandas = sys.modules.get("pandas")  # where it is not loaded, nobody has values of its own
-    missing = (pandas.NA, pandas.NaT) if pandas else ()
-    return {name: None if any(value is one for one in missing) else value for name, value in row.items()}
-
-
-def _records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Turn a dict of columns into a list of rows."""
-    if not columns:
-        raise Fm2Error("predict: there are no columns")
-    for name, values in columns.items():
-        if isinstance(values, str | bytes) or not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0:
-            raise Fm2Error(f"predict: the column '{name}' is a single value; predict_one takes one row")
-    if len({len(values) for values in columns.values()}) > 1:
-        raise Fm2Error("predict: the columns are not equally long")
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return {name: None if is_missing(value) else value for name, value in row.items()}
 
 
 def load(path: str | Path, *, threads: int = 0, verify: bool = True) -> Scorer:

@@ -21,6 +21,7 @@ from fm2.estimators import saving
 from fm2.estimators.fields import Fields, column_names, make_schema
 from fm2.estimators.fitting import Rows, fit_run, scratch
 from fm2.estimators.inputs import InputError, read_classes, read_labels, read_table, value_errors
+from fm2.networks import NETWORKS
 from fm2.training.metrics import sigmoid
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ OWN = ("fields", "min_count", "validation_fraction", "random_state")  # paramete
 
 def _goes_on(estimator: Classifier) -> bool:
     return estimator.model != "poly2"  # it finds its pairs by their ids, which new rows change
+
+
+def _compiles(estimator: Classifier) -> bool:
+    return estimator.model not in NETWORKS  # those are exported, as ONNX
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -129,8 +134,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _held(self, eval_set: Any) -> Rows:
-        pairs = [eval_set] if isinstance(eval_set, tuple) else list(eval_set)
-        if len(pairs) != 1 or len(pairs[0]) != 2:
+        pairs = [eval_set] if isinstance(eval_set, tuple) else eval_set
+        if not (isinstance(pairs, list) and len(pairs) == 1 and isinstance(pairs[0], tuple) and len(pairs[0]) == 2):
             raise InputError("fit: eval_set is one pair, (X, y)")
         table = read_table(self, pairs[0][0], column_names(self.fields), reset=False)
         y = np.asarray(pairs[0][1])
@@ -175,6 +180,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Read what :meth:`save` wrote; nothing in it can run code."""
         return saving.load(cls, Path(path))
 
+    @available_if(_compiles)  # type: ignore[untyped-decorator]
     def compile(self, path: str | Path, **options: Any) -> Scorer:
         """Write one file that scores without torch, and open it; the options are those of :func:`fm2.compile`."""
         check_is_fitted(self)

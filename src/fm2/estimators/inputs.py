@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_data
 
+from fm2.data.rows import is_missing
 from fm2.data.sources import is_table
 from fm2.errors import Fm2Error
 
@@ -58,7 +59,11 @@ def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool)
     called = called or list(names or []) or [f"x{place}" for place in range(x.shape[1])]
     if len(called) != x.shape[1]:
         raise InputError(f"X has {x.shape[1]} columns without names, and there are {len(called)} columns in the fields")
-    return polars.DataFrame([column.alias(name) for name, column in zip(called, _columns(x), strict=True)])
+    table = polars.DataFrame([column.alias(name) for name, column in zip(called, _columns(x), strict=True)])
+    for column in table.get_columns():
+        if column.dtype.is_float() and column.is_infinite().any():
+            raise InputError(f"X has an infinite number in the column '{column.name}'; make it missing, or a large one")
+    return table
 
 
 def _objects(rows: Sequence[Any]) -> Any:
@@ -87,18 +92,12 @@ def _columns(x: Any) -> Iterator[polars.Series]:
 def _series(column: NDArray[Any]) -> polars.Series:
     """Give a column of an array; one of objects has the type that they have, or else text."""
     if column.dtype.kind == "O":
-        return polars.Series(values=[None if _is_missing(value) else value for value in column], strict=False)
+        return polars.Series(values=[None if is_missing(value) else value for value in column], strict=False)
     if column.dtype.kind == "S":
         column = column.astype(str)
     if column.dtype.kind == "f" and column.dtype.itemsize not in (4, 8):
         column = column.astype(np.float64)
     return polars.Series(values=np.ascontiguousarray(column), nan_to_null=True)
-
-
-def _is_missing(value: Any) -> bool:
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
 
 
 def read_classes(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:

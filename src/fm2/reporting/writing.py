@@ -17,7 +17,7 @@ from fm2.reporting.fields import find_dimensions, measure_information, measure_s
 from fm2.reporting.markup import paragraph, section
 from fm2.reporting.page import BEGIN, page
 from fm2.reporting.reading import Entry, Study, find_shrunk, read_comparison, read_learning, read_shrunk
-from fm2.storage import new_file, writing_to
+from fm2.storage import check_replaced, new_file, writing_to
 from fm2.training.fitting import fingerprint_of
 from fm2.training.metrics import calibration, calibration_bins
 from fm2.training.run import SETTINGS, Run
@@ -62,10 +62,7 @@ def _check_out(out: Path) -> None:
         raise Fm2Error(f"report: cannot write to {out.resolve().parent}: there is no such directory")
     if out.is_dir():
         raise Fm2Error(f"report: {out} is a directory; --out is the page's file, such as report.html")
-    if out.is_file():
-        with writing_to(out, "report"), out.open("rb") as file:
-            if file.read(len(BEGIN)) not in (b"", BEGIN.encode()):
-                raise Fm2Error(f"report: {out} is there already and is no page of fm2's; give another --out")
+    check_replaced(out, "report", "HTML page", BEGIN)
 
 
 def _open_data(data: Dataset | str | Path | None, study: Study | None) -> tuple[Dataset | None, str]:

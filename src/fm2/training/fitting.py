@@ -71,10 +71,10 @@ def train(
     path = Path(out)
     check_directory(path, resume, overwrite)
     chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
-    weights = None if row_weights is None else _read_weights(row_weights, dataset)
+    weights = None if row_weights is None else read_row_weights(row_weights, dataset)
     fingerprint = {
         "another data set": fingerprint_of(dataset),
-        "other row weights": None if weights is None else _hash(np.ascontiguousarray(weights)),
+        "other row weights": fingerprint_of_weights(weights),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
     stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
@@ -120,6 +120,11 @@ def fingerprint_of(dataset: Dataset) -> str:
     return _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode())
 
 
+def fingerprint_of_weights(weights: NDArray[np.float32] | None) -> str | None:
+    """Give what tells row weights from others; None if there are none."""
+    return None if weights is None else _hash(np.ascontiguousarray(weights))
+
+
 def _hash(values: Any) -> str:
     return hashlib.sha256(values).hexdigest()
 
@@ -149,13 +154,14 @@ def _log_odds(dataset: Dataset, settings: Settings, weights: NDArray[np.float32]
     return math.log(clicks / without) if clicks and without else 0.0
 
 
-def _read_weights(given: ArrayLike | str | Path, dataset: Dataset) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = read_row_values("train", "row weights", given, dataset, np.float32)
+def read_row_weights(given: ArrayLike | str | Path, dataset: Dataset, operation: str = "train") -> NDArray[np.float32]:
+    """Read how much each row of the log counts, and check it."""
+    array: NDArray[np.float32] = read_row_values(operation, "row weights", given, dataset, np.float32)
     bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(bad):
-        raise Fm2Error(f"train: the weight of row {bad[0]:,} is {array[bad[0]]}; a weight is 0 or more")
+        raise Fm2Error(f"{operation}: the weight of row {bad[0]:,} is {array[bad[0]]}; a weight is 0 or more")
     if not array.any():
-        raise Fm2Error("train: all row weights are zero")
+        raise Fm2Error(f"{operation}: all row weights are zero")
     return array
 
 

@@ -12,7 +12,8 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models import Model
 from fm2.networks import NETWORKS
-from fm2.training.run import Run, same_meaning
+from fm2.training.evaluation import same_meaning
+from fm2.training.run import Run
 from fm2.training.settings import Settings
 
 

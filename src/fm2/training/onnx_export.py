@@ -20,7 +20,7 @@ from fm2 import __version__
 from fm2.errors import Fm2Error, needs
 from fm2.models import FFM, DeepModel, FactorizationMachine, FlatEmbedding, Model, Poly2
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
-from fm2.storage import new_file
+from fm2.storage import check_replaced, new_file
 from fm2.training.onnx_networks import Translation
 from fm2.training.run import Run
 
@@ -34,12 +34,14 @@ def export(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -> Pat
     """Write the best model of a run as an ONNX file: ``ids`` [rows, fields] to ``probabilities`` [rows].
 
     Raw values become ids by the run's own encoder (``run.encoder.encode``), or by a compiled model's
-    (``fm2.load(...).encode``). The fields' names and sizes are in the file's metadata.
+    (``fm2.load(...).encode``). The fields' names and sizes are in the file's metadata. An ONNX file that is there
+    already is replaced.
     """
     if ids not in get_args(Ids):
         raise Fm2Error(f"export: ids are '{ids}'; they are one of {', '.join(get_args(Ids))}")
-    onnx = needs("onnx", "onnx", "export")
-    opened, out = run if isinstance(run, Run) else Run.open(run), Path(out)
+    onnx, out = needs("onnx", "onnx", "export"), Path(out)
+    check_replaced(out, "export", "ONNX file", "\x08")  # as the version, its first field, begins
+    opened = run if isinstance(run, Run) else Run.open(run)
     size = 4 * sum(parameter.numel() for parameter in opened.model.parameters())
     if size > MOST_BYTES:
         raise Fm2Error(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +16,10 @@ from fm2.data.encoder import Encoder
 from fm2.data.sources import open_sources
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
-from fm2.storage import new_file
+from fm2.storage import check_replaced, new_file
 
 LARGE_SHARE = 0.5
+PROBABILITIES = r"\x93NUMPY|[01](\.\d+)?(e-\d+)?\n|\d\.?\d*e-\d+\n"  # how a file of them begins
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Scored:
 class Predictor(Protocol):
     """What gives probabilities: a run, or a compiled model."""
 
+    path: Path
     threads: int
 
     @property
@@ -44,33 +48,49 @@ class Predictor(Protocol):
         """Give the click probability of encoded rows."""
 
 
-def predict_files(run: Predictor, sources: Sequence[str | Path], out: Path, shown: bool | None = None) -> Scored:
-    """Write one probability for each row, in the order of the rows.
+def predict_files(run: Predictor, sources: Sequence[str | Path], out: Path | None, shown: bool | None = None) -> Scored:
+    """Write one probability for each row, in the order of the rows, to a file or, if it is None, to standard output.
 
-    A file whose name ends in .npy becomes a float32 array, any other has one number a line.
+    A file whose name ends in .npy becomes a float32 array, any other has one number a line. Such a file that is there
+    already is replaced.
     """
     opened = open_sources(list(sources), run.encoder.schema, labelled=False)
-    if any(Path(str(source)).exists() and out.exists() and out.samefile(str(source)) for source in sources):
-        raise Fm2Error(f"predict: {out} is one of the files to score; choose another --out")
+    if out is not None:
+        if any(Path(str(source)).exists() and out.exists() and out.samefile(str(source)) for source in sources):
+            raise Fm2Error(f"predict: {out} is one of the files to score; choose another --out")
+        check_replaced(out, "predict", "file of probabilities", PROBABILITIES)
+    array = out is not None and out.suffix == ".npy"
     rows, unknown = 0, np.zeros(len(run.encoder.schema.fields), np.int64)
     try:
-        with new_file(out) as partial, partial.open("wb") as file, Progress("scoring", len(opened), shown) as progress:
+        with _opened(out) as file, Progress("scoring", len(opened), shown) as progress:
             parts = []
             for done, source in enumerate(opened):
                 for ids in run.encoder.encode_file(source, run.threads):
                     unknown += np.count_nonzero(ids == 0, axis=0)
                     found = run.probabilities(ids)
                     rows += len(found)
-                    if out.suffix == ".npy":
+                    if array:
                         parts.append(found)
                     else:
                         file.write(b"".join(b"%.7g\n" % value for value in found.tolist()))
                     progress.update(done, rows)
-            if out.suffix == ".npy":
+            if array:
                 np.save(file, np.concatenate([np.empty(0, np.float32), *parts]))
+    except BrokenPipeError:
+        raise  # whoever read standard output has gone
     except OSError as refused:
-        raise Fm2Error(f"predict: {out}: {refused.strerror or refused}") from refused
+        raise Fm2Error(f"predict: {out or 'standard output'}: {refused.strerror or refused}") from refused
     return Scored(rows, dict(zip(run.encoder.schema.names, unknown.tolist(), strict=True)))
+
+
+@contextlib.contextmanager
+def _opened(out: Path | None) -> Iterator[IO[bytes]]:
+    """Open a file, or standard output where it stands: what it leads to may have more in it already."""
+    if out is None:
+        yield sys.stdout.buffer
+        return
+    with new_file(out) as partial, partial.open("wb") as file:
+        yield file
 
 
 def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import tempfile
@@ -18,19 +17,19 @@ from fm2.data.encoder import Encoder
 from fm2.data.vocabulary import ARRAYS, Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, Model, build
-from fm2.schema import Field, Schema
+from fm2.schema import Schema
 from fm2.storage import new_file
 from fm2.training.checkpoints import Saved, save_arrays
-from fm2.training.metrics import evaluate, sigmoid
+from fm2.training.evaluation import evaluate_on, known_as, translated
+from fm2.training.metrics import sigmoid
 from fm2.training.model_files import FORMAT, MODEL, VERSION, ModelFile, open_model
 from fm2.training.places import CHECKPOINT as CHECKPOINT  # a run's files are a run's, where torch is needed anyway
 from fm2.training.places import HISTORY as HISTORY
 from fm2.training.places import SETTINGS as SETTINGS
-from fm2.training.prediction import large_shares
 from fm2.training.scoring import make_scorer, torch_threads
 from fm2.training.stepper import Stepper, to_numpy
 
-PREDICT_ROWS, LOOKED_AT = 8192, 100_000
+PREDICT_ROWS = 8192
 
 
 class Run:
@@ -58,41 +57,11 @@ class Run:
         what the data set itself dropped as too rare. Fields that are hashed, transformed or cut into buckets have to be
         so in the same way. ``fm2 prepare --like`` sees to it, and drops nothing that the older data set knew.
         """
-        opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-        rows = opened.split(split)
-        if len(rows) == 0:
-            raise Fm2Error(f"evaluate: {opened.path} has no rows in the split '{split}'")
-        return evaluate(rows.labels, self.probabilities(rows.ids, self.known_as(opened)))
-
-    def mostly_unknown(self, dataset: Dataset, split: str = "test") -> dict[str, float]:
-        """Give the share of values that the model does not know, of the fields of a split where it is large."""
-        ids = np.asarray(dataset.split(split).ids[:LOOKED_AT])
-        known_as = self.known_as(dataset)
-        ids = ids if known_as is None else translated(ids, known_as)
-        counts = dict(zip(self.encoder.schema.names, np.count_nonzero(ids == 0, axis=0).tolist(), strict=True))
-        return large_shares(counts, len(ids))
-
-    def knows_ids_of(self, dataset: Dataset) -> bool:
-        """Tell whether a data set has the model's own ids, being the one it was trained on."""
-        return self.known_as(dataset) is None
+        return evaluate_on(self, dataset, split)
 
     def known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
         """Give the model's ids of a data set's, field by field; None where they are the same."""
-        if dataset.schema.names != self.encoder.schema.names:
-            raise Fm2Error(f"{dataset.path} has other fields than the model of {self.path}")
-        if set(dataset.schema.missing) != set(self.encoder.schema.missing):
-            raise Fm2Error(f"{dataset.path} has other words for a missing value than the model of {self.path}")
-        fields = zip(self.encoder.schema.fields, dataset.schema.fields, strict=True)
-        vocabularies = list(zip(self.encoder.vocabularies, dataset.vocabularies, strict=True))
-        for (ours, theirs), (known, given) in zip(fields, vocabularies, strict=True):
-            if not same_meaning(ours, theirs, known, given):
-                raise Fm2Error(
-                    f"the field '{ours.name}' of {dataset.path} is read, hashed or cut into buckets otherwise than for "
-                    f"the model of {self.path}; prepare the rows with --like and the data set that it was trained on"
-                )
-        if all(_begins_with(known, given) for known, given in vocabularies):
-            return None
-        return [np.maximum(given.ids_in(known), 0) for known, given in vocabularies]
+        return known_as(self.encoder, dataset, self.path)
 
     def probabilities(
         self, ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]] | None = None
@@ -108,10 +77,8 @@ class Run:
         for start in range(0, len(ids), PREDICT_ROWS):
             some = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
             try:
-                if known_as is not None:
-                    some = translated(some, known_as)
                 with torch_threads(self.threads):
-                    found.append(self._scorer.logits(some))
+                    found.append(self._scorer.logits(translated(some, known_as)))
             except IndexError as wrong:
                 raise Fm2Error(f"the rows from {start:,} on do not fit the model of {self.path}: {wrong}") from wrong
         return np.concatenate(found)
@@ -121,7 +88,11 @@ class Run:
         return make_scorer(self.model, self.threads)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
-        """Give the click probability of raw rows: a polars, pandas or pyarrow table, or a dict of columns."""
+        """Give the click probability of rows.
+
+        ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, or an array of ids, rows ×
+        fields, as of a compiled model.
+        """
         return self.probabilities(self.encoder.encode(rows, self.threads))
 
     def save(self, directory: str | Path) -> None:
@@ -144,25 +115,6 @@ def _from_bytes(path: Path, model: bytes, threads: int) -> Run:
         run = Run.open(directory, threads)
     run.path = path
     return run
-
-
-def translated(ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """Look ids up, field by field."""
-    if ids.min(initial=0) < 0:
-        raise IndexError("an id is negative")
-    return np.stack([own[column] for own, column in zip(known_as, ids.T, strict=True)], axis=1)
-
-
-def _begins_with(whole: Vocabulary, part: Vocabulary) -> bool:
-    """Tell whether the values of one vocabulary have the same ids in another, which may have more."""
-    ends = np.array_equal(whole.ends[: len(part.ends)], part.ends)
-    return ends and np.array_equal(whole.data[: len(part.data)], part.data)
-
-
-def same_meaning(one: Field, other: Field, its: Vocabulary, others: Vocabulary) -> bool:
-    """Tell whether two fields read a value alike, whichever values they know."""
-    alike = dataclasses.replace(one, min_count=1) == dataclasses.replace(other, min_count=1)
-    return alike and its.hashed == others.hashed and np.array_equal(its.boundaries, others.boundaries)
 
 
 def save_model(

@@ -68,8 +68,10 @@ class Tracking:
 
     def _tell(self, event: str, *what: Any) -> None:
         for tracker in list(self._trackers):
+            hear = getattr(tracker, event, None)  # a class of one's own need not have all of them
             try:
-                getattr(tracker, event)(*what)
+                if hear is not None:
+                    hear(*what)
             except Exception as failed:  # whatever it is, it is not worth a training
                 self._trackers.remove(tracker)
                 reason = printable(str(failed).partition("\n")[0]) or type(failed).__name__

@@ -25,10 +25,11 @@ def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, given: dic
         return _make(model, dataset, given)
     if not (path / PLAN).is_file():
         raise Fm2Error(f"tune: there is no search to resume in {path}")
-    kept = json.loads((path / PLAN).read_text(encoding="utf-8"))
-    if kept["data"] != fingerprint_of(dataset):
+    kept, before = _read(path / PLAN)
+    if kept.get("data") != fingerprint_of(dataset):
         raise Fm2Error(f"tune: the search in {path} had another data set; give the same to resume it")
-    before = make_plan(kept["model"], kept["rows"], kept["metric"], kept["seed"], kept["fixed"], kept["space"])
+    if kept.get("row_weights") != given["row_weights"]:
+        raise Fm2Error(f"tune: the search in {path} had other row weights, or none; give the same to resume it")
     for name, value in (("model", model), ("metric", given["metric"]), ("seed", given["seed"])):
         if value is not None and value != kept[name]:
             raise Fm2Error(f"tune: the search in {path} has {name} {kept[name]}, not {value}")
@@ -39,6 +40,17 @@ def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, given: dic
     return before
 
 
+def _read(path: Path) -> tuple[dict[str, Any], Plan]:
+    """Read what a search was told; whatever a person made of the file is one clear error."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return kept, make_plan(kept["model"], kept["rows"], kept["metric"], kept["seed"], kept["fixed"], kept["space"])
+    except OSError as refused:
+        raise Fm2Error(f"tune: {path}: {refused.strerror}") from refused
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise Fm2Error(f"tune: {path} is damaged, or no search of fm2's: {wrong}") from wrong
+
+
 def _make(model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
     space = given["space"]
     written = read_settings(Path(space), "tune") if isinstance(space, str | Path) else space
@@ -47,12 +59,13 @@ def _make(model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
     return make_plan(model, len(dataset.train), metric, given["seed"] or 0, given["fix"] or {}, written, place)
 
 
-def write_plan(path: Path, plan: Plan, dataset: Dataset) -> None:
+def write_plan(path: Path, plan: Plan, dataset: Dataset, row_weights: str | None) -> None:
     """Write what a search that is resumed has to know, and the space as a file that a person may change and give."""
     kept = {
         "model": plan.model,
         "rows": plan.rows,
         "data": fingerprint_of(dataset),
+        "row_weights": row_weights,
         "metric": plan.metric,
         "seed": plan.seed,
         "fixed": dict(plan.fixed),

@@ -16,7 +16,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, needs
 from fm2.machine import check_threads
 from fm2.storage import alone_in, new_file
-from fm2.training.fitting import train
+from fm2.training.fitting import fingerprint_of_weights, read_row_weights, train
 from fm2.training.loop import Report
 from fm2.training.run import HISTORY, SETTINGS, read_history
 from fm2.training.settings import read_settings
@@ -69,25 +69,29 @@ def tune(
     watch: Callable[[Report], None] = lambda report: None,
     tell: Callable[[list[Trial]], None] = lambda trials: None,
 ) -> Tuning:
-    """Search for settings of a model that suit a data set; the first trial is the model's defaults.
+    """Search for settings of a model that suit a data set.
 
-    Each trial is a training, given up early where others were better, and judged by its best ``metric`` on validation
-    (log loss unless told otherwise). ``fix`` has settings that all trials have; ``space`` is what is tried in place of
-    the model's own: lists of values, or ranges like ``{"low": 0.001, "high": 0.01, "log": True}``, or a TOML file of
-    them. With ``resume`` a search goes on until there are so many trials in all; after ``timeout`` seconds it stops.
-    ``tell`` is given the trials so far after each of them. In the directory ``out`` the best settings are ``best.toml``
-    and the best run is ``best``.
+    The first trial is the model's defaults, or what is nearest to them in a ``space`` of your own. Each trial is a
+    training, given up early where others were better, and judged by its best ``metric`` on validation (log loss unless
+    told otherwise). ``fix`` has settings that all trials have; ``space`` is what is tried in place of the model's own:
+    lists of values, or ranges like ``{"low": 0.001, "high": 0.01, "log": True}``, or a TOML file of them. With
+    ``resume`` a search goes on until there are so many trials in all; after ``timeout`` seconds it stops. ``tell`` is
+    given the trials so far after each of them. In the directory ``out`` the best settings are ``best.toml`` and the
+    best run is ``best``.
     """
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
     check_threads("tune", threads)
     if trials < 1:
         raise Fm2Error(f"tune: trials is {trials}; it is 1 or more")
     path = Path(out)
-    plan = find_plan(path, resume, model, dataset, {"metric": metric, "seed": seed, "fix": fix, "space": space})
+    weights = None if row_weights is None else read_row_weights(row_weights, dataset, "tune")
+    weighed = fingerprint_of_weights(weights)
+    given = {"metric": metric, "seed": seed, "fix": fix, "space": space, "row_weights": weighed}
+    plan = find_plan(path, resume, model, dataset, given)
     needs("optuna", "tune", "fm2 tune")
     with alone_in(path, "tune", "another search"):
-        write_plan(path, plan, dataset)
-        search = _Search(path, plan, dataset, {"threads": threads, "row_weights": row_weights}, watch)
+        write_plan(path, plan, dataset, weighed)
+        search = _Search(path, plan, dataset, {"threads": threads, "row_weights": weights}, watch)
         search.run(trials, None if timeout is None else time.monotonic() + timeout, tell)
         return search.tuning()
 
@@ -142,8 +146,8 @@ class _Search:
             outcome = {"state": "finished", **_best(place)}
         except GivenUp:
             outcome = {"state": "pruned", **_best(place)}
-        except Fm2Error as failed:  # such as a rate that is too high; the defaults have to work
-            if asked.number == 0:
+        except Fm2Error as failed:  # such as a rate that is too high; the first trial, and the disk, have to work
+            if asked.number == 0 or isinstance(failed.__cause__, OSError):
                 raise
             outcome = {"state": "failed", "error": str(failed)}
         seconds = time.perf_counter() - begin

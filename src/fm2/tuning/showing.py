@@ -16,16 +16,17 @@ ENOUGH_TO_WEIGH = 8  # trials; of fewer, what mattered is a guess
 
 
 def describe(trials: Sequence[Trial]) -> str:
-    """Say in a line what came of the last trial, and what it had that the first, the defaults, had not.
+    """Say in a line what came of the last trial, and what it had that the first had not.
 
     >>> first = Trial(0, {"dim": 8, "l2": 0.1}, "auc", "finished", {"auc": 0.75}, epoch=2.5, seconds=8)
     >>> describe([first])
-    'trial 0: AUC 0.75000 after 2.5 epochs, 8 s; the defaults'
+    'trial 0: AUC 0.75000 after 2.5 epochs, 8 s; the others say where they differ from it'
     >>> describe([first, Trial(1, {"dim": 4, "l2": 0.1}, "auc", "pruned", {"auc": 0.7}, epoch=1, seconds=3)])
     'trial 1: AUC 0.70000 after 1.0 epochs, given up, 3 s (the best is 0.75000, of trial 0); dim 4'
     """
     last, best = trials[-1], in_order(trials)[0]
-    return f"trial {last.number}: {_outcome(last, best)}; {_changes(last, trials[0]) or 'the defaults'}"
+    differing = _changes(last, trials[0]) if last.number else "the others say where they differ from it"
+    return f"trial {last.number}: {_outcome(last, best)}; {differing}"
 
 
 def _outcome(trial: Trial, best: Trial) -> str:
@@ -44,7 +45,8 @@ def _title(metric: str) -> str:
 
 def _changes(trial: Trial, first: Trial) -> str:
     """Say what a trial had that the first one had not."""
-    return ", ".join(f"{name} {_value(value)}" for name, value in trial.tried.items() if value != first.tried[name])
+    other = {name: value for name, value in trial.tried.items() if value != first.tried[name]}
+    return ", ".join(f"{name} {_value(value)}" for name, value in other.items()) or "as trial 0"
 
 
 def _value(value: Any) -> str:
@@ -59,12 +61,11 @@ def show(tuning: Tuning, model: str, data: str) -> None:
         return
     first, ranked = trials[0], in_order(trials)
     print(f"{len(trials)} trials; the best on validation (* given up before its end):")
-    print(f"{'trial':>6} {'log loss':>9} {'AUC':>8} {'epochs':>7} {'seconds':>8}   settings beside the defaults")
+    print(f"{'trial':>6} {'log loss':>9} {'AUC':>8} {'epochs':>7} {'seconds':>8}   what differs from trial 0")
     for trial in ranked[:SHOWN] if first in ranked[:SHOWN] else [*ranked[:SHOWN], first]:
         number = f"{trial.number}{'*' if trial.state == 'pruned' else ' '}"
         figures = f"{trial.metrics['log_loss']:>9.5f} {trial.metrics['auc']:>8.5f}"
-        changes = _changes(trial, first) or "none"
-        print(f"{number:>6} {figures} {trial.epoch:>7.1f} {trial.seconds:>8.0f}   {changes}")
+        print(f"{number:>6} {figures} {trial.epoch:>7.1f} {trial.seconds:>8.0f}   {_changes(trial, first)}")
     if len(ranked) >= ENOUGH_TO_WEIGH:
         print(f"what mattered: {_shares(tuning.importances())}")
     best = shlex.quote(str(tuning.path / "best.toml"))
