@@ -15,7 +15,7 @@ setup:
 
 $(INSTALLED): $(SOURCES)
 	@$(BIN)/python -c 'import pip' 2> /dev/null || { rm -rf .venv && $(PYTHON) -m venv .venv; }
-	@echo "installing into .venv (PyTorch among it, about 1.6 GB): this takes some minutes the first time"
+	@echo "installing into .venv (PyTorch among it, about 2.3 GB): this takes some minutes the first time"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
@@ -49,7 +49,7 @@ sanitize: setup
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
 python-test: setup
-	$(BIN)/python -m pytest tests src/fm2
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests src/fm2
 
 # The documentation as a site that needs no network: build/site/index.html.
 docs: setup
