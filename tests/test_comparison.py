@@ -58,6 +58,9 @@ def test_models_are_trained_and_tested_alike(dataset, tmp_path, capsys):
     shown = next(line for line in table if line.startswith("fmfm"))
     assert f"{np.mean(losses):.5f} ± {np.std(losses, ddof=1):.5f}" in shown
     assert "mean ± deviation of 2 seeds, on the test rows" in told.out
+    unfinished = [row["run"] for row in found["rows"] if row["unfinished"]]
+    assert unfinished == [row["run"] for row in found["rows"] if row["best_epoch"] == 2]
+    assert f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume" in told.out
     assert "dim means nothing to lr: trained without it" in told.err
     assert "fmfm-1: AUC" in told.err
 

@@ -179,3 +179,12 @@ def test_the_command_prunes(dataset, tmp_path, capsys):
     assert len(Run.open(tmp_path / "small").model.pruned) == 3
     assert main([*command, "--keep", "2"]) == 1
     assert main(["evaluate", str(tmp_path / "small"), str(dataset.path)]) == 0
+
+
+def test_a_model_without_interactions_is_told(dataset, tmp_path, capsys):
+    train(
+        "fmfm", dataset, tmp_path / "run", **{**QUICK, "learning_rate": 1e-9, "dense_rate": 1e-9, "matrix_scale": 1e-6}
+    )
+    command = ["prune", str(tmp_path / "run"), str(dataset.path), "--keep", "0.5", "--epochs", "1"]
+    assert main([*command, "--out", str(tmp_path / "pruned")]) == 0
+    assert "no pair of fields matters to this model" in capsys.readouterr().err

@@ -188,7 +188,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("rows", [ROWS, *([row] for row in ROWS), ROWS[:1] * 3, []], ids=str)
+@pytest.mark.parametrize("rows", [ROWS, *([row] for row in ROWS), ROWS[:1] * 3, []])
 def test_trained_and_compiled_models_read_dicts_alike(both, rows):
     run, scorer = both
     np.testing.assert_array_equal(run.encoder.encode(rows), scorer.encode(rows))

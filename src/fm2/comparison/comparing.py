@@ -27,7 +27,7 @@ from fm2.training.fitting import fingerprint_of, train
 from fm2.training.loop import Report, check_splits
 from fm2.training.row_values import read_row_values
 from fm2.training.run import HISTORY, SETTINGS, Run, read_history
-from fm2.training.settings import Settings
+from fm2.training.settings import Settings, read_settings
 
 
 def compare(
@@ -192,7 +192,8 @@ def _train(
 def _measure(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
     found, config = run.evaluate(dataset, split), run.model.config
     cached = None if run.model.name in NETWORKS else operations(config).get("cached")
-    best = [entry["epoch"] for entry in read_history(run.path / HISTORY) if entry["best"]]
+    history, settings = read_history(run.path / HISTORY), read_settings(run.path / SETTINGS)
+    best = [entry["epoch"] for entry in history if entry["best"]]
     return {
         "parameters": run.model.n_parameters,
         "flops": run.model.flops(),
@@ -200,4 +201,7 @@ def _measure(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
         "auc": found["auc"],
         "log_loss": found["log_loss"],
         "best_epoch": round(best[-1], 4) if best else None,
+        "unfinished": bool(best)
+        and best[-1] == settings["epochs"]
+        and settings.get("schedule", "constant") == "constant",
     }

@@ -29,6 +29,11 @@ def lines(comparison: Comparison) -> list[str]:
             f"{comparison.truth[name]:.5f}".ljust(quality - 1).rjust(quality) for name in ("auc", "log_loss")
         )
         found.append(f"{BEST_POSSIBLE:<{first}} {'':>13} {'':>11} {'':>9} {best} {1:>10.1%}")
+    unfinished = [row["run"] for row in comparison.rows if row.get("unfinished")]
+    if unfinished:
+        found.append(
+            f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume with more --epochs"
+        )
     found += [f"{row['run']} failed: {row['error']}" for row in comparison.failed]
     return found
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fm2.training.run import Run
 
 Number = TypeVar("Number", int, float)
-SHOWN_PAIRS = 10
+SHOWN_PAIRS, NOTHING = 10, 0.01  # a deviation of the logit that is none
 OPTIONS = (
     (
         "rate_scale",
@@ -225,7 +225,13 @@ def _show_strengths(names: tuple[str, ...], strengths: dict[Pair, float], pruned
     kept = len(strengths) - len(pruned)
     print(f"{kept:,} of {len(strengths):,} pairs kept, with {1 - lost:.1%} of the variance", file=file)
     for i, j in sorted(strengths, key=lambda pair: -strengths[pair])[: min(SHOWN_PAIRS, kept)]:
-        print(f"  {names[i]} × {names[j]}: {strengths[i, j]:.3f}", file=file)
+        print(f"  {names[i]} × {names[j]}: {strengths[i, j]:.3g}", file=file)
+    if max(strengths.values(), default=0.0) < NOTHING:
+        print(
+            "fm2: no pair of fields matters to this model: it has learned no interactions, and which are left out is "
+            "chance; train it with less --l2 or more --matrix-scale",
+            file=sys.stderr,
+        )
 
 
 def _show_models(kept: str, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -53,9 +53,8 @@ class Dataset:
             sizes = {name: entry["bytes"] for name, entry in files}
             shaped = fields and all(splits[name]["rows"] >= 0 for name in SPLITS) and manifest["version"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
-            raise Fm2Error(
-                f"{path} is not a prepared data set (no readable {MANIFEST}); fm2 prepare makes one"
-            ) from wrong
+            why = f"no readable {MANIFEST}" if path.exists() else "it is not there"
+            raise Fm2Error(f"{path} is not a prepared data set ({why}); fm2 prepare makes one") from wrong
         if not known or not shaped or manifest["version"] != VERSION:
             version = manifest["version"]
             raise Fm2Error(

@@ -13,7 +13,7 @@ from typing import Any
 
 from fm2 import _native
 from fm2.data.streams import head, packing
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, nearest, needs
 from fm2.schema import Schema
 
 SEPARATORS = "\t,;|\x01"
@@ -83,8 +83,11 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], where: str) -> lis
     """Tell where each wanted column stands among the names."""
     for name in wanted:
         if list(names).count(name) != 1:
-            fault = "has two columns" if name in names else "has no column"
-            raise Fm2Error(f"{where} {fault} '{name}'; it has {_listing(names)}")
+            if name in names:
+                raise Fm2Error(f"{where} has two columns '{name}'; it has {_listing(names)}")
+            meant = nearest(name, names)
+            suggestion = meant if meant.startswith("did you mean") else f"it has {_listing(names)}"
+            raise Fm2Error(f"{where} has no column '{name}'; {suggestion}")
     return [list(names).index(name) for name in wanted]
 
 

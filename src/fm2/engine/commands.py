@@ -147,7 +147,9 @@ def _rank(settings: argparse.Namespace) -> None:
 def _read_context(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as wrong:
+    except OSError as missing:
+        raise Fm2Error(f"rank: the context '{text[:80]}' is neither JSON nor a file: {missing.strerror}") from missing
+    except ValueError as wrong:
         raise Fm2Error(f"rank: the context '{text[:80]}' is neither JSON nor a file of JSON: {wrong}") from wrong
     if not isinstance(found, dict):
         raise Fm2Error("rank: the context is a JSON object: a value for each of its columns")

@@ -42,6 +42,10 @@ class Run:
     def __init__(self, path: Path, model: Model, encoder: Encoder, metrics: dict[str, Any], threads: int = 0) -> None:
         self.path, self.model, self.encoder, self.metrics, self.threads = path, model, encoder, metrics, threads
 
+    def __repr__(self) -> str:
+        quality = f"AUC {self.metrics['auc']:.4f}, log loss {self.metrics['log_loss']:.4f}"
+        return f"Run({str(self.path)!r}: {self.model.name}, {self.model.n_parameters:,} parameters; {quality})"
+
     @classmethod
     def open(cls, path: str | Path, threads: int = 0) -> Run:
         """Open the best model of a run."""

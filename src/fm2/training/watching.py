@@ -72,11 +72,11 @@ def describe(report: Report, seconds: float) -> str:
 
     >>> report = Report(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
     >>> describe(report, seconds=2)
-    ' 25% 2,500 rows/s, 0:06 left, loss 0.5000'
+    ' 25% 2,500 rows/s, at most 0:06 left, loss 0.5000'
     """
     speed = _speed(report, seconds)
     left = round((report.total - report.rows) / max(speed, 1e-9))
-    line = f"{report.rows / report.total:4.0%} {speed:,.0f} rows/s, {left // 60}:{left % 60:02d} left"
+    line = f"{report.rows / report.total:4.0%} {speed:,.0f} rows/s, at most {left // 60}:{left % 60:02d} left"
     if not math.isnan(report.loss):
         line += f", loss {report.loss:.4f}"
     if report.evaluation:
