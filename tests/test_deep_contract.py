@@ -154,7 +154,7 @@ def runs(dataset, tmp_path_factory):
 
 
 def settings_of(name):
-    rates = {"learning_rate": 0.01, "dense_rate": 0.005}
+    rates = {"learning_rate": 0.01, "dense_rate": 0.005, "field_dropout": 0.2}
     return {**QUICK, **ONE_THREAD, **rates, "seed": 4, "dim": 4, **options(name, **LIVELY)}
 
 
@@ -188,7 +188,7 @@ def test_unknown_values_have_a_probability(runs, name):
     rows = planted(5).with_columns(*(pl.lit("never seen").alias(f"c{i}") for i in range(4)))
     found = runs(name).predict(rows)
     assert np.isfinite(found).all()
-    assert (found == found[0]).all()
+    np.testing.assert_allclose(found, found[0], rtol=1e-6)  # a row's place in the batch may decide its last bit
     assert 0 < found[0] < 1
 
 

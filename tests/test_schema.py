@@ -114,5 +114,7 @@ def test_inference_reads_frames_and_libffm(write):
 
 
 def test_inference_names_a_missing_label(write):
-    with pytest.raises(Fm2Error, match="has no column 'clicked'; it has 'click', 'a'"):
+    with pytest.raises(Fm2Error, match="has no column 'clicked'; did you mean 'click'"):
         Schema.infer(write("log.csv", "click,a\n1,2\n"), label="clicked")
+    with pytest.raises(Fm2Error, match="has no column 'label'; it has 'click', 'a'"):
+        Schema.infer(write("log.csv", "click,a\n1,2\n"), label="label")

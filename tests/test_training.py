@@ -18,8 +18,8 @@ from fm2.training.defaults import DEFAULTS, LARGE
 from fm2.training.fitting import feature_counts, make_model, make_stepper, train
 from fm2.training.native import NativeStepper
 from fm2.training.plain import PlainStepper
-from fm2.training.run import Run
-from fm2.training.settings import Settings, read_changes, read_dim
+from fm2.training.run import SETTINGS, Run
+from fm2.training.settings import Settings, read_changes, read_dim, read_settings
 from fm2.training.work import AutogradWork
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
@@ -287,6 +287,15 @@ def test_the_documentation_has_the_defaults(values):
     for name in {name: None for own in values.values() for name in own}:
         row = " | ".join(str(own.get(name, "")) for own in values.values())
         assert f"| `{name}` | {row} |\n" in text
+
+
+def test_few_fields_have_defaults_of_their_own(dataset, tmp_path):
+    few, usual = Settings.of("fmfm", 5_000, 4), Settings.of("fmfm", 5_000, 23)
+    assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
+    assert few.matrix_scale == pytest.approx(usual.matrix_scale * (741 / 6) ** 0.5, rel=1e-2)
+    assert Settings.of("fwfm", 5_000, 4).matrix_scale == Settings.of("fwfm").matrix_scale
+    run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
+    assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
 
 
 def test_many_rows_have_defaults_of_their_own():

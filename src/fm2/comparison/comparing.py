@@ -65,7 +65,7 @@ def compare(
     if truth is not None:
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     left_out(comparison.models, comparison.settings)
-    trainings = _trainings(comparison, len(dataset.train))
+    trainings = _trainings(comparison, (len(dataset.train), len(dataset.field_sizes)))
     with alone_in(path, "compare", "another comparison"):
         if overwrite:
             _clear(path)
@@ -138,12 +138,12 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return numbers
 
 
-def _trainings(comparison: Comparison, rows: int) -> dict[str, Settings]:
+def _trainings(comparison: Comparison, size: tuple[int, int]) -> dict[str, Settings]:
     """Give the settings of every training by the name of its run; whatever is wrong in any is told before all work."""
     for name in comparison.own.keys() - set(MODELS):
         raise Fm2Error(f"compare: there are settings for '{name}', which is no model")
     every = [
-        settings_for(model, seed, rows, comparison.settings, comparison.own)
+        settings_for(model, seed, size, comparison.settings, comparison.own)
         for model in comparison.models
         for seed in comparison.seeds
     ]

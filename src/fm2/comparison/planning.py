@@ -46,15 +46,15 @@ def _has(model: str, name: str, value: Any) -> bool:
 
 
 def settings_for(
-    model: str, seed: int, rows: int, common: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
+    model: str, seed: int, size: tuple[int, int], common: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
 ) -> Settings:
-    """Give a model's settings: its defaults for so many rows, what of the common ones it has, and its own."""
+    """Give a model's settings: its defaults for rows and fields, what of the common ones it has, and its own."""
     for what in (common, own.get(model, {})):
         if "seed" in what:
             raise Fm2Error("compare: a seed is none of the settings of all models; --seeds says how many each has")
     shared = {name: value for name, value in common.items() if _has(model, name, value)}
     try:
-        return Settings.of(model, rows, **{**shared, **own.get(model, {}), "seed": seed})
+        return Settings.of(model, *size, **{**shared, **own.get(model, {}), "seed": seed})
     except Fm2Error as wrong:
         raise Fm2Error(str(wrong).replace("train:", f"compare: {model}:", 1)) from wrong
 

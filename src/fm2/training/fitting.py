@@ -70,7 +70,7 @@ def train(
     before = Run.open(start) if isinstance(start, str | Path) else start
     path = Path(out)
     check_directory(path, resume, overwrite)
-    chosen = _choose(model, settings, len(dataset.train), path if resume else None, before)
+    chosen = _choose(model, settings, dataset, path if resume else None, before)
     weights = None if row_weights is None else read_row_weights(row_weights, dataset)
     fingerprint = {
         "another data set": fingerprint_of(dataset),
@@ -90,17 +90,20 @@ def train(
     return Run.open(path, chosen.threads)
 
 
-def _choose(model: str, settings: dict[str, Any], rows: int, resumed: Path | None, start: Run | None) -> Settings:
+def _choose(
+    model: str, settings: dict[str, Any], dataset: Dataset, resumed: Path | None, start: Run | None
+) -> Settings:
     """Give the settings: those of a run that is resumed, or of the model to go on from, with what is given changed."""
+    size = len(dataset.train), len(dataset.field_sizes)
     if resumed is None:
-        chosen = Settings.of(model, rows, **{**(growth.shape_of(start) if start else {}), **settings})
+        chosen = Settings.of(model, *size, **{**(growth.shape_of(start) if start else {}), **settings})
         if start:
             growth.check_shape(start, chosen)
         return chosen
     check_resumed(resumed)
     usual = read_settings(resumed / SETTINGS)
     kept = {name: value for name, value in usual.items() if name != "model"}
-    chosen = Settings.of(model, rows, **{**kept, **settings})
+    chosen = Settings.of(model, *size, **{**kept, **settings})
     if start:
         growth.check_shape(start, chosen)
     for name, (before, value) in differences(usual, chosen).items():

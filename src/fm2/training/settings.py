@@ -92,12 +92,15 @@ class Settings:
     network: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: str, rows: int = 0, **changes: Any) -> Settings:
-        """Give a model's defaults for so many training rows, changed as told; what would have no effect is refused."""
+    def of(cls, model: str, rows: int = 0, fields: int = 0, **changes: Any) -> Settings:
+        """Give a model's defaults for so many training rows and fields, changed as told.
+
+        What would have no effect is refused.
+        """
         if model not in MODELS:
             raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, MODELS)}")
         _check_names(model, changes)
-        usual = defaults(model, rows)
+        usual = defaults(model, rows, fields)
         optimiser = changes.get("optimiser", usual["optimiser"])
         if optimiser != usual["optimiser"]:
             usual = {name: value for name, value in usual.items() if name not in OPTIMISERS_OWN}

@@ -18,10 +18,11 @@ OWN = ("model", "metric", "seed", "threads", "device")
 
 @dataclass(frozen=True)
 class Plan:
-    """A search: for which model on how many training rows, by which metric, what is fixed and what is tried."""
+    """A search: for which model on how many rows and fields, by which metric, what is fixed and what is tried."""
 
     model: str
     rows: int
+    fields: int
     metric: Metric
     seed: int
     fixed: Mapping[str, Any]
@@ -29,7 +30,9 @@ class Plan:
 
     def settings(self, tried: Mapping[str, Any]) -> Settings:
         """Give the settings of a trial; what is neither tried nor fixed is the model's default."""
-        return Settings.of(self.model, self.rows, metric=self.metric, seed=self.seed, **{**self.fixed, **tried})
+        return Settings.of(
+            self.model, self.rows, self.fields, metric=self.metric, seed=self.seed, **{**self.fixed, **tried}
+        )
 
     def start(self) -> dict[str, Any]:
         """Give what is tried first: the defaults, as far as they are in the space."""
@@ -40,6 +43,7 @@ class Plan:
 def make_plan(
     model: str,
     rows: int,
+    fields: int,
     metric: Metric,
     seed: int,
     fix: Mapping[str, Any],
@@ -48,7 +52,7 @@ def make_plan(
 ) -> Plan:
     """Plan a search around a model's defaults, or in a space that was ``written``, and check every value in it.
 
-    >>> plan = make_plan("fmfm", 0, "auc", 0, {"epochs": 3}, {"dim": [4, 8], "l2": 0.1})
+    >>> plan = make_plan("fmfm", 0, 0, "auc", 0, {"epochs": 3}, {"dim": [4, 8], "l2": 0.1})
     >>> plan.space, plan.fixed, plan.start()
     ({'dim': OneOf(values=(4, 8))}, {'l2': 0.1, 'epochs': 3}, {'dim': 8})
     """
@@ -57,7 +61,7 @@ def make_plan(
         if name in OWN:
             raise Fm2Error(f"tune: {name} is the same for all trials, and no part of what is tried or fixed")
     fixed = {**scalars, **fix}
-    plan = Plan(model, rows, metric, seed, fixed, {})
+    plan = Plan(model, rows, fields, metric, seed, fixed, {})
     usual = _checked(plan, {}, "--fix" if fix else place)
     if written is None:
         space = space_around(usual)
@@ -70,7 +74,7 @@ def make_plan(
             _checked(plan, {name: value}, place)
     if not space:
         raise Fm2Error(f"tune: there is nothing to try for {model}, for everything is fixed")
-    return Plan(model, rows, metric, seed, fixed, space)
+    return Plan(model, rows, fields, metric, seed, fixed, space)
 
 
 def _checked(plan: Plan, tried: Mapping[str, Any], place: str) -> Settings:

@@ -44,7 +44,8 @@ def _read(path: Path) -> tuple[dict[str, Any], Plan]:
     """Read what a search was told; whatever a person made of the file is one clear error."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return kept, make_plan(kept["model"], kept["rows"], kept["metric"], kept["seed"], kept["fixed"], kept["space"])
+        size, told = (kept["rows"], kept["fields"]), (kept["metric"], kept["seed"], kept["fixed"], kept["space"])
+        return kept, make_plan(kept["model"], *size, *told)
     except OSError as refused:
         raise Fm2Error(f"tune: {path}: {refused.strerror}") from refused
     except (ValueError, KeyError, TypeError, AttributeError) as wrong:
@@ -56,7 +57,8 @@ def _make(model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
     written = read_settings(Path(space), "tune") if isinstance(space, str | Path) else space
     place = str(space) if isinstance(space, str | Path) else "the space"
     metric: Metric = given["metric"] or "log_loss"
-    return make_plan(model, len(dataset.train), metric, given["seed"] or 0, given["fix"] or {}, written, place)
+    size = len(dataset.train), len(dataset.field_sizes)
+    return make_plan(model, *size, metric, given["seed"] or 0, given["fix"] or {}, written, place)
 
 
 def write_plan(path: Path, plan: Plan, dataset: Dataset, row_weights: str | None) -> None:
@@ -64,6 +66,7 @@ def write_plan(path: Path, plan: Plan, dataset: Dataset, row_weights: str | None
     kept = {
         "model": plan.model,
         "rows": plan.rows,
+        "fields": plan.fields,
         "data": fingerprint_of(dataset),
         "row_weights": row_weights,
         "metric": plan.metric,
