@@ -44,6 +44,15 @@ def test_logits_and_gradients_are_those_of_the_equation(name, wide):
     assert_follows(model, equation)
 
 
+def test_dropout_is_of_what_the_fields_end_with():
+    model = random_model("autoint", **SMALL, network_dropout=0.5)
+    embedding = torch.ones(2000, model.embedding.width, dtype=torch.float64)
+    whole = model.eval().network(embedding)
+    thinned = model.train().network(embedding)
+    assert len(set(thinned.tolist())) > 1000
+    assert thinned.mean().item() == pytest.approx(whole[0].item(), abs=4 * thinned.std().item() / 2000**0.5)
+
+
 @pytest.mark.parametrize(
     ("fields", "inputs", "heads", "dim"), [(1, 1, 1, 1), (4, 5, 2, 3), (8, 8, 1, 8), (39, 16, 2, 8), (23, 9, 3, 20)]
 )

@@ -13,6 +13,8 @@ from fm2.models.deep.mlp import MLP
 class AutoIntPlus(AutoInt):
     """AutoInt, and a multi-layer perceptron of the same embeddings: the sum of their logits.
 
+    ``network_dropout`` is of both.
+
     >>> model = AutoIntPlus([10, 20], dims=4, hidden=[8], attention_layers=1, attention_heads=2, attention_dim=3)
     >>> model.n_parameters == 30 * 4 + 4 * 6 * 4 + 2 * 6 + (8 * 8 + 8) + (8 + 1)
     True
@@ -20,9 +22,11 @@ class AutoIntPlus(AutoInt):
 
     registered = "autointplus"
 
-    def assemble(self, attention_layers: int, attention_heads: int, attention_dim: int, **mlp: Any) -> None:
-        super().assemble(attention_layers, attention_heads, attention_dim)
-        self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
+    def assemble(
+        self, attention_layers: int, attention_heads: int, attention_dim: int, network_dropout: float, **mlp: Any
+    ) -> None:
+        super().assemble(attention_layers, attention_heads, attention_dim, network_dropout)
+        self.mlp = MLP(self.embedding.width, noise=self.noise, network_dropout=network_dropout, **mlp)
 
     def network(self, embedding: Tensor) -> Tensor:
         return super().network(embedding) + self.mlp(embedding)
