@@ -210,7 +210,8 @@ def test_it_is_inspected_but_not_compiled(runs, tmp_path, name):
 @every_network
 @pytest.mark.parametrize("lively", [False, True])
 def test_its_onnx_graph_agrees(name, lively):
-    assert_exported(small(name, **options(name, **(LIVELY if lively else {"activation": "gelu"}))))
+    """With another number of fields than of dimensions: a graph may not depend on that they are the same."""
+    assert_exported(small(name, dims=3, **options(name, **(LIVELY if lively else {"activation": "gelu"}))))
 
 
 def test_every_network_is_a_model():

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from tests.equations import assert_follows, perceptron, random_model
-from tests.networks import OWN_DIMS, PAPER, SIZES, counted_flops
+from tests.networks import OWN_DIMS, PAPER, SIZES, assert_exported, counted_flops, small
 
 from fm2.models import build
 
@@ -49,3 +49,8 @@ def test_operations_are_those_that_torch_counts():
     assert fm.flops() == perceptron + 78 + 1_920
     assert fmfm.flops() == perceptron + 403_923
     assert counted_flops(fmfm) == perceptron + 2 * 624**2  # the block form multiplies by both halves of S
+
+
+@pytest.mark.parametrize("linear", ["fields", "both"])
+def test_vectors_of_fields_are_exported(linear):
+    assert_exported(small("deepfmfm", dims=OWN_DIMS, linear=linear))

@@ -180,6 +180,12 @@ def _expand(to: Translation, x: Any, sizes: Sequence[Any]) -> str:
     return to.node("Expand", x, to.whole(*(size if isinstance(size, int) and size > 0 else 1 for size in sizes)))
 
 
+def _times_vector(to: Translation, matrix: Any, vector: Any) -> str:
+    # By a column: onnxruntime fails at the product of a matrix without rows and a vector.
+    column = vector[:, None] if isinstance(vector, Tensor) else to.node("Unsqueeze", vector, to.whole(1))
+    return to.node("Squeeze", to.node("MatMul", matrix, column), to.whole(1))
+
+
 # Torch's operations, by their names in torch.ops.aten, as run_decompositions leaves them.
 RULES: dict[str, Callable[..., Any]] = {
     "add": _sum_of("Add"),
@@ -201,8 +207,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "mm": _plain("MatMul"),
     "bmm": _plain("MatMul"),
     "addmm": lambda to, bias, x, weight: to.node("Gemm", x, weight, bias),
-    "addmv": lambda to, x, matrix, vector: to.node("Add", x, to.node("MatMul", matrix, vector)),
-    "mv": _plain("MatMul"),
+    "addmv": lambda to, x, matrix, vector: to.node("Add", x, _times_vector(to, matrix, vector)),
+    "mv": _times_vector,
     "sum": _reduce("ReduceSum"),
     "mean": _reduce("ReduceMean"),
     "amax": _reduce("ReduceMax"),
@@ -229,5 +235,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "convolution": _convolution,
     "max_pool2d_with_indices": _max_pool,
     "sym_size": lambda to, x, dim: "rows",
-    "<built-in function mul>": lambda to, *sizes: "rows",  # a multiple of the rows is left to the runtime as they are
+    # Multiples of the number of rows are left to the runtime as that is.
+    "<built-in function mul>": lambda to, *sizes: "rows",
+    "<built-in function floordiv>": lambda to, *sizes: "rows",
 }
