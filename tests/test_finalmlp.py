@@ -56,6 +56,13 @@ def test_a_gate_without_fields_has_the_same_weights_for_all_rows():
     assert weights.std() > 0.01
 
 
+@pytest.mark.parametrize("fields", [[], [0]])
+def test_a_gate_may_have_a_single_number_to_weigh(fields):
+    gate = random_model("finalmlp", field_sizes=[5], dims=1, first_gate=fields).gates[0]
+    V = torch.randn(7, 1, dtype=torch.float64)
+    torch.testing.assert_close(gate(V), torch.cat([gate(row) for row in V.split(1)]))
+
+
 def test_one_head_of_a_block_matrix_is_many_heads():
     many, one = (random_model("finalmlp", fusion_heads=heads).fusion for heads in (4, 1))
     one.load_state_dict({**many.state_dict(), "weight": torch.block_diag(*many.weight.detach())[None]})

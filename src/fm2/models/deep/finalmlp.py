@@ -41,7 +41,8 @@ class Gate(nn.Module):
 
     def forward(self, embedding: Tensor) -> Tensor:
         seen = embedding.index_select(1, self._columns) if self.vector is None else self.vector
-        return 2 * torch.sigmoid(self.mlp(seen)) * embedding
+        gate = self.mlp(seen).view(-1, embedding.shape[1])  # a single output comes without its column
+        return 2 * torch.sigmoid(gate) * embedding
 
     def flops(self) -> int:
         """Count the operations of a row; of weights that all rows share, the product with the embeddings alone."""
