@@ -83,6 +83,12 @@ def test_a_target_of_zero_prunes_nothing():
     assert found["network"] > 0.5
 
 
+def test_of_few_pairs_one_is_left():
+    stepper = stepper_for("deeplight", sizes=[5, 4, 6], **{**SOON, "pair_sparsity": 0.9})
+    learn(stepper, *random_rows(100, [5, 4, 6]), 40)
+    assert stepper.model.interaction.weight.count_nonzero() == 1
+
+
 @pytest.fixture(scope="module")
 def run(dataset, tmp_path_factory):
     return train("deeplight", dataset, tmp_path_factory.mktemp("light") / "whole", **settings())

@@ -47,12 +47,16 @@ class Schedule:
 def smallest(weight: Tensor, share: float) -> Tensor:
     """Tell which weights are this share of them that is nearest to zero, those that are zero already among them.
 
+    However few there are, the largest is left.
+
     >>> smallest(torch.tensor([3.0, -1.0, 0.0, 2.0]), 0.5)
     tensor([False,  True,  True, False])
+    >>> smallest(torch.tensor([3.0, -1.0, 2.0]), 0.9)
+    tensor([False,  True,  True])
     """
     sizes = weight.detach().abs()
-    count = round(share * sizes.numel())
-    return sizes <= sizes.view(-1).kthvalue(count).values if count else torch.zeros_like(sizes, dtype=torch.bool)
+    count = min(round(share * sizes.numel()), sizes.numel() - 1)
+    return sizes <= sizes.view(-1).kthvalue(count).values if count > 0 else torch.zeros_like(sizes, dtype=torch.bool)
 
 
 def hold_zeros(weight: Tensor) -> None:
