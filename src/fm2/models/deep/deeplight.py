@@ -24,6 +24,8 @@ class DeepLight(DeepModel):
 
         Σ_i w_i + Σ_{i<j} r[i,j] <v_i, v_j> + MLP(v)
 
+    with a weight w per feature; the authors' runs have <v_i, u_i> for it, a vector u per field.
+
     After ``warm_up`` steps, once in ``prune_every`` steps, the weights nearest to zero are pruned: of each hidden
     layer, of the pairs' weights r, and of all embeddings. After k further steps their share is S (1 - D^(k / Ω)), first
     quickly, then more slowly, so that what is left can make up for it. S is ``network_sparsity``, ``pair_sparsity`` and

@@ -43,9 +43,9 @@ class FiGNN(DeepModel):
     - Edges: A_ij = exp(leaky_relu(wᵀ[e_i ‖ e_j])) / Σ_{k ≠ i} exp(leaky_relu(wᵀ[e_i ‖ e_k])), and A_ii = 0.
     - What a node hears: a_i = W_in^i Σ_j A_ij W_out^j h_j + b; a matrix for every edge, at the cost of two per node.
     - Its next state: h_i ← GRU(h_i, a_i) + h¹_i, ``graph_steps`` times.
-    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field, and α_i its weight: with ``field_weights=own``, as
-      the authors have it, α_i = sigmoid(u'ᵀh_i); with ``all``, α = sigmoid(U [h_1 ‖ ... ‖ h_n]), where fields may
-      differ in what their states mean.
+    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field (its leaky_relu in the authors' program), and α_i its
+      weight: with ``field_weights=own``, as the authors have it, α_i = sigmoid(u'ᵀh_i); with ``all``, α = sigmoid(U
+      [h_1 ‖ ... ‖ h_n]), where fields may differ in what their states mean.
 
     >>> model = FiGNN([10, 20, 5], dims=4, attention_heads=2, attention_dim=3)
     >>> graph = 2 * 4 + 2 * 3 * 6 * 6 + 6 + (12 * 12 + 12) + (12 * 6 + 6)

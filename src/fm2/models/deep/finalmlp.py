@@ -35,7 +35,7 @@ class Gate(nn.Module):
         self.mlp = MLP(inputs, hidden=hidden, noise=Noise(), outputs=table.width)
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the vector: without it, nothing of the perceptron would have a gradient."""
+        """Draw the vector: at zero, nothing of the perceptron but its last bias would have a gradient."""
         if self.vector is not None:
             randomise(self.vector, 1.0, source)
 
@@ -88,7 +88,8 @@ class FinalMLP(DeepModel):
     """Two perceptrons, each behind a gate of its own, and a bilinear form where they meet.
 
     - Gates: h₁ = 2 sigmoid(MLP(x₁)) ⊙ e and h₂ = 2 sigmoid(MLP(x₂)) ⊙ e; x₁ and x₂ are the embeddings of the fields
-      ``first_gate`` and ``second_gate`` (say, of user and item), or vectors that are learned.
+      ``first_gate`` and ``second_gate`` (say, of user and item), or vectors that are learned. In the authors' program
+      gates look these fields up in tables of their own, and the vectors begin at zero.
     - Streams: o₁ = MLP₁(h₁) and o₂ = MLP₂(h₂), of the layers ``hidden`` and ``second_hidden``.
     - Fusion: b + Σ over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂, each with its part of o₁ and of o₂.
 

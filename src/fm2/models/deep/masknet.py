@@ -22,13 +22,13 @@ class MaskNet(DeepModel):
 
         block(x) = relu(LN(W (mask(v) ⊙ x)))       mask(v) = W₂ relu(W₁ v + b₁) + b₂
 
-    ``mask_ratio`` is the width of W₁'s outputs, as a multiple of v's. The first block's x is v with every field's
-    embedding normalised by itself. In the ``serial`` arrangement each further block has the output of the one before as
-    its x; in the ``parallel`` one all have the normalised v, and their outputs are put side by side. A perceptron
-    follows; the paper's serial model has none but a linear layer there: ``hidden=[]``. A weight per feature, which the
-    paper does not have, is added: normalised embeddings speak as loudly of rare features as of frequent ones, and small
-    logs need something that does not. For the same reason ``norm_epsilon``, which is added to the variance of an
-    embedding, is larger than usual: embeddings far below its root are hardly scaled up.
+    ``mask_ratio`` is the width of W₁'s outputs, as a multiple of v's (in the paper, of the mask's). The first block's x
+    is v with every field's embedding normalised by itself. In the ``serial`` arrangement each further block has the
+    output of the one before as its x; in the ``parallel`` one all have the normalised v, and their outputs are put side
+    by side. A perceptron follows; the paper's serial model has none but a linear layer there: ``hidden=[]``. A weight
+    per feature, which the paper does not have, is added: normalised embeddings speak as loudly of rare features as of
+    frequent ones, and small logs need something that does not. For the same reason ``norm_epsilon``, which is added to
+    the variance of an embedding, is larger than usual: embeddings far below its root are hardly scaled up.
 
     Fields may differ in dimension. A single number normalised by itself is no number: a field of dimension 1 is seen
     through the masks alone.

@@ -13,6 +13,9 @@ from fm2.models.deep.mlp import MLP
 class WideDeep(DeepModel):
     """A weight per feature, the wide part, beside a multi-layer perceptron of the embeddings, the deep part.
 
+    The paper's wide part also has products of features, chosen by hand; here they have weights if the data has a field
+    of such products.
+
     >>> model = WideDeep([10, 20], dims=[4, 2], hidden=[8])
     >>> model.n_parameters == 30 + 10 * 4 + 20 * 2 + (6 * 8 + 8) + (8 + 1)
     True

@@ -17,8 +17,8 @@ class XDeepFM(DeepModel):
     """A compressed interaction network, a multi-layer perceptron and a weight per feature, added up.
 
     The network's k-th layer has maps of order k + 1, Xᵏₕ = Σᵢⱼ Wᵏʰᵢⱼ (Xᵏ⁻¹ᵢ ∘ X⁰ⱼ), without activation, as the paper
-    found best. ``cin`` are their numbers; with ``cin_split`` the first half of a layer's maps goes on to the next, the
-    second to the output.
+    found best. ``cin`` are their numbers. By the paper's equations all maps of a layer go on to the next and to the
+    output; with ``cin_split``, as in the authors' program, the first half goes on, and the second to the output.
 
     >>> model = XDeepFM([10, 20], dims=4, hidden=[8], cin=[6, 4])
     >>> cin = 6 * 3 + 4 * (3 * 2) + (3 + 4)
