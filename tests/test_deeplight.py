@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from tests.equations import assert_follows, perceptron, random_model
-from tests.networks import PAPER, counted_flops, random_rows
+from tests.networks import PAPER, counted_flops, random_rows, small
 from tests.planted import QUICK
 from tests.test_deep_contract import ONE_THREAD, learn, stepper_for
 from tests.test_resuming import compare_runs
 
 from fm2 import complexity_of_networks
+from fm2.errors import Fm2Error
 from fm2.models import build
 from fm2.models.deep.light_scoring import LightScoring
 from fm2.training.fitting import train
@@ -81,6 +82,12 @@ def test_a_target_of_zero_prunes_nothing():
     found = stepper.model.sparsity()
     assert found["embeddings"] == found["pairs"] == 0
     assert found["network"] > 0.5
+
+
+@pytest.mark.parametrize("name", ["embedding_scale", "matrix_scale"])
+def test_weights_that_would_begin_at_zero_and_never_move_are_refused(name):
+    with pytest.raises(Fm2Error, match=f"deeplight: {name} is 0; what begins at zero would stay there"):
+        small("deeplight", **{name: 0.0})
 
 
 def test_of_few_pairs_one_is_left():

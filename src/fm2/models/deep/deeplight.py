@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fm2 import complexity
+from fm2.errors import Fm2Error
 from fm2.models.base import GatheredModel
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.layers import Linear
@@ -56,6 +57,9 @@ class DeepLight(DeepModel):
         damping_steps: float,
         **mlp: Any,
     ) -> None:
+        for name in ("embedding_scale", "matrix_scale"):
+            if not self.config[name]:
+                raise Fm2Error(f"deeplight: {name} is 0; what begins at zero would stay there, as what is pruned does")
         self.scale = matrix_scale
         self.interaction = Scalar(self.dims)
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
