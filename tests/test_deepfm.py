@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from tests.equations import assert_follows, perceptron, random_model
-from tests.networks import OWN_DIMS, PAPER, SIZES, assert_exported, counted_flops, small
+from tests.networks import OWN_DIMS, PAPER, SIZES, assert_exported, counted_flops, random_rows, small
 
 from fm2.models import build
 
@@ -37,6 +37,19 @@ def equation(model, parameters, vectors):
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_logits_and_gradients_are_those_of_the_equation(name, options):
     assert_follows(random_model(name, **options), equation)
+
+
+@pytest.mark.parametrize(("name", "part"), [("widedeep", "lr"), ("deepfm", "fm"), ("deepfmfm", "fmfm")])
+def test_where_the_perceptron_is_silent_it_is_the_machine_beside_it(name, part):
+    model = random_model(name)
+    config = {"model": part, "field_sizes": SIZES} | ({} if part == "lr" else {"dims": 4, "linear": "features"})
+    machine = build(config).double()
+    machine.load_state_dict({key: model.state_dict()[key] for key in machine.state_dict()})
+    ids = torch.from_numpy(random_rows(20)[0])
+    assert not torch.allclose(model(ids), machine(ids))
+    model.mlp.last.weight.data.zero_()
+    model.mlp.last.bias.data.zero_()
+    torch.testing.assert_close(model(ids), machine(ids))
 
 
 def test_operations_are_those_that_torch_counts():
