@@ -1,4 +1,4 @@
-"""Attention between fields, as AutoInt has it."""
+"""Attention between fields, as AutoInt and Fi-GNN have it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fm2.models.initial import randomise
 class FieldAttention(nn.Module):
     """A layer in which every field of a row looks at all: [rows, fields, inputs] to [rows, fields, heads · dim].
 
-    In a head, field m takes Σₖ αₘₖ W_V eₖ, where αₘ is the softmax over k of (W_Q eₘ)ᵀ(W_K eₖ). The heads stand side by
-    side; what comes out is ReLU(heads + W_R eₘ).
+    In a head, field m takes Σₖ αₘₖ W_V eₖ, where αₘ is the softmax over k of ``scale`` · (W_Q eₘ)ᵀ(W_K eₖ). The heads
+    stand side by side; what comes out is ReLU(heads + W_R eₘ).
 
     >>> FieldAttention(5, heads=2, dim=4)(torch.ones(3, 6, 5)).shape
     torch.Size([3, 6, 8])
@@ -27,10 +27,10 @@ class FieldAttention(nn.Module):
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, inputs: int, heads: int, dim: int) -> None:
+    def __init__(self, inputs: int, heads: int, dim: int, scale: float = 1.0) -> None:
         super().__init__()
         self.threads = 1  # of native code, by which it learns on the CPU
-        self.heads, self.dim, self.width = heads, dim, heads * dim
+        self.heads, self.dim, self.width, self.scale = heads, dim, heads * dim, scale
         self.weight = nn.Parameter(torch.zeros(4, self.width, inputs))  # W_Q, W_K, W_V, W_R
 
     def draw(self, source: torch.Generator) -> None:
@@ -39,16 +39,20 @@ class FieldAttention(nn.Module):
 
     def attention(self, x: Tensor) -> Tensor:
         """Give αₘₖ, how much of field k field m takes, in every head: [rows, heads, fields, fields]."""
-        query, key = (self._heads(x, matrix) for matrix in self.weight[:2])
+        query, key = (self._heads(x, matrix) for matrix in self._matrices()[:2])
         return torch.softmax(query @ key.transpose(-2, -1), -1)
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() and x.dtype == torch.float32 and x.device.type == "cpu":
-            out: Tensor = _Attention.apply(x, self.weight, self.heads, self.threads)  # type: ignore[no-untyped-call]
+            out: Tensor = _Attention.apply(x, self._matrices(), self.heads, self.threads)  # type: ignore[no-untyped-call]
             return out
-        _, _, value, residual = self.weight
+        _, _, value, residual = self._matrices()
         heads = self.attention(x) @ self._heads(x, value)
         return torch.relu(heads.transpose(1, 2).flatten(2) + functional.linear(x, residual))
+
+    def _matrices(self) -> Tensor:
+        """Give the four matrices, the scale of the products in the first."""
+        return torch.cat([self.scale * self.weight[:1], self.weight[1:]])
 
     def _heads(self, x: Tensor, matrix: Tensor) -> Tensor:
         """Multiply by a matrix of all heads: [rows, heads, fields, dim]."""

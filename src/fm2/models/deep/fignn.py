@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fm2.errors import Fm2Error
+from fm2.models.deep.attention import FieldAttention
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.graph import FieldGraph
 from fm2.models.deep.layers import Linear
-
-
-class SelfAttention(nn.Module):
-    """All heads' softmax(Q Kᵀ / √dim) V side by side, and a residual: [rows, n, inputs] to [rows, n, heads · dim]."""
-
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, inputs: int, heads: int, dim: int) -> None:
-        super().__init__()
-        self.heads, self.dim = heads, dim
-        self.parts = Linear(inputs, 4 * heads * dim, bias=False)  # queries, keys, values and residuals
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = self.parts(x).view(-1, x.shape[1], 4, self.heads, self.dim).permute(2, 0, 3, 1, 4)
-        q, k, v, residual = parts.unbind()
-        weights = torch.softmax(q / math.sqrt(self.dim) @ k.transpose(2, 3), 3)
-        return torch.relu(weights @ v + residual).transpose(1, 2).flatten(2)
-
-    def flops(self, n: int) -> int:
-        """Count the operations of a row's matrix products."""
-        return n * self.parts.flops() + 4 * n**2 * self.heads * self.dim
 
 
 class FiGNN(DeepModel):
@@ -61,7 +38,7 @@ class FiGNN(DeepModel):
         if n < 2:
             raise Fm2Error("fignn: a graph without loops needs two fields; there is one")
         self.steps = graph_steps
-        self.attention = SelfAttention(self.dims[0], attention_heads, attention_dim)
+        self.attention = FieldAttention(self.dims[0], attention_heads, attention_dim, scale=attention_dim**-0.5)
         self.graph = FieldGraph(n, self.dims[0], width)
         self.scores = Linear(width, 1, bias=False)
         self.own = field_weights == "own"
@@ -74,7 +51,7 @@ class FiGNN(DeepModel):
         return torch.sum(torch.sigmoid(weights) * self.scores(state).squeeze(2), 1)
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction's matrix products."""
+        """Count the floating point operations of one prediction: attention, graph, and the products of the output."""
         n = len(self.dims)
         last = n * self.scores.flops() + (n if self.own else 1) * self.weights.flops()
         return self.attention.flops(n) + self.graph.flops(self.steps) + last
