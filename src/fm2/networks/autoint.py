@@ -18,5 +18,5 @@ NETWORK = Network(
         "field_dropout": 0.05,
         "network_dropout": 0.3,
     },
-    large={"network_dropout": 0.0},
+    large={"learning_rate": 0.004, "dense_rate": 0.004, "network_dropout": 0.0},
 )

