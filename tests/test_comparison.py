@@ -61,7 +61,7 @@ def test_models_are_trained_and_tested_alike(dataset, tmp_path, capsys):
     unfinished = [row["run"] for row in found["rows"] if row["unfinished"]]
     assert unfinished == [row["run"] for row in found["rows"] if row["best_epoch"] == 2]
     assert f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume" in told.out
-    assert "dim means nothing to lr: trained without it" in told.err
+    assert "dim is not for lr: trained without it" in told.err
     assert "fmfm-1: AUC" in told.err
 
     assert main(command) == 1
@@ -181,6 +181,7 @@ def test_settings_of_files(dataset, tmp_path, write):
         ({"models": []}, "no models are named"),
         ({"models": "lr", "dim": 4}, "dim is for fm, ffm"),
         ({"models": "lr,fm", "dim": [4, 8]}, "dim per field is for fmfm, .*; none of them is compared"),
+        ({"models": "lr,deepfm", "cin": [20, 20]}, "compare: cin is for xdeepfm; none of them is compared"),
         ({"models": "lr", "epoch": 4}, "compare: lr: 'epoch' is not a setting; did you mean 'epochs'"),
         ({"models": "lr,fm", "own": {"lr": {"dim": 4}}}, "compare: lr: dim is for"),
         ({"models": "lr", "own": {"xyz": {}}}, "settings for 'xyz', which is no model"),

@@ -21,6 +21,7 @@ from fm2.training.fitting import train
 from fm2.training.plain import PlainStepper
 from fm2.training.run import Run
 from fm2.training.scoring import make_scorer
+from fm2.training.watching import Watcher
 
 TARGETS = {"network_sparsity": 0.9, "pair_sparsity": 0.5, "embedding_sparsity": 0.4}
 SOON = {**TARGETS, "warm_up": 6, "prune_every": 3, "damping": 0.9, "damping_steps": 1.0}
@@ -126,6 +127,12 @@ def test_what_is_saved_is_sparse_and_stays_so_when_trained_on(run, dataset, tmp_
     for name, before in saved.named_parameters():
         if name in ("embedding.weight", "interaction.weight", "mlp.layers.0.weight"):
             assert not further.model.get_parameter(name)[before == 0].any()
+
+
+def test_a_training_that_ends_before_all_is_pruned_says_so(dataset, tmp_path):
+    watcher = Watcher(terminal=False)
+    train("deeplight", dataset, tmp_path / "run", watch=watcher, **settings(epochs=1, warm_up=10**6))
+    assert "not yet as sparse as it was asked to become: --resume with more --epochs" in watcher.closing()
 
 
 def test_a_state_that_is_not_sparse_yet_is_never_the_best(dataset, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fm2.models import FmFM
+from fm2.models import FieldMatrixInteraction, FmFM
 from fm2.models.embedding import FlatEmbedding
 
 SIZES = [6, 3, 9]
@@ -59,3 +59,11 @@ def test_sparse_adam_leaves_untouched_rows_alone():
     rule.step()
     changed = (model.embedding.weight != before).nonzero()[:, 0].tolist()
     assert changed == [2, 3, 12, 13, 14, 18, 19, 20, 21]
+
+
+def test_a_model_of_the_building_blocks_is_exported_for_any_number_of_rows():
+    table = FlatEmbedding([10, 20, 5], dims=[4, 2, 3], scale=0.1)
+    model = torch.nn.Sequential(table, FieldMatrixInteraction(table.dims, scale=0.1))
+    rows = torch.randint(0, 5, (6, 3), generator=torch.Generator().manual_seed(0))
+    exported = torch.export.export(model, (rows,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
+    torch.testing.assert_close(exported.module()(rows[:4]), model(rows[:4]))

@@ -297,3 +297,8 @@ def test_arrow_tables_fit_too():
     np.testing.assert_array_equal(
         LRClassifier(**LINEAR).fit(table, y).predict_proba(x), LRClassifier(**LINEAR).fit(x, y).predict_proba(x)
     )
+
+
+def test_a_networks_classifier_names_the_defaults_that_it_has():
+    assert "``network_dropout`` (0.3)" in str(fm2.AutoIntClassifier.__doc__)
+    assert "``hidden`` ((32,))" in str(fm2.MaskNetClassifier.__doc__)

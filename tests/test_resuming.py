@@ -88,7 +88,7 @@ def test_only_the_same_run_is_resumed(dataset, tmp_path):
     with pytest.raises(Fm2Error, match=r"had another model to begin with \(--from\); give the same"):
         start = train("lr", dataset, tmp_path / "start", **QUICK)
         train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights, start=start)
-    with pytest.raises(Fm2Error, match=r"has model lr, not fmfm|is for fm"):
+    with pytest.raises(Fm2Error, match="has the model lr, not fmfm"):
         train("fmfm", dataset, tmp_path / "run", resume=True)
     train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights)
     with pytest.raises(Fm2Error, match="there is no run to resume"):

@@ -144,7 +144,7 @@ class Teller:
 
 def show(comparison: Comparison, as_json: bool) -> None:
     """Print the table, and say where it is; what failed is an error."""
-    from fm2.comparison.planning import left_out
+    from fm2.comparison.planning import left_out, named
     from fm2.comparison.printing import caption, lines
     from fm2.comparison.table import CSV, JSON
 
@@ -154,7 +154,8 @@ def show(comparison: Comparison, as_json: bool) -> None:
         print("\n".join(lines(comparison)))
         print(f"{caption(comparison)}\n{comparison.path / JSON}, {comparison.path / CSV}")
     for name, without in left_out(comparison.models, comparison.settings).items():
-        print(f"fm2: {name} means nothing to {', '.join(without)}: trained without it", file=sys.stderr)
+        what = named(name, comparison.settings[name])
+        print(f"fm2: {what} is not for {', '.join(without)}: trained without it", file=sys.stderr)
     if comparison.failed:
         names = ", ".join(row["run"] for row in comparison.failed)
         raise Fm2Error(f"compare: {len(comparison.failed)} of {len(comparison.rows)} trainings failed: {names}")

@@ -25,8 +25,7 @@ def left_out(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, li
     for name, without in found.items():
         if len(without) == len(models):
             has = [model for model in CATALOGUE if _has(model, name, settings[name])]
-            per_field = " per field" if isinstance(settings[name], list | tuple) else ""
-            raise Fm2Error(f"compare: {name}{per_field} is for {', '.join(has)}; none of them is compared")
+            raise Fm2Error(f"compare: {named(name, settings[name])} is for {', '.join(has)}; none of them is compared")
     return {name: without for name, without in found.items() if without}
 
 
@@ -39,10 +38,23 @@ def usable(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]
     return {name: value for name, value in settings.items() if any(_has(model, name, value) for model in models)}
 
 
+def named(name: str, value: Any) -> str:
+    """Name a setting, and that it is one per field, which not all models that have it can have.
+
+    >>> named("dim", [4, 8]), named("dim", 8), named("hidden", [64, 32])
+    ('dim per field', 'dim', 'hidden')
+    """
+    return f"{name} per field" if _is_per_field(name, value) else name
+
+
+def _is_per_field(name: str, value: Any) -> bool:
+    return name == "dim" and isinstance(value, list | tuple)
+
+
 def _has(model: str, name: str, value: Any) -> bool:
     """Tell whether a setting means something to a model; not all can have a dimension per field."""
-    per_field = name == "dim" and isinstance(value, list | tuple)
-    return model in USED_BY.get(name, (model,)) and not (per_field and not CATALOGUE[model].own_dims)
+    barred = _is_per_field(name, value) and not CATALOGUE[model].own_dims
+    return model in USED_BY.get(name, (model,)) and not barred
 
 
 def settings_for(

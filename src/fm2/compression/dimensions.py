@@ -118,9 +118,7 @@ def check_shrinkable(run: Run, variances: Sequence[float], warm: bool) -> Factor
         if not 0 < variance <= 1:
             raise Fm2Error(f"shrink: the variance is {variance}; it is a share above 0, up to 1")
     if not isinstance(model, FactorizationMachine) or model.name != "fmfm":
-        raise Fm2Error(
-            f"shrink: the model of {run.path} is {model.name}; only fmfm can have fields of different dimensions"
-        )
+        raise Fm2Error(f"shrink: the model of {run.path} is {model.name}; this is for fmfm alone")
     if model.pruned and not warm:
         raise Fm2Error(
             f"shrink: the model of {run.path} is pruned, which a training from scratch would undo; --warm keeps it so"

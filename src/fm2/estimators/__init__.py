@@ -106,7 +106,10 @@ def _of_network(name: str, network: Network) -> type[Classifier]:
     options: list[tuple[str, Any, Any]] = [
         (option.name, Any, dataclasses.field(default=None)) for option in network.options if option.name not in named
     ]
-    parameters = "".join(f"\n    - ``{option.name}`` ({option.default}): {option.help}" for option in network.options)
+    usual = network.settings()
+    parameters = "".join(
+        f"\n    - ``{option.name}`` ({usual[option.name]}): {option.help}" for option in network.options
+    )
     text = f"{network.summary}.\n\n    Its own parameters, with their defaults:\n{parameters}\n    "
     attributes = {"model": name, "__doc__": text, "__module__": __name__}
     return dataclasses.make_dataclass(

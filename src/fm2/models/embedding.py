@@ -95,7 +95,7 @@ class FlatEmbedding(nn.Module):
         """Say where in ``weight`` the row of every feature begins: [rows, fields], refusing ids that have no row."""
         if ids.ndim != 2 or ids.shape[1] != len(self.field_sizes):
             raise Fm2Error(f"model: ids of shape {list(ids.shape)} for {len(self.field_sizes)} fields")
-        if len(ids):
+        if not torch.compiler.is_exporting() and len(ids):  # a graph has no ids yet
             for field, (low, high) in enumerate(zip(ids.amin(0).tolist(), ids.amax(0).tolist(), strict=True)):
                 if low < 0 or high >= self.field_sizes[field]:
                     found = low if low < 0 else high
@@ -132,7 +132,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, begins: Tensor, table: FlatEmbedding) -> Tensor:
         ctx.table, ctx.begins = table, begins
         units = weight.view(-1, table.unit).index_select(0, table.units(begins).view(-1))
-        return units.view(len(begins), table.width)
+        return units.view(begins.shape[0], table.width)
 
     @staticmethod
     @once_differentiable

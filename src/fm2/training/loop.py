@@ -211,9 +211,9 @@ class Loop:
         value = found[self.settings.metric]
         better = self._at.best is None or (value > self._at.best) == HIGHER_IS_BETTER[self.settings.metric]
         better = better and value != self._at.best
+        settled = self._stepper.model.is_settled(self._at.steps)
         if better:
             save_model(self._path / MODEL, self._stepper.model, self._stepper.weights(), *self._encoder, found)
-            settled = self._stepper.model.is_settled(self._at.steps)
             self._at.best, self._at.waited = value if settled else None, 0
         else:
             self._at.waited += 1
@@ -223,6 +223,7 @@ class Loop:
             "step": self._at.steps,
             "training_loss": loss,
             "best": better,
+            **({} if settled else {"settled": False}),
             **found,
         }
         self._at.loss, self._at.loss_rows = 0.0, 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from fm2.training.loop import Report
 
@@ -49,8 +51,7 @@ class Watcher:
         done = f"{epochs:.2f} epochs" + (f", {before:.2f} of them before" if before else "")
         reason = "stopped, for it got no better"
         if report.rows == report.total:
-            better = report.evaluation is not None and report.evaluation["best"]
-            reason = "all epochs done" + (", and still getting better: --resume with more --epochs" if better else "")
+            reason = f"all epochs done{_unfinished(report.evaluation)}"
         return f"{done}, in {seconds:.0f} s ({_speed(report, seconds):,.0f} rows/s); {reason}"
 
     def __enter__(self) -> Watcher:
@@ -65,6 +66,15 @@ class Watcher:
         """Take the line away."""
         if self._terminal:
             print(CLEAR, end="", file=sys.stderr, flush=True)
+
+
+def _unfinished(evaluation: Mapping[str, Any] | None) -> str:
+    """Say what the last evaluation tells of a training that had no more epochs."""
+    if evaluation is None or not evaluation["best"]:
+        return ""
+    settled = evaluation.get("settled", True)
+    reason = "still getting better" if settled else "not yet as sparse as it was asked to become"
+    return f", and {reason}: --resume with more --epochs"
 
 
 def describe(report: Report, seconds: float) -> str:
