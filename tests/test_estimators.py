@@ -300,5 +300,5 @@ def test_arrow_tables_fit_too():
 
 
 def test_a_networks_classifier_names_the_defaults_that_it_has():
-    assert "``network_dropout`` (0.3)" in str(fm2.AutoIntClassifier.__doc__)
+    assert "``network_dropout`` (0.5)" in str(fm2.AutoIntClassifier.__doc__)
     assert "``hidden`` ((32,))" in str(fm2.MaskNetClassifier.__doc__)
