@@ -61,9 +61,11 @@ def test_sparse_adam_leaves_untouched_rows_alone():
     assert changed == [2, 3, 12, 13, 14, 18, 19, 20, 21]
 
 
-def test_a_model_of_the_building_blocks_is_exported_for_any_number_of_rows():
-    table = FlatEmbedding([10, 20, 5], dims=[4, 2, 3], scale=0.1)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_model_of_the_building_blocks_is_exported_for_any_number_of_rows(sparse):
+    table = FlatEmbedding([10, 20, 5], dims=[4, 2, 3], sparse=sparse, scale=0.1)
     model = torch.nn.Sequential(table, FieldMatrixInteraction(table.dims, scale=0.1))
-    rows = torch.randint(0, 5, (6, 3), generator=torch.Generator().manual_seed(0))
-    exported = torch.export.export(model, (rows,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
-    torch.testing.assert_close(exported.module()(rows[:4]), model(rows[:4]))
+    rows = torch.randint(0, 5, (9, 3), generator=torch.Generator().manual_seed(0))
+    exported = torch.export.export(model, (rows[:6],), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    for count in (1, 2, 9):
+        torch.testing.assert_close(exported.module()(rows[:count]), model(rows[:count]))

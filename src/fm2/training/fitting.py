@@ -102,8 +102,8 @@ def _choose(
         return chosen
     check_resumed(resumed)
     usual = read_settings(resumed / SETTINGS)
-    if usual["model"] != model:
-        raise Fm2Error(f"train: the run in {resumed} has the model {usual['model']}, not {model}")
+    if usual.get("model") != model:
+        raise Fm2Error(f"train: the run in {resumed} has the model {usual.get('model')}, not {model}")
     kept = {name: value for name, value in usual.items() if name != "model"}
     chosen = Settings.of(model, *size, **{**kept, **settings})
     if start:

@@ -16,7 +16,7 @@ from fm2.training.watching import say
 Evaluation = dict[str, Any]
 
 # What an evaluation tells beside the metrics of the validation rows.
-_PROGRESS = ("epoch", "step", "training_loss", "best")
+_PROGRESS = ("epoch", "step", "training_loss", "best", "settled")
 
 
 class Tracker(Protocol):
@@ -25,7 +25,8 @@ class Tracker(Protocol):
     >>> class Printer(Tracker):
     ...     def evaluated(self, evaluation):
     ...         print(f"step {evaluation['step']}: {figures(evaluation)}")
-    >>> Printer().evaluated({"epoch": 0.5, "step": 20, "training_loss": 0.45, "best": True, "auc": 0.75})
+    >>> found = {"epoch": 0.5, "step": 20, "training_loss": 0.45, "best": True, "settled": False, "auc": 0.75}
+    >>> Printer().evaluated(found)
     step 20: {'epoch': 0.5, 'training/log_loss': 0.45, 'validation/auc': 0.75}
     """
 
