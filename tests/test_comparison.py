@@ -16,6 +16,7 @@ from fm2 import Fm2Error
 from fm2.cli import main
 from fm2.comparison import comparing
 from fm2.comparison.catalogue import CATALOGUE
+from fm2.comparison.printing import lines
 from fm2.comparison.table import COLUMNS, Comparison
 from fm2.models import MODELS
 from fm2.networks import NETWORKS
@@ -172,6 +173,15 @@ def test_settings_of_files(dataset, tmp_path, write):
     assert {used[name]["batch_size"] for name in used} == {128}
     assert used["fwfm"]["learning_rate"] == 0.5
     assert used["fm"]["learning_rate"] != 0.5
+
+
+def test_what_was_not_pruned_to_the_end_is_named(dataset, tmp_path):
+    found = fm2.compare(
+        dataset, tmp_path / "table", "deeplight,lr", epochs=1, threads=1, own={"deeplight": {"warm_up": 10**6}}
+    )
+    told = "\n".join(lines(found))
+    assert "not yet as sparse as asked to become when the epochs were over: deeplight-0; --resume" in told
+    assert [row["run"] for row in found.rows if row["unsettled"]] == ["deeplight-0"]
 
 
 @pytest.mark.parametrize(

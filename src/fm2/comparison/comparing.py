@@ -194,6 +194,7 @@ def _measure(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
     cached = None if run.model.name in NETWORKS else operations(config).get("cached")
     history, settings = read_history(run.path / HISTORY), read_settings(run.path / SETTINGS)
     best = [entry["epoch"] for entry in history if entry["best"]]
+    settled = not history or history[-1].get("settled", True)
     return {
         "parameters": run.model.n_parameters,
         "flops": run.model.flops(),
@@ -201,7 +202,9 @@ def _measure(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
         "auc": found["auc"],
         "log_loss": found["log_loss"],
         "best_epoch": round(best[-1], 4) if best else None,
-        "unfinished": bool(best)
+        "unsettled": not settled,
+        "unfinished": settled
+        and bool(best)
         and best[-1] == settings["epochs"]
         and settings.get("schedule", "constant") == "constant",
     }

@@ -6,6 +6,9 @@ from typing import Any
 
 from fm2.comparison.table import BEST_POSSIBLE, Comparison
 
+# What a row may tell of a training that had too few epochs.
+UNDONE = {"unfinished": "still getting better", "unsettled": "not yet as sparse as asked to become"}
+
 
 def lines(comparison: Comparison) -> list[str]:
     """Give the lines of the table: a model each, the best possible last if it is known, then what failed and why."""
@@ -29,11 +32,10 @@ def lines(comparison: Comparison) -> list[str]:
             f"{comparison.truth[name]:.5f}".ljust(quality - 1).rjust(quality) for name in ("auc", "log_loss")
         )
         found.append(f"{BEST_POSSIBLE:<{first}} {'':>13} {'':>11} {'':>9} {best} {1:>10.1%}")
-    unfinished = [row["run"] for row in comparison.rows if row.get("unfinished")]
-    if unfinished:
-        found.append(
-            f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume with more --epochs"
-        )
+    for state, reason in UNDONE.items():
+        runs = [row["run"] for row in comparison.rows if row.get(state)]
+        if runs:
+            found.append(f"{reason} when the epochs were over: {', '.join(runs)}; --resume with more --epochs")
     found += [f"{row['run']} failed: {row['error']}" for row in comparison.failed]
     return found
 

@@ -18,7 +18,7 @@ from fm2.storage import new_file
 FORMAT, VERSION = "fm2 compare", 1
 JSON, CSV = "compare.json", "compare.csv"
 MEASURES = ("parameters", "flops", "flops_cached", "auc", "log_loss", "gap", "best_epoch", "seconds")
-COLUMNS = ("model", "seed", "run", *MEASURES, "unfinished", "error")
+COLUMNS = ("model", "seed", "run", *MEASURES, "unfinished", "unsettled", "error")
 BEST_POSSIBLE = "the best possible"
 
 

@@ -38,7 +38,10 @@ class Scorer:
         check_threads("load", threads)
         self.path, self.threads = Path(path), threads
         if self.path.is_dir():
-            raise Fm2Error(f"load: {path} is not a file but a directory; fm2 compile makes a run's model one file")
+            raise Fm2Error(
+                f"load: {path} is not a file but a directory; fm2 compile makes a run's model one file "
+                "(networks are served as ONNX: fm2 export)"
+            )
         try:
             self.native = _native.open_compiled(str(path), verify, threads)
             described = self.native.section("meta")

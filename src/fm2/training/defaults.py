@@ -97,8 +97,8 @@ USUAL_FIELDS, MOST_FIELDS = 23, 39
 USUAL_STEPS = 430
 
 
-def defaults(model: str, rows: int = 0, fields: int = 0) -> dict[str, Any]:
-    """Give a model's defaults for so many training rows and fields; 0 means that they are not known.
+def defaults(model: str, rows: int = 0, fields: int = 0, batch_size: int = 0) -> dict[str, Any]:
+    """Give a model's defaults for so many training rows and fields, and a batch size; 0 means that they are not known.
 
     >>> [defaults("fmfm", rows)["batch_size"] for rows in (0, 10, 1_000, 10_000, 100_000, 1_000_000)]
     [256, 16, 16, 128, 256, 1024]
@@ -106,6 +106,8 @@ def defaults(model: str, rows: int = 0, fields: int = 0) -> dict[str, Any]:
     [0.2, 0.009, 0.045, 0.1, 0.2, 0.2]
     >>> [defaults("deeplight", rows)["warm_up"] for rows in (0, 1_000, 10_000, 100_000, 1_000_000)]
     [800, 116, 145, 727, 800]
+    >>> defaults("deeplight", 100_000, batch_size=1024)["warm_up"]
+    182
     """
     if model in NETWORKS:
         few, many = NETWORKS[model].settings(), NETWORKS[model].settings_of_large_logs()
@@ -116,7 +118,7 @@ def defaults(model: str, rows: int = 0, fields: int = 0) -> dict[str, Any]:
     if 0 < rows < FEW_ROWS and few["batch_size"] == FEW_ROWS // STEPS:
         few = few | {"batch_size": 1 << max(rows // STEPS, LEAST_BATCH).bit_length() - 1}
     if "warm_up" in few and rows:
-        few = few | _for_few_steps(few, rows / few["batch_size"])
+        few = few | _for_few_steps(few, rows / (batch_size or few["batch_size"]))
     return few | (_for_few_fields(model, few, fields) if 0 < fields < USUAL_FIELDS else {})
 
 

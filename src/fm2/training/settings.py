@@ -100,7 +100,8 @@ class Settings:
         if model not in MODELS:
             raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, MODELS)}")
         _check_names(model, changes)
-        usual = defaults(model, rows, fields)
+        size = changes.get("batch_size")
+        usual = defaults(model, rows, fields, size if isinstance(size, int) and size > 0 else 0)
         optimiser = changes.get("optimiser", usual["optimiser"])
         if optimiser != usual["optimiser"]:
             usual = {name: value for name, value in usual.items() if name not in OPTIMISERS_OWN}
