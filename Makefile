@@ -40,7 +40,7 @@ capi: setup
 	$(BIN)/cmake --build build/native --target fm2
 	$(BIN)/cmake --install build/native --prefix build/capi --component capi
 
-# The C++ tests again, under the address and undefined-behaviour sanitizers; not part of `make test`.
+# The C++ tests again, under the address and undefined-behavior sanitizers; not part of `make test`.
 SANITIZERS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 sanitize: setup
 	$(call configure,build/sanitize) -DCMAKE_BUILD_TYPE=Debug \

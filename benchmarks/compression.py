@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 import fm2
 from bars import Bar, print_bars
-from fm2 import complexity
 from fm2.compression.dimensions import Weighting
 from fm2.compression.weights import read_weights
-from fm2.engine.compilation import compile
-from fm2.training import metrics
+from fm2.engine.compile import compile
+from fm2.evaluation import metrics
+from fm2.models import complexity
 from generated import working_directory
 from quality import generated_data, real_data
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fm2.training.fitting import train
+from fm2.artifacts.settings import FAMILY
 from fm2.training.loop import Loop, Report
-from fm2.training.settings import FAMILY
+from fm2.training.train import train
 from generated import open_shortened
 from peers import fit_xlearn
 from processes import NOTHING, Memory, in_fresh_process
@@ -103,7 +103,7 @@ class Fm2(Contender):
 
     def settings(self) -> dict[str, Any]:
         chosen: dict[str, Any] = {
-            "optimiser": "adagrad",
+            "optimizer": "adagrad",
             "learning_rate": LEARNING_RATE,
             "batch_size": self.batch_rows,
             "epochs": self.epochs,
@@ -146,14 +146,14 @@ class PlainTorch(Contender):
         nn.init.normal_(table.weight, 0, 0.01)
         width = ids.shape[1] * self.dim
         matrix = nn.Parameter(torch.randn(width, width) / 100)
-        optimiser = torch.optim.Adagrad([table.weight, matrix], lr=LEARNING_RATE)
+        optimizer = torch.optim.Adagrad([table.weight, matrix], lr=LEARNING_RATE)
 
         def step(rows: Tensor) -> None:
             v = table(ids[rows]).view(len(rows), -1)
             logits = ((v @ matrix) * v).sum(1) / 2
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             nn.functional.binary_cross_entropy_with_logits(logits, labels[rows]).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            optimizer.step()
 
         order = torch.randperm(self.rows)
         batches = (order[begin : begin + BATCH_ROWS] for begin in range(0, self.rows, BATCH_ROWS))

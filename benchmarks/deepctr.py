@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import fm2
 from contenders import Contender, Timed
 from fm2.data.dataset import Split
-from fm2.training import metrics
+from fm2.evaluation import metrics
 from generated import open_shortened
 from processes import in_fresh_process
 

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fm2 import Scorer, complexity
+from fm2 import Scorer
 from fm2.compression.weights import Weights
 from fm2.engine import plans
-from fm2.engine.compilation import draw_rows, spectral_plan, write
+from fm2.engine.compile import draw_rows, spectral_plan, write
+from fm2.models import complexity
 from fm2.models.paper import CRITEO_DIMS
 from score import Ids, make_weights
 

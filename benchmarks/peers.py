@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import fm2
 from fm2.data.dataset import Split
-from fm2.storage import new_file
+from fm2.files import new_file
 from processes import Memory, watch_memory
 
 PYTHON = Path(__file__).parents[1] / ".peers/bin/python"
@@ -66,7 +66,7 @@ def fit_xlearn(model: str, train: Path, parameters: dict[str, Any]) -> Fit:
 def predict_xlearn(
     model: str, train: Path, validation: Path, parameters: dict[str, Any], predict: list[Path]
 ) -> list[NDArray[np.float64]]:
-    """Fit as xLearn does by itself, rows normalised, stopped early by validation; give what it predicts for texts."""
+    """Fit as xLearn does by itself, rows normalized, stopped early by validation; give what it predicts for texts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         outs = {str(text.absolute()): str(folder / f"{number}.txt") for number, text in enumerate(predict)}

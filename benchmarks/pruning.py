@@ -19,7 +19,7 @@ import numpy as np
 
 import fm2
 from fm2.compression.retraining import measure
-from fm2.engine.scoring import load
+from fm2.engine.scorer import load
 from generated import working_directory
 from quality import real_data
 from score import batch, one_row

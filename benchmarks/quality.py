@@ -1,6 +1,6 @@
 """How good the models are with their defaults, and the search that found the defaults.
 
-    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0] [--near JSON] [--optimiser O] [--generated]
+    python benchmarks/quality.py search MODEL [--trials 30] [--seed 0] [--near JSON] [--optimizer O] [--generated]
     python benchmarks/quality.py defaults [--seeds 5] [--models MODEL ...]
     python benchmarks/quality.py generated [--rows 5000000] [--features 100000]
 
@@ -32,12 +32,12 @@ import numpy as np
 import fm2
 import peers
 from bars import Bar, print_bars
-from fm2.choices import Optimiser
-from fm2.presets import PRESETS
-from fm2.training import metrics
-from fm2.training.defaults import DEFAULTS, MODELS
-from fm2.training.settings import Settings
-from fm2.tuning.spaces import near, space_around
+from fm2.artifacts.settings import Settings
+from fm2.data.presets import PRESETS
+from fm2.evaluation import metrics
+from fm2.models.choices import Optimizer
+from fm2.models.defaults import DEFAULTS, MODELS
+from fm2.studies.tuning.spaces import near, space_around
 from generated import working_directory
 from trials import Outcome, Trial, run, run_all
 
@@ -56,7 +56,7 @@ def main() -> None:
     command.add_argument("--trials", type=int, default=30)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--near", type=json.loads, metavar="JSON", help="search near these settings alone")
-    command.add_argument("--optimiser", choices=get_args(Optimiser), help="another than the model's own")
+    command.add_argument("--optimizer", choices=get_args(Optimizer), help="another than the model's own")
     command.add_argument("--generated", action="store_true", help="on a million generated rows, not on the real ones")
     command.set_defaults(job=search)
     command = commands.add_parser("defaults", help="train with defaults on real rows")
@@ -99,7 +99,7 @@ def generated_data(directory: Path, rows: int, features: int) -> Path:
 def search(settings: argparse.Namespace, directory: Path) -> None:
     """Draw settings, train, train the best again; print all, the best last."""
     data = [generated_data(directory, *SEARCHED)] if settings.generated else list(real_data(directory).values())
-    other = {"optimiser": settings.optimiser} if settings.optimiser else {}
+    other = {"optimizer": settings.optimizer} if settings.optimizer else {}
     usual = Settings.of(settings.model, SEARCHED[0] if settings.generated else 0, **other)
     space, random = space_around(usual), np.random.default_rng(settings.seed)
     drawn = [other | near(space, usual.used(), random, share=1) for _ in range(settings.trials)]
@@ -108,8 +108,8 @@ def search(settings: argparse.Namespace, directory: Path) -> None:
     if best != other:
         print("\nnear the best:")
         start = usual.used() | best
-        neighbours = [other | near(space, start, random) for _ in range(settings.trials // 2)]
-        found += try_out(settings.model, neighbours, data, [0])
+        neighbors = [other | near(space, start, random) for _ in range(settings.trials // 2)]
+        found += try_out(settings.model, neighbors, data, [0])
     found.sort(key=lambda entry: entry[0])
     finalists = list({json.dumps(changes): changes for _, changes in found}.values())[:FINALISTS]
     print(f"\nthe best {FINALISTS}, with {FINAL_SEEDS} other seeds:")

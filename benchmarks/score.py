@@ -26,8 +26,8 @@ from bars import Bar, print_bars
 from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
 from fm2.data.vocabulary import Vocabulary
-from fm2.engine.compilation import choose, draw_rows, spectral_plan, write
-from fm2.engine.scoring import load
+from fm2.engine.compile import choose, draw_rows, spectral_plan, write
+from fm2.engine.scorer import load
 from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
 
 Ids = NDArray[np.int32]

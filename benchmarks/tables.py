@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.training.tables import (
-    Optimiser,
+    Optimizer,
     Table,
     adagrad,
     adam,
@@ -65,20 +65,20 @@ class Jobs:
         begin = number * self.batch_size % (len(self.order) - self.batch_size)
         return self.order[begin : begin + self.batch_size]
 
-    def table(self, dim: int, optimiser: Optimiser) -> Table:
+    def table(self, dim: int, optimizer: Optimizer) -> Table:
         floats = sum(self.sizes) * dim
-        return Table(self.sizes, dim, optimiser, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100)
+        return Table(self.sizes, dim, optimizer, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100)
 
-    def gather(self, dim: int, optimiser: Optimiser | None = None) -> Step:
-        """Look rows up, and with an optimiser move them by some gradient."""
-        table = self.table(dim, optimiser or adagrad())
+    def gather(self, dim: int, optimizer: Optimizer | None = None) -> Step:
+        """Look rows up, and with an optimizer move them by some gradient."""
+        table = self.table(dim, optimizer or adagrad())
         out = np.empty((self.batch_size, table.width), dtype=np.float32)
         gradient = self.rng.standard_normal(out.shape, dtype=np.float32) * np.float32(0.001)
 
         def step(number: int) -> None:
             self.load(number)
             table.gather(self.batch, out, threads=self.threads)
-            if optimiser:
+            if optimizer:
                 update(self.batch, [table.by_rows(gradient)], number, self.threads)
 
         return step

@@ -27,7 +27,7 @@ from peers import check_xlearn, write_libffm
 
 FIELDS = 39
 BATCH_SIZES = (1024, 8192)
-ROOM_MB = 500  # beside the parameters and the optimiser's state
+ROOM_MB = 500  # beside the parameters and the optimizer's state
 
 FM2_MODELS = {"FmFM K=16": ("fmfm", 16), "FmFM K=4": ("fmfm", 4), "FM K=16": ("fm", 16), "LR": ("lr", 0)}
 # The model, its dimension, and how many epochs the longer of the two fits has.

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import fm2
-from fm2.training import metrics
-from fm2.training.fitting import train
+from fm2.evaluation import metrics
+from fm2.training.train import train
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 import fm2
-from fm2.comparison.commands import Teller
-from fm2.comparison.table import BEST_POSSIBLE, Comparison
+from fm2.cli.comparison import Teller
 from fm2.data.description import describe, print_description
 from fm2.data.streams import open_stream
-from fm2.engine.inspection import operations
+from fm2.engine.inspect import operations
+from fm2.files import new_file
 from fm2.progress import Progress
-from fm2.storage import new_file
-from fm2.training.watching import Watcher
+from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
+from fm2.training.progress import Watcher
 
 ROWS, FEATURES = 650_000, 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.planted import SCHEMA, planted
+from tests.helpers.planted import SCHEMA, planted
 
 from fm2 import Dataset, prepare
 

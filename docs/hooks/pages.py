@@ -10,7 +10,7 @@ from unittest import mock
 
 from mkdocs.structure.files import File, Files
 
-from fm2.cli import COMMANDS, make_parser
+from fm2.cli.main import COMMANDS, make_parser
 
 COMMANDS_PAGE = "commands.md"
 # What is read first stands first; pages that are not named here follow by name.

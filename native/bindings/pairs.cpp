@@ -18,7 +18,7 @@ namespace {
 using Floats = Array<float, 1>;
 using Given = Array<const float, 1>;
 using MaybeGiven = Maybe<const float, 1>;
-using Rule = fm2::Optimiser::Rule;
+using Rule = fm2::Optimizer::Rule;
 
 void check_rows(const std::string& operation, const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights) {
     expect(labels.size() == batch.size(), operation + ": labels has an entry for every row of the batch");
@@ -51,8 +51,8 @@ struct Ffm {
         fm2::ffm_score(kernels, model, batch, logits.data(), threads);
     }
 
-    double step(const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights, const fm2::Optimiser& vectors,
-                const fm2::Optimiser& linear, std::size_t threads, const std::string& level) const {
+    double step(const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights, const fm2::Optimizer& vectors,
+                const fm2::Optimizer& linear, std::size_t threads, const std::string& level) const {
         const fm2::Ffm model = view("ffm.step", batch);
         check_rows("ffm.step", batch, labels, weights);
         vectors.check();
@@ -118,8 +118,8 @@ struct Poly2 {
         fm2::poly2_score(kernels, model, batch, logits.data(), threads);
     }
 
-    double step(const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights, const fm2::Optimiser& pairs_rule,
-                const fm2::Optimiser& linear_rule, std::size_t threads, const std::string& level) const {
+    double step(const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights, const fm2::Optimizer& pairs_rule,
+                const fm2::Optimizer& linear_rule, std::size_t threads, const std::string& level) const {
         const fm2::Poly2 model = view("poly2.step", batch);
         check_rows("poly2.step", batch, labels, weights);
         pairs_rule.check();
@@ -173,7 +173,7 @@ void init_pairs(nb::module_& module) {
              },
              "sizes"_a.noconvert(), "hash_bits"_a, "pairs"_a.noconvert(), "linear"_a.noconvert(), "bias"_a.noconvert(),
              "Cells are a weight and what its rule remembers: (w, n) for Adagrad, (w, z, n, 0) for FTRL.")
-        .def_static("cell", &fm2::Poly2::cell_of, "optimiser"_a, "How many floats a cell has for this rule.")
+        .def_static("cell", &fm2::Poly2::cell_of, "optimizer"_a, "How many floats a cell has for this rule.")
         .def("score", &Poly2::score, "batch"_a, "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Writes the batch's logits.")
         .def("step", &Poly2::step, "batch"_a, "labels"_a.noconvert(), "weights"_a.noconvert().none(), "pairs"_a, "linear"_a,
              "threads"_a = 0, "level"_a = "",

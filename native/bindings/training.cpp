@@ -45,7 +45,7 @@ struct Table {
     void check() const {
         const auto floats = static_cast<std::size_t>(layout.floats), features = static_cast<std::size_t>(layout.features);
         expect(weights.size() == floats, "table: the layout asks for ", floats, " weights");
-        expect(state.size() <= 2, "table: an optimiser remembers two arrays at most");
+        expect(state.size() <= 2, "table: an optimizer remembers two arrays at most");
         for (const auto& array : state) expect(array.size() == floats, "table: state is as long as weights");
         expect(!l2_scale || l2_scale->size() == features, "table: l2_scale has an entry for every feature");
         expect(!average || average->size() == floats, "table: average is as long as weights");
@@ -77,7 +77,7 @@ fm2::Mask mask_of(const std::optional<fm2::Dropout>& dropout, std::int64_t step)
 // A table's gradient and the rule that follows it.
 struct Update {
     std::shared_ptr<Table> table;
-    fm2::Optimiser optimiser;
+    fm2::Optimizer optimizer;
     Maybe<const float, 2> rows;
     Maybe<const float, 1> logits;
     Maybe<const float, 2> sums;
@@ -85,9 +85,9 @@ struct Update {
     std::optional<fm2::Dropout> dropout;
 
     fm2::Update view(const fm2::Minibatch& batch, std::int64_t step) const {
-        optimiser.check();
-        expect(table->state.size() == optimiser.states(),
-               "update: the rule remembers " + std::to_string(optimiser.states()) + " arrays, the table has " +
+        optimizer.check();
+        expect(table->state.size() == optimizer.states(),
+               "update: the rule remembers " + std::to_string(optimizer.states()) + " arrays, the table has " +
                    std::to_string(table->state.size()));
         expect(rows || logits, "update: a gradient is given by rows, by logits, or by both");
         expect(!dropout || rows, "update: dropout is for gathered rows");
@@ -97,7 +97,7 @@ struct Update {
         expect(!rows || has_shape(*rows, batch.size(), table->width()), "update: rows has the shape of the gathered rows");
         expect(!logits || logits->size() == batch.size(), "update: logits has an entry for every row of the batch");
         expect(!sums || has_shape(*sums, batch.size(), table->dim()), "update: sums has a row of the table's dimension for every row");
-        return {table->view("update", batch), optimiser, {pointer(rows), pointer(logits), pointer(sums), pointer(signs), mask_of(dropout, step)}};
+        return {table->view("update", batch), optimizer, {pointer(rows), pointer(logits), pointer(sums), pointer(signs), mask_of(dropout, step)}};
     }
 };
 
@@ -133,7 +133,7 @@ void linear_logits(const Table& linear, const fm2::Minibatch& batch, const Array
 void fm_logits(const Table* linear, const Table& factors, const fm2::Minibatch& batch, const Array<float, 2>& sums,
                const Array<float, 1>& out, const Maybe<const float, 1>& signs, std::size_t threads, const std::string& level) {
     expect(!linear || linear->is_linear(), "fm_logits: the linear table's dimension is 1");
-    expect(factors.layout.equal_dims, "fm_logits: a factorisation machine needs the same dimension for all fields");
+    expect(factors.layout.equal_dims, "fm_logits: a factorization machine needs the same dimension for all fields");
     expect(out.size() == batch.size(), "fm_logits: out has an entry for every row of the batch");
     expect(has_shape(sums, batch.size(), factors.dim()), "fm_logits: sums has a row of the table's dimension for every row");
     expect(!signs || signs->size() == factors.dim(), "fm_logits: there is a sign for each of the table's dimension");
@@ -172,14 +172,14 @@ double log_loss(const Array<const float, 1>& logits, const Array<const float, 1>
     return fm2::log_loss(kernels, logits.data(), labels.data(), pointer(weights), count, slopes.data());
 }
 
-fm2::Optimiser make_optimiser(const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
+fm2::Optimizer make_optimizer(const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
                               float l1, float l2) {
-    using Rule = fm2::Optimiser::Rule;
-    expect(rule == "adagrad" || rule == "adam" || rule == "ftrl", "optimiser: '" + rule + "' is not adagrad, adam or ftrl");
+    using Rule = fm2::Optimizer::Rule;
+    expect(rule == "adagrad" || rule == "adam" || rule == "ftrl", "optimizer: '" + rule + "' is not adagrad, adam or ftrl");
     const Rule which = rule == "adagrad" ? Rule::adagrad : rule == "adam" ? Rule::adam : Rule::ftrl;
-    const fm2::Optimiser optimiser{which, learning_rate, epsilon, beta1, beta2, beta, l1, l2};
-    optimiser.check();
-    return optimiser;
+    const fm2::Optimizer optimizer{which, learning_rate, epsilon, beta1, beta2, beta, l1, l2};
+    optimizer.check();
+    return optimizer;
 }
 
 }  // namespace
@@ -195,7 +195,7 @@ void init_training(nb::module_& module) {
         .def_ro("features", &fm2::Layout::features, "Of all fields.")
         .def_ro("width", &fm2::Layout::width, "Of a gathered row.");
 
-    nb::class_<Table>(module, "Table", "Weights, what an optimiser remembers of them, and perhaps their average.")
+    nb::class_<Table>(module, "Table", "Weights, what an optimizer remembers of them, and perhaps their average.")
         .def("__init__", [](Table* self, const fm2::Layout& layout, Array<float, 1> weights, std::vector<Array<float, 1>> state,
                             Maybe<const float, 1> l2_scale, Maybe<float, 1> average, Maybe<std::int32_t, 1> touched, float decay) {
                  Table table{layout, std::move(weights), std::move(state), std::move(l2_scale), std::move(average),
@@ -206,15 +206,15 @@ void init_training(nb::module_& module) {
              "layout"_a, "weights"_a.noconvert(), "state"_a.noconvert(), "l2_scale"_a.noconvert().none() = nb::none(),
              "average"_a.noconvert().none() = nb::none(), "touched"_a.noconvert().none() = nb::none(), "decay"_a = 0.0f);
 
-    nb::class_<fm2::Optimiser>(module, "Optimiser", "A rule by which summed gradients move the rows of a table.")
-        .def("__init__", [](fm2::Optimiser* self, const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2,
+    nb::class_<fm2::Optimizer>(module, "Optimizer", "A rule by which summed gradients move the rows of a table.")
+        .def("__init__", [](fm2::Optimizer* self, const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2,
                             float beta, float l1, float l2) {
-                 new (self) fm2::Optimiser(make_optimiser(rule, learning_rate, epsilon, beta1, beta2, beta, l1, l2));
+                 new (self) fm2::Optimizer(make_optimizer(rule, learning_rate, epsilon, beta1, beta2, beta, l1, l2));
              },
              "rule"_a, "learning_rate"_a, "epsilon"_a = 1e-8f, "beta1"_a = 0.9f, "beta2"_a = 0.999f, "beta"_a = 1.0f, "l1"_a = 0.0f,
              "l2"_a = 0.0f)
-        .def_rw("learning_rate", &fm2::Optimiser::learning_rate)
-        .def_prop_ro("states", &fm2::Optimiser::states, "How many arrays, as long as the weights, the rule remembers.");
+        .def_rw("learning_rate", &fm2::Optimizer::learning_rate)
+        .def_prop_ro("states", &fm2::Optimizer::states, "How many arrays, as long as the weights, the rule remembers.");
 
     nb::class_<fm2::Dropout>(module, "Dropout", "The probabilities with which elements, and fields of a row, are dropped.")
         .def("__init__", [](fm2::Dropout* self, float element, float field, std::uint64_t seed) {
@@ -232,12 +232,12 @@ void init_training(nb::module_& module) {
         .def("__len__", &fm2::Minibatch::size);
 
     nb::class_<Update>(module, "Update", "A table's gradient, and the rule that follows it.")
-        .def("__init__", [](Update* self, std::shared_ptr<Table> table, const fm2::Optimiser& optimiser, Maybe<const float, 2> rows,
+        .def("__init__", [](Update* self, std::shared_ptr<Table> table, const fm2::Optimizer& optimizer, Maybe<const float, 2> rows,
                             Maybe<const float, 1> logits, Maybe<const float, 2> sums, Maybe<const float, 1> signs,
                             std::optional<fm2::Dropout> dropout) {
-                 new (self) Update{std::move(table), optimiser, std::move(rows), std::move(logits), std::move(sums), std::move(signs), dropout};
+                 new (self) Update{std::move(table), optimizer, std::move(rows), std::move(logits), std::move(sums), std::move(signs), dropout};
              },
-             "table"_a, "optimiser"_a, nb::kw_only(), "rows"_a.noconvert().none() = nb::none(),
+             "table"_a, "optimizer"_a, nb::kw_only(), "rows"_a.noconvert().none() = nb::none(),
              "logits"_a.noconvert().none() = nb::none(), "sums"_a.noconvert().none() = nb::none(),
              "signs"_a.noconvert().none() = nb::none(), "dropout"_a.none() = nb::none());
 
@@ -247,7 +247,7 @@ void init_training(nb::module_& module) {
                "Writes every row's sum of linear weights.");
     module.def("fm_logits", fm_logits, "linear"_a.none(), "factors"_a, "batch"_a, "sums"_a.noconvert(), "out"_a.noconvert(),
                "signs"_a.noconvert().none() = nb::none(), "threads"_a = 0, "level"_a = "",
-               "Writes the logits of a factorisation machine, and the sums that its update needs.");
+               "Writes the logits of a factorization machine, and the sums that its update needs.");
     module.def("update", update, "batch"_a, "updates"_a, "step"_a, "threads"_a = 0, "level"_a = "",
                "Moves every distinct feature of the batch once, in each table.");
     module.def("finish_average", finish_average, "table"_a, "step"_a, "threads"_a = 0, "level"_a = "",

@@ -55,8 +55,8 @@ public:
 
     void score(const Share& share, FfmTerms& terms) const { kernels_.score(view(), share.begin, share.end, terms); }
 
-    void move(const Share& share, const float* slopes, const FfmOptimisers& optimisers) const {
-        kernels_.move(view(), share.begin, share.end, slopes, optimisers);
+    void move(const Share& share, const float* slopes, const FfmOptimizers& optimizers) const {
+        kernels_.move(view(), share.begin, share.end, slopes, optimizers);
     }
 
 private:
@@ -81,9 +81,9 @@ struct alignas(64) Terms {
 
 // The bias moves as the linear weights do; every member has one of its own, and all are alike.
 struct Bias {
-    void move(float slope, const Optimiser& optimiser) {
+    void move(float slope, const Optimizer& optimizer) {
         squares += slope * slope;
-        value -= optimiser.learning_rate * slope / std::sqrt(squares + std::max(optimiser.epsilon * optimiser.epsilon, 1e-30f));
+        value -= optimizer.learning_rate * slope / std::sqrt(squares + std::max(optimizer.epsilon * optimizer.epsilon, 1e-30f));
     }
 
     float value, squares;
@@ -108,7 +108,7 @@ void ffm_score(const Kernels& kernels, const Ffm& model, const Minibatch& batch,
 }
 
 double ffm_step(const Kernels& kernels, const Ffm& model, const Minibatch& batch, const float* labels, const float* weights,
-                const FfmOptimisers& optimisers, std::size_t threads) {
+                const FfmOptimizers& optimizers, std::size_t threads) {
     const FfmLayout& layout = *model.layout;
     const std::vector<Block>& blocks = layout.blocks;
     threads = batch.size() <= 2 * ffm_tile ? 1 : std::min(threads ? threads : default_threads(), blocks.size());
@@ -130,8 +130,8 @@ double ffm_step(const Kernels& kernels, const Ffm& model, const Minibatch& batch
             for (std::size_t r = 0; r < rows; ++r) logits[r] = shared.sum(r, blocks.size(), bias.value);
             kernels.logistic(logits, labels + begin, weights ? weights + begin : ones, rows, losses, slopes);
             if (member.number == 0) loss = std::accumulate(losses, losses + rows, loss);
-            tile.move(share, slopes, optimisers);
-            for (std::size_t r = 0; r < rows; ++r) bias.move(slopes[r], optimisers.linear);
+            tile.move(share, slopes, optimizers);
+            for (std::size_t r = 0; r < rows; ++r) bias.move(slopes[r], optimizers.linear);
         }
         if (member.number) return;
         model.bias[0] = bias.value;

@@ -43,7 +43,7 @@ private:
 // poly2_step without pairs. Every thread sums the weights of its groups of fields; then all threads find all slopes, and move their
 // groups. The next tile's sums go elsewhere, so that threads wait for each other but once a tile.
 double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
-                   const Optimiser& optimiser, std::size_t threads) {
+                   const Optimizer& optimizer, std::size_t threads) {
     std::vector<std::uint64_t> first(batch.fields());
     for (std::size_t f = 1; f < batch.fields(); ++f) first[f] = first[f - 1] + static_cast<std::uint64_t>(batch.sizes()[f - 1]);
     const std::size_t tile_rows = max_poly2_tile, groups = LinearTile{model, batch, first.data(), 0, 0}.groups();
@@ -66,7 +66,7 @@ double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& 
                 for (std::size_t r = 0; r < tile.rows; ++r) logits[r] += own[group * tile_rows + r];
             kernels.logistic(logits, labels + begin, weights ? weights + begin : ones.data(), tile.rows, losses, slopes);
             if (part.number == 0) loss = std::accumulate(losses, losses + tile.rows, loss);
-            kernels.poly2.move_groups(tile, part, slopes, optimiser);
+            kernels.poly2.move_groups(tile, part, slopes, optimizer);
         }
     });
     return mean_loss(loss, weights, batch.size());
@@ -88,8 +88,8 @@ void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& ba
 }
 
 double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
-                  const Poly2Optimisers& optimisers, std::size_t threads) {
-    if (!model.hash_bits) return linear_step(kernels, model, batch, labels, weights, optimisers.linear, threads);
+                  const Poly2Optimizers& optimizers, std::size_t threads) {
+    if (!model.hash_bits) return linear_step(kernels, model, batch, labels, weights, optimizers.linear, threads);
     const std::size_t tile_rows = poly2_tile(model);
     threads = batch.size() <= 2 * tile_rows ? 1 : std::min(threads ? threads : default_threads(), tile_rows);
     Tile tile(model, batch);
@@ -108,7 +108,7 @@ double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& b
             kernels.logistic(logits + from, labels + begin + from, shares + from, to - from, losses + from, slopes + from);
             member.barrier.wait();
             if (member.number == 0) loss = std::accumulate(losses, losses + rows, loss);
-            kernels.poly2.move(tile.view(rows), part, slopes, optimisers);
+            kernels.poly2.move(tile.view(rows), part, slopes, optimizers);
             member.barrier.wait();
         }
     });

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fm2.cpu import cpu_info
 from fm2.errors import Fm2Error, needs
-from fm2.machine import cpu_info
 from fm2.schema import Field, Schema
 
 if TYPE_CHECKING:
-    from fm2.comparison.comparing import compare
-    from fm2.compression.cutting import cut
-    from fm2.compression.pruning import prune
-    from fm2.compression.shrinking import shrink
+    from fm2.compression.cut import cut
+    from fm2.compression.prune import prune
+    from fm2.compression.shrink import shrink
     from fm2.data.dataset import Dataset
-    from fm2.data.generation import generate
-    from fm2.data.preparation import prepare
-    from fm2.engine.compilation import compile
-    from fm2.engine.scoring import Scorer, load
+    from fm2.data.prepare import prepare
+    from fm2.data.synthetic.generate import generate
+    from fm2.engine.compile import compile
+    from fm2.engine.scorer import Scorer, load
     from fm2.estimators import (
         FFMClassifier,
         FMClassifier,
@@ -30,34 +29,35 @@ if TYPE_CHECKING:
         LRClassifier,
         Poly2Classifier,
     )
-    from fm2.reporting.writing import report
-    from fm2.reproduction.reproducing import reproduce
-    from fm2.training.fitting import train
-    from fm2.training.onnx_export import export
+    from fm2.export.onnx import export_onnx
+    from fm2.studies.comparison.compare import compare
+    from fm2.studies.reporting.report import report
+    from fm2.studies.reproduction.reproduce import reproduce
+    from fm2.studies.tuning.search import tune
     from fm2.training.run import Run
-    from fm2.training.trackers import Tracker
-    from fm2.tuning.search import tune
+    from fm2.training.tracking import Tracker
+    from fm2.training.train import train
 
 __version__ = "0.1.0"
 
 _LATER = {
     "Dataset": "fm2.data.dataset",
     "Run": "fm2.training.run",
-    "Scorer": "fm2.engine.scoring",
-    "Tracker": "fm2.training.trackers",
-    "compare": "fm2.comparison.comparing",
-    "compile": "fm2.engine.compilation",
-    "cut": "fm2.compression.cutting",
-    "export": "fm2.training.onnx_export",
-    "generate": "fm2.data.generation",
-    "load": "fm2.engine.scoring",
-    "prepare": "fm2.data.preparation",
-    "prune": "fm2.compression.pruning",
-    "report": "fm2.reporting.writing",
-    "reproduce": "fm2.reproduction.reproducing",
-    "shrink": "fm2.compression.shrinking",
-    "train": "fm2.training.fitting",
-    "tune": "fm2.tuning.search",
+    "Scorer": "fm2.engine.scorer",
+    "Tracker": "fm2.training.tracking",
+    "compare": "fm2.studies.comparison.compare",
+    "compile": "fm2.engine.compile",
+    "cut": "fm2.compression.cut",
+    "export_onnx": "fm2.export.onnx",
+    "generate": "fm2.data.synthetic.generate",
+    "load": "fm2.engine.scorer",
+    "prepare": "fm2.data.prepare",
+    "prune": "fm2.compression.prune",
+    "report": "fm2.studies.reporting.report",
+    "reproduce": "fm2.studies.reproduction.reproduce",
+    "shrink": "fm2.compression.shrink",
+    "train": "fm2.training.train",
+    "tune": "fm2.studies.tuning.search",
 }
 
 __all__ = [
@@ -79,7 +79,7 @@ __all__ = [
     "compile",
     "cpu_info",
     "cut",
-    "export",
+    "export_onnx",
     "generate",
     "load",
     "prepare",
@@ -103,6 +103,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from fm2.networks import NETWORKS
+    from fm2.models.networks import NETWORKS
 
     return sorted([*__all__, *(f"{network.title}Classifier" for network in NETWORKS.values()), "__version__"])

@@ -217,7 +217,7 @@ class Schema:
         >>> len(Schema.preset("criteo").fields), len(Schema.preset("avazu").fields)
         (39, 23)
         """
-        from fm2.presets import PRESETS
+        from fm2.data.presets import PRESETS
 
         if name not in PRESETS:
             raise Fm2Error(f"schema: '{name}' is neither a file nor a preset; the presets are {', '.join(PRESETS)}")

@@ -8,7 +8,7 @@
 #include "fm2/dropout.h"
 #include "fm2/layout.h"
 #include "fm2/minibatch.h"
-#include "fm2/optimiser.h"
+#include "fm2/optimizer.h"
 
 namespace fm2 {
 
@@ -18,7 +18,7 @@ struct Kernels;
 struct Embeddings {
     const Layout* layout = nullptr;
     float* weights = nullptr;
-    float* state[2] = {};             // what the optimiser remembers
+    float* state[2] = {};             // what the optimizer remembers
     const float* l2_scale = nullptr;  // or, per feature, what its l2 is multiplied with
     // The moving average of the weights, a = decay * a + (1 - decay) * w after every step, or null. A row's average is brought
     // up to date when the row moves: touched, per feature, is the step for which it is true.
@@ -31,7 +31,7 @@ struct Embeddings {
 //   rows [size, width]                       with respect to the gathered (and masked) rows themselves;
 //   logits [size] and rows [size, width]     the same, which is logit * rows;
 //   logits [size]                            with respect to the logits, for a table of linear weights;
-//   logits [size] and sums [size, dim]       the same for a factorisation machine, whose gradient is logit * (sum - weights);
+//   logits [size] and sums [size, dim]       the same for a factorization machine, whose gradient is logit * (sum - weights);
 //                                            with signs, sums has them already: logit * (sum - sign * weights).
 struct Gradient {
     const float* rows = nullptr;
@@ -43,14 +43,14 @@ struct Gradient {
 
 struct Update {
     Embeddings table;
-    Optimiser optimiser;
+    Optimizer optimizer;
     Gradient gradient;
 };
 
 // out [size, width]: every row's embeddings side by side.
 void gather(const Kernels& kernels, const Minibatch& batch, const Embeddings& table, const Mask& mask, float* out, std::size_t threads);
 
-// logits [size] = the rows' sums of linear weights (where there are such) and a factorisation machine's pair terms (likewise).
+// logits [size] = the rows' sums of linear weights (where there are such) and a factorization machine's pair terms (likewise).
 // sums [size, dim] gets the sums of the rows' embeddings, which the update needs. signs [dim], or null, are 1 or -1: what a coordinate's
 // pair terms count, and its sums are multiplied by.
 void score(const Kernels& kernels, const Minibatch& batch, const Embeddings* linear, const Embeddings* factors, const float* signs,

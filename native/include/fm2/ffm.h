@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "fm2/minibatch.h"
-#include "fm2/optimiser.h"
+#include "fm2/optimizer.h"
 
 namespace fm2 {
 
 struct Kernels;
 
 // Where the weights lie in one flat buffer of floats, which has a row of `stride` floats for every feature. The fields are cut into
-// a few groups of neighbours, and for each group there is a section in the row: [count, dim] vectors for the group's fields, then
+// a few groups of neighbors, and for each group there is a section in the row: [count, dim] vectors for the group's fields, then
 // [count] sums of squares that Adagrad remembers, one per vector. A feature needs no vector for its own field: there its linear
 // weight stands instead (and zeros), with its sum of squares. Sections fill whole cache lines, which threads need not share then.
 struct FfmLayout {
@@ -60,8 +60,8 @@ struct Ffm {
 // Adagrad with one sum of squares per vector: with the gradient g of a vector of K weights, to which l2 times the vector is added,
 //   n += |g|² / K        v -= rate g / √(n + ε²)
 // For a linear weight and the bias K is 1; the bias has no l2.
-struct FfmOptimisers {
-    Optimiser vectors, linear;
+struct FfmOptimizers {
+    Optimizer vectors, linear;
 };
 
 // Rows that are scored before the first of them moves a weight. The result depends on it, for the memory's sake it is small.
@@ -74,7 +74,7 @@ void ffm_score(const Kernels& kernels, const Ffm& model, const Minibatch& batch,
 // own label and weight (null: 1). Returns the weighted mean of the log loss, as each row had it before it moved anything.
 // The result is the same, bit for bit, for any number of threads.
 double ffm_step(const Kernels& kernels, const Ffm& model, const Minibatch& batch, const float* labels, const float* weights,
-                const FfmOptimisers& optimisers, std::size_t threads);
+                const FfmOptimizers& optimizers, std::size_t threads);
 
 // Features [begin, begin + count), from and to plain arrays: vectors [count, fields - 1, dim], for the other fields in their
 // order, and linear [count]. Writing sets every sum of squares to `squares`.

@@ -69,7 +69,7 @@ struct PrefixPlan {
     float entry(const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) const;
 };
 
-// Sums and squares: the logit is the sum of the linear weights and Σ_k sign_k (Σ z_k)². A factorisation machine is this, and any
+// Sums and squares: the logit is the sum of the linear weights and Σ_k sign_k (Σ z_k)². A factorization machine is this, and any
 // quadratic form through its spectrum. A rank of 0 is logistic regression. With hash_bits, Poly2's pairs are added.
 struct SquaresField {
     std::size_t size;

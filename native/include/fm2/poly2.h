@@ -5,19 +5,19 @@
 #include <cstdint>
 
 #include "fm2/minibatch.h"
-#include "fm2/optimiser.h"
+#include "fm2/optimizer.h"
 
 namespace fm2 {
 
 struct Kernels;
 
-// The buffers belong to the caller. A weight stands in a cell of `cell` floats, with what its optimiser remembers behind it, so
+// The buffers belong to the caller. A weight stands in a cell of `cell` floats, with what its optimizer remembers behind it, so
 // that a pair costs one cache line, not two or three.
 struct Poly2 {
     static constexpr std::int32_t max_hash_bits = 30, max_fields = 1024;
 
     // How many floats a rule's cell has at least: w, then Adagrad's n, or FTRL's z and n. A power of two crosses no cache line.
-    static std::size_t cell_of(const Optimiser& optimiser) { return optimiser.rule == Optimiser::Rule::ftrl ? 4 : 2; }
+    static std::size_t cell_of(const Optimizer& optimizer) { return optimizer.rule == Optimizer::Rule::ftrl ? 4 : 2; }
 
     std::int32_t hash_bits = 0;  // 0: there are no pairs, and this is logistic regression
     std::size_t cell = 0;
@@ -26,8 +26,8 @@ struct Poly2 {
     float* bias = nullptr;    // [cell]
 };
 
-struct Poly2Optimisers {
-    Optimiser pairs, linear;  // both Adagrad, or both FTRL; the bias moves as the linear weights do, without l1 and l2
+struct Poly2Optimizers {
+    Optimizer pairs, linear;  // both Adagrad, or both FTRL; the bias moves as the linear weights do, without l1 and l2
 };
 
 // A feature's key; src/fm2/models/hashing.py says the same in Python, and why.
@@ -55,6 +55,6 @@ void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& ba
 // own label and weight (null: 1). Returns the weighted mean of the log loss, as each row had it before it moved anything.
 // The result is the same, bit for bit, for any number of threads: a weight is one thread's work, and rows keep their order.
 double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
-                  const Poly2Optimisers& optimisers, std::size_t threads);
+                  const Poly2Optimizers& optimizers, std::size_t threads);
 
 }  // namespace fm2

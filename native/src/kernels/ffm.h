@@ -22,7 +22,7 @@ struct FfmKernels {
     // terms[b][row] = the sum of the pair terms in block b, and of its linear weights if it has some, for blocks [begin, end).
     void (*score)(const FfmTile& tile, std::size_t begin, std::size_t end, FfmTerms& terms);
     // Moves the weights of blocks [begin, end), row after row, by the slopes [rows] of the loss in the logits.
-    void (*move)(const FfmTile& tile, std::size_t begin, std::size_t end, const float* slopes, const FfmOptimisers& optimisers);
+    void (*move)(const FfmTile& tile, std::size_t begin, std::size_t end, const float* slopes, const FfmOptimizers& optimizers);
 };
 
 }  // namespace fm2

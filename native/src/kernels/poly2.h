@@ -46,11 +46,11 @@ struct Poly2Kernels {
     // logits[row] for rows [begin, end).
     void (*score)(const Poly2Tile& tile, std::size_t begin, std::size_t end, float* logits);
     // Moves a part of the weights, row after row, by the slopes [rows] of the loss in the logits.
-    void (*move)(const Poly2Tile& tile, const Poly2Part& part, const float* slopes, const Poly2Optimisers& optimisers);
+    void (*move)(const Poly2Tile& tile, const Poly2Part& part, const float* slopes, const Poly2Optimizers& optimizers);
     // sums[row] of the weights of a group of fields.
     void (*sum_group)(const LinearTile& tile, std::size_t group, float* sums);
     // Moves the weights of the groups number, number + of, ..., row after row; the part 0 moves the bias too.
-    void (*move_groups)(const LinearTile& tile, const Poly2Part& part, const float* slopes, const Optimiser& optimiser);
+    void (*move_groups)(const LinearTile& tile, const Poly2Part& part, const float* slopes, const Optimizer& optimizer);
 };
 
 }  // namespace fm2

@@ -29,7 +29,7 @@ struct TableKernels {
     void (*gather)(const Lookup& lookup, const Mask& mask, float* out);
     // logits[row] += the row's linear weights.
     void (*add_linear)(const Lookup& lookup, float* logits);
-    // logits[row] += the pair terms of a factorisation machine; sums[row] = the sum of its embeddings. Both have the signs, if any.
+    // logits[row] += the pair terms of a factorization machine; sums[row] = the sum of its embeddings. Both have the signs, if any.
     void (*add_pairs)(const Lookup& lookup, const float* signs, float* logits, float* sums);
     // sums [count, dim] = the gradients of the field's distinct features, from gradient.rows, or from gradient.sums without
     // the term of the weights themselves.

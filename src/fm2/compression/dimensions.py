@@ -78,8 +78,8 @@ def moments(table: NDArray[Any], counts: NDArray[Any]) -> tuple[Matrix, Matrix]:
     """Give mean and covariance of a table's rows, each as often as ``counts`` says, or all alike if none occurs."""
     shares = counts / counts.sum() if counts.any() else np.full(len(counts), 1 / len(counts))
     mean = shares @ table
-    centred = table - mean
-    return mean, (centred * shares[:, None]).T @ centred
+    centered = table - mean
+    return mean, (centered * shares[:, None]).T @ centered
 
 
 def embeddings_of(model: FactorizationMachine) -> list[Matrix]:

@@ -10,7 +10,7 @@ import torch
 
 from fm2.compression.dimensions import Basis, Matrix
 from fm2.models import FactorizationMachine, build
-from fm2.training.stepper import to_numpy
+from fm2.training.backend import to_numpy
 
 
 def project(model: FactorizationMachine, bases: Sequence[Basis]) -> FactorizationMachine:
@@ -40,11 +40,11 @@ def project(model: FactorizationMachine, bases: Sequence[Basis]) -> Factorizatio
             small.field_linear.copy_(_tensor(vector))
         slopes, vectors = np.split(slope, model.embedding.starts[1:]), np.split(vector, ends[:-1])
         for field, basis in enumerate(bases):
-            centred = to_numpy(model.embedding.rows(field)) - basis.mean
-            coordinates = centred @ basis.onto
+            centered = to_numpy(model.embedding.rows(field)) - basis.mean
+            coordinates = centered @ basis.onto
             small.embedding.rows(field).copy_(_tensor(coordinates))
             if small.linear is not None and model.linear is not None:
-                more = centred @ slopes[field] - coordinates @ vectors[field]
+                more = centered @ slopes[field] - coordinates @ vectors[field]
                 small.linear.rows(field).copy_(model.linear.rows(field) + _tensor(more[:, None]))
     return small
 

@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2 import complexity
+from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.settings import read_settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.models import FactorizationMachine
-from fm2.storage import new_file, writing_to
-from fm2.training.fitting import feature_counts
-from fm2.training.metrics import evaluate, sigmoid
-from fm2.training.model_files import MODEL
+from fm2.evaluation.metrics import evaluate, sigmoid
+from fm2.files import new_file, writing_to
+from fm2.models import FactorizationMachine, complexity
+from fm2.training.backend import to_numpy
 from fm2.training.run import SETTINGS, Run, save_model
-from fm2.training.settings import read_settings
-from fm2.training.stepper import to_numpy
+from fm2.training.train import feature_counts
 
 Counts = NDArray[np.float64]
 

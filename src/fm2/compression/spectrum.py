@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fm2.compression.weights import Floats, Weights
 from fm2.errors import Fm2Error
-from fm2.training.metrics import sigmoid
+from fm2.evaluation.metrics import sigmoid
 
 Matrix = NDArray[np.float64]
 ROUNDS, ENOUGH = 50, 1e-3  # of alternating; it stops where λ changes by less
@@ -115,8 +115,8 @@ def guess_moments(weights: Weights) -> Moments:
         shares = weights.counts(field).astype(np.float64)
         shares /= shares.sum()
         mean[own] = shares @ table
-        centred = table - mean[own]
-        covariance[own, own] = (centred * shares[:, None]).T @ centred
+        centered = table - mean[own]
+        covariance[own, own] = (centered * shares[:, None]).T @ centered
     return Moments(mean, covariance)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.artifacts.model_file import ModelFile, open_model
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
-from fm2.networks import NETWORKS
+from fm2.models.networks import NETWORKS
 from fm2.schema import Schema
-from fm2.training.model_files import ModelFile, open_model
 
 Floats = NDArray[np.float32]
 FAMILY = ("fm", "fwfm", "fvfm", "fmfm")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.columns import Floats, Ints
-from fm2.data.planted import Planted
+from fm2.data.synthetic.planted import Planted
 from fm2.errors import needs
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from fm2.data.encoder import Encoder
 from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import Vocabulary, load_vocabularies
 from fm2.errors import Fm2Error
+from fm2.files import checksum
 from fm2.schema import Schema
-from fm2.storage import checksum
 
 FORMAT, VERSION = "fm2 data set", 1
 MANIFEST, SCHEMA, VOCABULARIES = "manifest.json", "schema.toml", "vocabularies.npz"

@@ -91,12 +91,12 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], where: str) -> lis
     return [list(names).index(name) for name in wanted]
 
 
-def open_sources(sources: Any, schema: Schema, labelled: bool = True) -> list[Source]:
-    """Find out what is meant by a path, a glob, a table, or a list of these; not ``labelled``, they need no label."""
+def open_sources(sources: Any, schema: Schema, labeled: bool = True) -> list[Source]:
+    """Find out what is meant by a path, a glob, a table, or a list of these; not ``labeled``, they need no label."""
     found: list[Source] = []
     for source in sources if isinstance(sources, list | tuple) else [sources]:
         if isinstance(source, str | Path):
-            found += [_open_file(path, schema, labelled) for path in find_files(source)]
+            found += [_open_file(path, schema, labeled) for path in find_files(source)]
         elif is_table(source):
             found.append(Table(f"{type(source).__module__.split('.')[0]} table", source, _count_rows(source)))
         else:
@@ -160,7 +160,7 @@ def is_libffm(line: str) -> bool:
     return LIBFFM_LINE.fullmatch(line.encode()) is not None
 
 
-def _open_file(path: Path, schema: Schema, labelled: bool) -> Source:
+def _open_file(path: Path, schema: Schema, labeled: bool) -> Source:
     if packing(path) == "parquet":
         return open_parquet(path)
     line, size = first_line(path)
@@ -168,7 +168,7 @@ def _open_file(path: Path, schema: Schema, labelled: bool) -> Source:
     if is_libffm(line):
         columns = schema.source_columns
         return TextFile(path, columns, mark, _native.TextFormat.libffm(list(columns[1:])))
-    wanted = schema.source_columns[0 if labelled else 1 :]
+    wanted = schema.source_columns[0 if labeled else 1 :]
     cells = {separator: split_line(line, separator) for separator in SEPARATORS}
     for separator, names in cells.items():
         if set(wanted) <= set(names):
@@ -177,7 +177,7 @@ def _open_file(path: Path, schema: Schema, labelled: bool) -> Source:
     if not schema.columns or 2 * len(set(names) & set(wanted)) > len(wanted):  # a header that lacks some
         find_columns(names if schema.columns else max(cells.values(), key=len), wanted, f"{path} line 1")
     layouts = [schema.columns]
-    if not labelled:
+    if not labeled:
         layouts.append(tuple(name for name in schema.columns if name != schema.label))
     fits = [(mark, names) for names in layouts for mark in SEPARATORS if len(cells[mark]) == len(names)]
     separator, columns = (fits or [("\t", schema.columns)])[0]

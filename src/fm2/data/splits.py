@@ -79,7 +79,7 @@ def _value_at(blocks: Callable[[], Iterable[Rows]], rank: int) -> int:
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix 64 bits well: the finaliser of the splitmix64 generator."""
+    """Mix 64 bits well: the finalizer of the splitmix64 generator."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fm2.training.metrics import sigmoid
+from fm2.evaluation.metrics import sigmoid
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.compression.weights import Floats, Weights
-from fm2.engine.files import Bytes, rounded
+from fm2.engine.model_file import Bytes, rounded
 
 Dtype = Literal["f32", "f16", "i8"]
 NUMBERS: dict[Dtype, int] = {"f32": 0, "f16": 1, "i8": 2}

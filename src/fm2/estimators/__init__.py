@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fm2.choices import Linear
 from fm2.estimators.classifier import Classifier
-from fm2.networks import NETWORKS, Network
+from fm2.models.choices import Linear
+from fm2.models.networks import NETWORKS, Network
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -13,16 +13,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state
 
-from fm2.choices import Metric, Optimiser, Schedule
-from fm2.engine.compilation import compile
-from fm2.engine.scoring import Scorer, load
+from fm2.engine.compile import compile
+from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error
 from fm2.estimators import saving
 from fm2.estimators.fields import Fields, column_names, make_schema
-from fm2.estimators.fitting import Rows, fit_run, scratch
+from fm2.estimators.fit import Rows, fit_run, scratch
 from fm2.estimators.inputs import InputError, read_classes, read_labels, read_table, value_errors
-from fm2.networks import NETWORKS
-from fm2.training.metrics import sigmoid
+from fm2.evaluation.metrics import sigmoid
+from fm2.models.choices import Metric, Optimizer, Schedule
+from fm2.models.networks import NETWORKS
 
 if TYPE_CHECKING:
     import polars
@@ -61,7 +61,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     min_count: int | None = None
     validation_fraction: float = 0.1
     random_state: int | np.random.RandomState | None = 0
-    optimiser: Optimiser | None = None
+    optimizer: Optimizer | None = None
     learning_rate: float | None = None
     schedule: Schedule | None = None
     batch_size: int | None = None

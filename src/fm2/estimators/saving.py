@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fm2.artifacts.settings import read_settings
 from fm2.errors import Fm2Error, needs
+from fm2.files import new_directory
 from fm2.schema import Field, Schema
-from fm2.storage import new_directory
 from fm2.training.run import HISTORY, SETTINGS, Run, read_history, write_history
-from fm2.training.settings import read_settings
 
 if TYPE_CHECKING:
     from fm2.estimators.classifier import Classifier

@@ -17,7 +17,7 @@ class Model(nn.Module, ABC):
     """A model from ids [rows, fields], local to their field, to logits [rows].
 
     The parameters are of two kinds. ``tables`` are sparse: a batch touches few of their rows, and they want an
-    optimiser of their own. ``dense_parameters()`` are all the others. ``forward(ids)`` works on any device with plain
+    optimizer of their own. ``dense_parameters()`` are all the others. ``forward(ids)`` works on any device with plain
     autograd; a ``GatheredModel`` can also be driven by a trainer that gathers and updates the rows itself.
 
     ``config`` holds plain values from which ``fm2.models.build`` makes the model anew, apart from what it has learned.
@@ -60,7 +60,7 @@ class Model(nn.Module, ABC):
         return sum(parameter.numel() for parameter in self.parameters()) - self.bias.numel()
 
     def statistics(self) -> dict[str, Tensor]:
-        """Give what has to be kept beside the parameters, such as the means that a normalisation has seen."""
+        """Give what has to be kept beside the parameters, such as the means that a normalization has seen."""
         learned = {name for name, _ in self.named_parameters()}
         return {name: value for name, value in self.state_dict(keep_vars=True).items() if name not in learned}
 
@@ -72,7 +72,7 @@ class Model(nn.Module, ABC):
     def end_step(self, step: int) -> Mapping[str, Tensor]:
         """Tell, after a step, which weights are zero from now on: masks of parameters by their names.
 
-        Whoever trains the model clears these weights, their averages, and what its optimiser remembers of them. That
+        Whoever trains the model clears these weights, their averages, and what its optimizer remembers of them. That
         they have no gradient later is the model's own care.
         """
         return {}

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from fm2.errors import Fm2Error
 from fm2.models.gradient import TableGradient
-from fm2.models.initial import Seed, generator, randomise
+from fm2.models.initial import Seed, generator, randomize
 
 
 def per_field(dims: int | Sequence[int], n_fields: int) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class FlatEmbedding(nn.Module):
 
     Row ``r`` of field ``f`` is ``weight[offsets[f] + r * dims[f]:][:dims[f]]``, and stands in the columns
     ``starts[f]:starts[f] + dims[f]`` of what ``forward`` gives. With ``sparse`` the gradient is a sparse tensor of
-    the rows that were touched, each once, which torch's own sparse optimisers (Adagrad, SparseAdam, SGD) take on any
+    the rows that were touched, each once, which torch's own sparse optimizers (Adagrad, SparseAdam, SGD) take on any
     device; the attribute may be set at any time. The first weights are zero, or normal numbers of standard deviation
     ``scale``.
 
@@ -73,7 +73,7 @@ class FlatEmbedding(nn.Module):
         # Numpy's zeros take no memory until something else is written there.
         self.weight = nn.Parameter(torch.from_numpy(np.zeros(floats, np.float32)))
         if scale:
-            randomise(self.weight, scale, generator(seed))
+            randomize(self.weight, scale, generator(seed))
 
         # Weights move in units, as long as every row allows: whole rows where all dimensions are equal.
         self.unit = math.gcd(*self.dims)

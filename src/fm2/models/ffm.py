@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fm2 import complexity
 from fm2.errors import Fm2Error
+from fm2.models import complexity
 from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
-from fm2.models.initial import Seed, generator, randomise
+from fm2.models.initial import Seed, generator, randomize
 
 
 class FFM(Model):
@@ -42,7 +42,7 @@ class FFM(Model):
         self.dim = dim
         self.embedding = FlatEmbedding(field_sizes, (len(field_sizes) - 1) * dim)
         self.linear = FlatEmbedding(field_sizes, 1)
-        randomise(self.embedding.weight, embedding_scale, generator(seed))
+        randomize(self.embedding.weight, embedding_scale, generator(seed))
 
     def forward(self, ids: Tensor) -> Tensor:
         """Give the logits [rows] of ids [rows, fields]."""

@@ -24,7 +24,7 @@ def generator(seed: Seed) -> torch.Generator | None:
 
 
 @torch.no_grad()
-def randomise(weight: Tensor, scale: float, source: torch.Generator | None) -> None:
+def randomize(weight: Tensor, scale: float, source: torch.Generator | None) -> None:
     """Fill with normal numbers of this standard deviation; without a source, leave as it is."""
     if source is not None:
         weight.normal_(0, scale, generator=source)

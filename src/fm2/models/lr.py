@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fm2 import complexity
+from fm2.models import complexity
 from fm2.models.base import GatheredModel
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import Seed

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fm2 import complexity
+from fm2.models import complexity
 from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.hashing import check_hash_bits, feature_keys, pair_slots

@@ -1,1 +1,1 @@
-"""The one loop that fits any model, its optimisers, metrics and checkpoints."""
+"""The one loop that fits any model, its optimizers, metrics and checkpoints."""

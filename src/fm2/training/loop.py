@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.artifacts.arrays import open_arrays, save_arrays
+from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset, Split
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
-from fm2.training import metrics
-from fm2.training.checkpoints import open_arrays, save_arrays
-from fm2.training.metrics import sigmoid
-from fm2.training.model_files import MODEL
+from fm2.evaluation import metrics
+from fm2.evaluation.metrics import sigmoid
+from fm2.training.backend import Stepper
 from fm2.training.run import CHECKPOINT, HISTORY, add_history, read_history, save_model, write_history
-from fm2.training.settings import Settings
 from fm2.training.shuffling import shuffled
-from fm2.training.stepper import Stepper
 
 CHECKPOINT_SECONDS = 60.0
 EVALUATION_ROWS = 16_384

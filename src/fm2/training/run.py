@@ -12,22 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.artifacts.arrays import Saved, save_arrays
+from fm2.artifacts.model_file import FORMAT, MODEL, VERSION, ModelFile, open_model
+from fm2.artifacts.run_directory import (
+    CHECKPOINT as CHECKPOINT,  # a run's files are a run's, where torch is needed anyway
+)
+from fm2.artifacts.run_directory import HISTORY as HISTORY
+from fm2.artifacts.run_directory import SETTINGS as SETTINGS
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.vocabulary import ARRAYS, Vocabulary
 from fm2.errors import Fm2Error
+from fm2.evaluation.evaluate import evaluate_on, known_as, translated
+from fm2.evaluation.metrics import sigmoid
+from fm2.files import new_file
 from fm2.models import FactorizationMachine, Model, build
 from fm2.schema import Schema
-from fm2.storage import new_file
-from fm2.training.checkpoints import Saved, save_arrays
-from fm2.training.evaluation import evaluate_on, known_as, translated
-from fm2.training.metrics import sigmoid
-from fm2.training.model_files import FORMAT, MODEL, VERSION, ModelFile, open_model
-from fm2.training.places import CHECKPOINT as CHECKPOINT  # a run's files are a run's, where torch is needed anyway
-from fm2.training.places import HISTORY as HISTORY
-from fm2.training.places import SETTINGS as SETTINGS
-from fm2.training.scoring import make_scorer, torch_threads
-from fm2.training.stepper import Stepper, to_numpy
+from fm2.training.backend import Stepper, to_numpy
+from fm2.training.scorer import make_scorer, torch_threads
 
 PREDICT_ROWS = 8192
 

@@ -15,7 +15,7 @@ def shuffled(
 ) -> Iterator[NDArray[np.int64]]:
     """Give the numbers of all rows, each once, a batch at a time; the first ``skip`` of them are left out.
 
-    Blocks of neighbouring rows are drawn at random until they make up a group, and the group's rows are shuffled. So
+    Blocks of neighboring rows are drawn at random until they make up a group, and the group's rows are shuffled. So
     data that is larger than memory is read in long stretches, and one group, which is all the rows if they are not
     millions, is all that is remembered.
 

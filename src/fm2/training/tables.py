@@ -31,14 +31,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fm2 import _native
-from fm2._native import Dropout, Minibatch, Optimiser, Update
+from fm2._native import Dropout, Minibatch, Optimizer, Update
 
 Floats = NDArray[np.float32]
 
 __all__ = [
     "Dropout",
     "Minibatch",
-    "Optimiser",
+    "Optimizer",
     "Table",
     "Update",
     "adagrad",
@@ -52,21 +52,21 @@ __all__ = [
 ]
 
 
-def adagrad(learning_rate: float = 0.05, epsilon: float = 1e-10, l2: float = 0.0) -> Optimiser:
+def adagrad(learning_rate: float = 0.05, epsilon: float = 1e-10, l2: float = 0.0) -> Optimizer:
     """Adagrad, as torch.optim.Adagrad; `l2` times the weights joins the gradient of touched rows."""
-    return Optimiser("adagrad", learning_rate, epsilon=epsilon, l2=l2)
+    return Optimizer("adagrad", learning_rate, epsilon=epsilon, l2=l2)
 
 
 def adam(
     learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, l2: float = 0.0
-) -> Optimiser:
+) -> Optimizer:
     """Adam on touched rows alone, as torch.optim.SparseAdam."""
-    return Optimiser("adam", learning_rate, epsilon=epsilon, beta1=beta1, beta2=beta2, l2=l2)
+    return Optimizer("adam", learning_rate, epsilon=epsilon, beta1=beta1, beta2=beta2, l2=l2)
 
 
-def ftrl(learning_rate: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0) -> Optimiser:
+def ftrl(learning_rate: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0) -> Optimizer:
     """FTRL-proximal, which makes weights exactly zero where `l1` outweighs their evidence."""
-    return Optimiser("ftrl", learning_rate, beta=beta, l1=l1, l2=l2)
+    return Optimizer("ftrl", learning_rate, beta=beta, l1=l1, l2=l2)
 
 
 def minibatch(sizes: Sequence[int]) -> Minibatch:
@@ -82,10 +82,10 @@ def aligned_zeros(count: int) -> Floats:
 
 
 class Table:
-    """The weights of all features, what an optimiser remembers of them, and their moving average if `decay` is given.
+    """The weights of all features, what an optimizer remembers of them, and their moving average if `decay` is given.
 
     Field f has sizes[f] rows of dims[f] weights, which begin at offsets[f] of the buffers and stand in the columns from
-    starts[f] of a gathered row. `l2_scale` multiplies the optimiser's l2: an entry for every feature, field after
+    starts[f] of a gathered row. `l2_scale` multiplies the optimizer's l2: an entry for every feature, field after
     field. A checkpoint has to keep `weights`, `state`, `average` and `touched`; a torch parameter may share `weights`,
     which begin a cache line, and lie in huge pages where the system has them.
     """
@@ -94,7 +94,7 @@ class Table:
         self,
         sizes: Sequence[int],
         dims: Sequence[int] | int,
-        optimiser: Optimiser,
+        optimizer: Optimizer,
         *,
         weights: ArrayLike | None = None,
         decay: float = 0.0,
@@ -105,10 +105,10 @@ class Table:
         self.starts = np.cumsum(self.dims) - self.dims
         floats = self.sizes.astype(np.int64) * self.dims
         self.offsets = np.cumsum(floats) - floats
-        self.optimiser, self.decay = optimiser, float(np.float32(decay))  # as native code has it
+        self.optimizer, self.decay = optimizer, float(np.float32(decay))  # as native code has it
         self._layout = layout = _native.Layout(self.offsets, self.dims, self.sizes)
         self.weights = aligned_zeros(layout.floats)
-        self.state = tuple(aligned_zeros(layout.floats) for _ in range(optimiser.states))
+        self.state = tuple(aligned_zeros(layout.floats) for _ in range(optimizer.states))
         self.average = aligned_zeros(layout.floats) if decay else None
         self.touched = np.zeros(layout.features, dtype=np.int32) if decay else None
         scale = None if l2_scale is None else np.ascontiguousarray(l2_scale, dtype=np.float32)
@@ -159,15 +159,15 @@ class Table:
 
     def by_rows(self, gradient: Floats, dropout: Dropout | None = None, slopes: Floats | None = None) -> Update:
         """Follow the gradient of what `gather` returned, with the same dropout; a row's is multiplied by its slope."""
-        return Update(self.native, self.optimiser, rows=gradient, logits=slopes, dropout=dropout)
+        return Update(self.native, self.optimizer, rows=gradient, logits=slopes, dropout=dropout)
 
     def by_logits(self, gradient: Floats) -> Update:
         """Follow the gradient of the logits, in a table of dimension 1 whose weights were summed to them."""
-        return Update(self.native, self.optimiser, logits=gradient)
+        return Update(self.native, self.optimizer, logits=gradient)
 
     def by_sums(self, gradient: Floats, sums: Floats, signs: Floats | None = None) -> Update:
         """Follow the gradient of the logits, in a table whose pair terms and sums `fm_logits` returned."""
-        return Update(self.native, self.optimiser, logits=gradient, sums=sums, signs=signs)
+        return Update(self.native, self.optimizer, logits=gradient, sums=sums, signs=signs)
 
     def finish_average(self, step: int, threads: int = 0) -> Floats:
         """Bring the average of every row up to the given step, and return it.
@@ -192,7 +192,7 @@ def linear_logits(linear: Table, batch: Minibatch, out: Floats | None = None, th
 def fm_logits(
     linear: Table | None, factors: Table, batch: Minibatch, threads: int = 0, signs: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """Return a factorisation machine's logits, and the sums of the rows' embeddings, which its update needs.
+    """Return a factorization machine's logits, and the sums of the rows' embeddings, which its update needs.
 
     Where there are `signs`, 1 or -1 for every coordinate, both have them.
     """

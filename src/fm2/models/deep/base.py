@@ -12,14 +12,14 @@ from fm2.errors import Fm2Error
 from fm2.models.base import GatheredModel
 from fm2.models.deep.dropout import Noise
 from fm2.models.embedding import FlatEmbedding, per_field
-from fm2.models.initial import Seed, draw_all, generator, randomise
-from fm2.networks import NETWORKS
+from fm2.models.initial import Seed, draw_all, generator, randomize
+from fm2.models.networks import NETWORKS
 
 
 class DeepModel(GatheredModel):
     """A network from embeddings side by side to logits: ``bias + linear part + network(embedding)``.
 
-    A network is a class that says its name in ``fm2.networks``, makes its parts in :meth:`assemble`, puts them together
+    A network is a class that says its declared name, makes its parts in :meth:`assemble`, puts them together
     in :meth:`network`, and counts what that costs in :meth:`flops`. Its keywords are the options that its declaration
     has; what is not given is the declaration's default, and all of them are in ``config``.
 
@@ -62,7 +62,7 @@ class DeepModel(GatheredModel):
         self.assemble(**options)
         self.linear = FlatEmbedding(field_sizes, 1) if self.wide else None
         source = generator(seed)
-        randomise(self.embedding.weight, embedding_scale, source)
+        randomize(self.embedding.weight, embedding_scale, source)
         draw_all(self, source)
 
     def _completed(self, given: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fm2.models.initial import randomise
+from fm2.models.initial import randomize
 
 
 class FeatureMaps(nn.Module):
@@ -29,8 +29,8 @@ class FeatureMaps(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw all weights, as those of linear layers."""
-        randomise(self.weight, math.sqrt(2 / sum(self.weight.shape)), source)
-        randomise(self.output, math.sqrt(2 / (len(self.output) + 1)), source)
+        randomize(self.weight, math.sqrt(2 / sum(self.weight.shape)), source)
+        randomize(self.output, math.sqrt(2 / (len(self.output) + 1)), source)
 
     def pooled(self) -> Tensor:
         """Give the weights of all pooled maps as those of one, [inputs]."""

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fm2 import complexity
-from fm2.choices import Linear
+from fm2.models import complexity
+from fm2.models.choices import Linear
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.mlp import MLP
 from fm2.models.family.matrix import FieldMatrixInteraction
-from fm2.models.initial import randomise
+from fm2.models.initial import randomize
 
 
 class DeepFmFM(DeepModel):
@@ -37,7 +37,7 @@ class DeepFmFM(DeepModel):
     def draw(self, source: torch.Generator) -> None:
         """Draw the vectors of the linear part."""
         if self.field_linear is not None:
-            randomise(self.field_linear, self.interaction.scale, source)
+            randomize(self.field_linear, self.interaction.scale, source)
 
     def network(self, embedding: Tensor) -> Tensor:
         return self.interaction(embedding, self.field_linear) + self.mlp(embedding)

@@ -8,8 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from fm2 import complexity
 from fm2.errors import Fm2Error
+from fm2.models import complexity
 from fm2.models.base import GatheredModel
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.layers import Linear
@@ -17,7 +17,7 @@ from fm2.models.deep.light_scoring import PAYS, LightScoring
 from fm2.models.deep.mlp import MLP
 from fm2.models.deep.sparsity import Schedule, hold_zeros, smallest, zeros
 from fm2.models.family.diagonal import Scalar
-from fm2.models.initial import randomise
+from fm2.models.initial import randomize
 
 
 class DeepLight(DeepModel):
@@ -75,7 +75,7 @@ class DeepLight(DeepModel):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the pairs' weights."""
-        randomise(self.interaction.weight, self.scale, source)
+        randomize(self.interaction.weight, self.scale, source)
 
     def network(self, embedding: Tensor) -> Tensor:
         if self.training:  # so that a number that is zero has no gradient, and stays zero

@@ -16,7 +16,7 @@ from fm2.models.deep.layers import Linear
 from fm2.models.deep.mlp import MLP
 from fm2.models.deep.products import InnerProducts
 from fm2.models.embedding import FlatEmbedding
-from fm2.models.initial import randomise
+from fm2.models.initial import randomize
 
 
 class Generation(nn.Module):
@@ -33,7 +33,7 @@ class Generation(nn.Module):
     def draw(self, source: torch.Generator) -> None:
         """Draw the convolutions' weights as those of a linear layer that sees ``height`` fields of all maps."""
         out_maps, maps = self.weight.shape[:2]
-        randomise(self.weight, math.sqrt(2 / ((maps + out_maps) * self.height)), source)
+        randomize(self.weight, math.sqrt(2 / ((maps + out_maps) * self.height)), source)
 
     def forward(self, maps: Tensor) -> tuple[Tensor, Tensor]:
         same = functional.conv2d(maps, self.weight, padding=(self.height // 2, 0))[:, :, : self.n]
@@ -57,7 +57,7 @@ class FGCNN(DeepModel):
 
     The classifier's features are its own embeddings and all R: l₁ = relu(W_z z + W_p p + b), z all of them, p the inner
     products of all pairs. As in the paper, what the convolutions see are other embeddings, in a table of their own,
-    ``generation``. Neighbours matter: the order of fields is part of the model.
+    ``generation``. Neighbors matter: the order of fields is part of the model.
 
     >>> model = FGCNN([10, 20, 5], dims=4, hidden=[8], conv_maps=[2], conv_height=3, pooling=2, new_maps=1)
     >>> convolution, recombination = 2 * 3, (2 * 2 * 4) * (2 * 4) + 2 * 4
@@ -84,7 +84,7 @@ class FGCNN(DeepModel):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the embeddings that features are made of."""
-        randomise(self.generation.weight, self.config["embedding_scale"], source)
+        randomize(self.generation.weight, self.config["embedding_scale"], source)
 
     def generated(self, generation: Tensor) -> list[Tensor]:
         """Give the new features of every round, [rows, features, K], from the embeddings of ``generation``."""

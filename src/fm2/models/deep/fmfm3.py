@@ -8,10 +8,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fm2 import complexity
+from fm2.models import complexity
 from fm2.models.deep.base import DeepModel
 from fm2.models.family.matrix import FieldMatrixInteraction
-from fm2.models.initial import randomise
+from fm2.models.initial import randomize
 
 
 class FmFM3(DeepModel):
@@ -78,7 +78,7 @@ class TripleInteraction(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the first vectors."""
-        randomise(self.weight, self.scale, source)
+        randomize(self.weight, self.scale, source)
 
     def projections(self, V: Tensor) -> Tensor:
         """Give u, [fields, ranks, rows]."""

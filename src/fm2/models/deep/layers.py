@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fm2.choices import Activation
-from fm2.models.initial import randomise
+from fm2.models.choices import Activation
+from fm2.models.initial import randomize
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -35,7 +35,7 @@ class Linear(nn.Linear):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the matrix; the bias begins at zero."""
-        randomise(self.weight, math.sqrt(2 / (self.in_features + self.out_features)), source)
+        randomize(self.weight, math.sqrt(2 / (self.in_features + self.out_features)), source)
 
     def flops(self) -> int:
         """Count the operations of a row: a multiplication and an addition per weight."""
@@ -43,7 +43,7 @@ class Linear(nn.Linear):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Torch's batch normalisation, but that a batch of a single row is normalised by what was seen before."""
+    """Torch's batch normalization, but that a batch of a single row is normalized by what was seen before."""
 
     running_mean: Tensor
     running_var: Tensor

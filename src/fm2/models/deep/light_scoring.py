@@ -22,7 +22,7 @@ class LightScoring(GatheredModel):
     """Scores as a trained :class:`DeepLight` does, whose weights are mostly zero.
 
     Rows stand side by side as columns, so that one weight that is not zero multiplies many numbers in a row. Batch
-    normalisations are part of their layers' weights.
+    normalizations are part of their layers' weights.
     """
 
     def __init__(self, model: DeepLight) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fm2.choices import Arrangement
+from fm2.models.choices import Arrangement
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.dropout import Dropout
 from fm2.models.deep.layers import Linear
@@ -23,14 +23,14 @@ class MaskNet(DeepModel):
         block(x) = relu(LN(W (mask(v) ⊙ x)))       mask(v) = W₂ relu(W₁ v + b₁) + b₂
 
     ``mask_ratio`` is the width of W₁'s outputs, as a multiple of v's (in the paper, of the mask's). The first block's x
-    is v with every field's embedding normalised by itself. In the ``serial`` arrangement each further block has the
-    output of the one before as its x; in the ``parallel`` one all have the normalised v, and their outputs are put side
+    is v with every field's embedding normalized by itself. In the ``serial`` arrangement each further block has the
+    output of the one before as its x; in the ``parallel`` one all have the normalized v, and their outputs are put side
     by side. A perceptron follows; the paper's serial model has none but a linear layer there: ``hidden=[]``. A weight
-    per feature, which the paper does not have, is added: normalised embeddings speak as loudly of rare features as of
+    per feature, which the paper does not have, is added: normalized embeddings speak as loudly of rare features as of
     frequent ones, and small logs need something that does not. For the same reason ``norm_epsilon``, which is added to
     the variance of an embedding, is larger than usual: embeddings far below its root are hardly scaled up.
 
-    Fields may differ in dimension. A single number normalised by itself is no number: a field of dimension 1 is seen
+    Fields may differ in dimension. A single number normalized by itself is no number: a field of dimension 1 is seen
     through the masks alone.
 
     >>> model = MaskNet([10, 20], dims=[4, 2], arrangement="serial", mask_blocks=[8, 5], mask_ratio=2.0, hidden=[])
@@ -69,7 +69,7 @@ class MaskNet(DeepModel):
         return self.mlp(x)
 
     def flops(self) -> int:
-        """Count the operations of one prediction: linear part, normalisation, blocks and perceptron."""
+        """Count the operations of one prediction: linear part, normalization, blocks and perceptron."""
         blocks = sum(cast("MaskBlock", block).flops() for block in self.blocks)
         return self.linear_flops() + self.norm.flops() + blocks + self.mlp.flops()
 
@@ -91,13 +91,13 @@ class MaskBlock(nn.Module):
         return cast("Tensor", self.dropout(x))
 
     def flops(self) -> int:
-        """Count the operations of a row: two per weight, one per masked input, two per normalised output."""
+        """Count the operations of a row: two per weight, one per masked input, two per normalized output."""
         layers = (self.aggregate, self.project, self.layer)
         return sum(part.flops() for part in layers) + self.layer.in_features + 2 * self.layer.out_features
 
 
 class FieldNorm(nn.Module):
-    """Layer normalisation of every field's embedding by itself; fields may differ in dimension.
+    """Layer normalization of every field's embedding by itself; fields may differ in dimension.
 
     Means come from products with a matrix [D, fields] that tells which number is which field's.
 
@@ -118,9 +118,9 @@ class FieldNorm(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.ones(len(fields))), nn.Parameter(torch.zeros(len(fields)))
 
     def forward(self, x: Tensor) -> Tensor:
-        centred = x - (x @ self._fields / self._dims) @ self._fields.T
-        variance = centred.square() @ self._fields / self._dims
-        return centred * (torch.sqrt(variance + self.epsilon).reciprocal() @ self._fields.T) * self.weight + self.bias
+        centered = x - (x @ self._fields / self._dims) @ self._fields.T
+        variance = centered.square() @ self._fields / self._dims
+        return centered * (torch.sqrt(variance + self.epsilon).reciprocal() @ self._fields.T) * self.weight + self.bias
 
     def flops(self) -> int:
         """Count the operations of a row: two per number."""

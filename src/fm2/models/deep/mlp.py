@@ -7,13 +7,13 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from fm2.choices import Activation
+from fm2.models.choices import Activation
 from fm2.models.deep.dropout import Dropout, Noise
 from fm2.models.deep.layers import ACTIVATIONS, BatchNorm, Linear
 
 
 class MLP(nn.Module):
-    """Layers of ``hidden`` units, each: linear, batch normalisation if asked for, activation, dropout.
+    """Layers of ``hidden`` units, each: linear, batch normalization if asked for, activation, dropout.
 
     With ``outputs`` a last linear layer follows; one output is [rows], more are [rows, outputs]. With 0, what comes out
     is the last hidden layer, ``width`` wide.
@@ -59,7 +59,7 @@ class MLP(nn.Module):
         return x.squeeze(1) if self.last.out_features == 1 else x
 
     def flops(self) -> int:
-        """Count the operations of a row: two per weight, and two per unit that is normalised; activations are free."""
+        """Count the operations of a row: two per weight, and two per unit that is normalized; activations are free."""
         linear = [layer for layer in self.modules() if isinstance(layer, Linear)]
-        normalised = sum(norm.num_features for norm in self.modules() if isinstance(norm, BatchNorm))
-        return sum(layer.flops() for layer in linear) + 2 * normalised
+        normalized = sum(norm.num_features for norm in self.modules() if isinstance(norm, BatchNorm))
+        return sum(layer.flops() for layer in linear) + 2 * normalized

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fm2 import complexity
+from fm2.models import complexity
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.mlp import MLP
 from fm2.models.family.matrix import FieldMatrixInteraction

@@ -8,16 +8,16 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from fm2 import complexity
-from fm2.choices import Linear
 from fm2.errors import Fm2Error
+from fm2.models import complexity
 from fm2.models.base import GatheredModel
+from fm2.models.choices import Linear
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.family.constant import Constant
 from fm2.models.family.diagonal import Scalar, Vector
 from fm2.models.family.interaction import Interaction
 from fm2.models.family.matrix import FieldMatrixInteraction
-from fm2.models.initial import Seed, generator, randomise
+from fm2.models.initial import Seed, generator, randomize
 
 InteractionName = Literal["constant", "scalar", "vector", "matrix"]
 
@@ -90,7 +90,7 @@ class FactorizationMachine(GatheredModel):
         self.interaction = kind(dims)
         self.linear = FlatEmbedding(field_sizes, 1) if linear != "fields" else None
         self.field_linear = nn.Parameter(torch.zeros(self.embedding.width)) if linear != "features" else None
-        self._initialise(generator(seed))
+        self._initialize(generator(seed))
         if pruned:
             self.interaction.prune(pruned)
         if signs:
@@ -106,12 +106,12 @@ class FactorizationMachine(GatheredModel):
         """What the products of each of an FM's coordinates count, 1 or -1; nothing where all count 1."""
         return list(self.config.get("signs", ()))
 
-    def _initialise(self, source: torch.Generator | None) -> None:
-        randomise(self.embedding.weight, self.config["embedding_scale"], source)
+    def _initialize(self, source: torch.Generator | None) -> None:
+        randomize(self.embedding.weight, self.config["embedding_scale"], source)
         if self.interaction.weight is not None:
-            randomise(self.interaction.weight, self.config["interaction_scale"], source)
+            randomize(self.interaction.weight, self.config["interaction_scale"], source)
         if self.field_linear is not None:
-            randomise(self.field_linear, self.config["linear_scale"], source)
+            randomize(self.field_linear, self.config["linear_scale"], source)
         if source is not None:
             self.interaction.add_identity(self.config["identity"])
 
@@ -180,7 +180,7 @@ def FwFM(
 def FvFM(
     field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
 ) -> FactorizationMachine:
-    """Make a field-vectorised factorization machine (section 3.1.3): a vector d per pair of fields.
+    """Make a field-vectorized factorization machine (section 3.1.3): a vector d per pair of fields.
 
     >>> FvFM([10, 10], 4, linear="features").n_parameters
     104

@@ -1,0 +1,1 @@
+"""The command line: a thin layer of options over the public functions."""

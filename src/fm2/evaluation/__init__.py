@@ -1,0 +1,1 @@
+"""Measuring a model: metrics, calibration, and scoring a split of a data set. No torch."""

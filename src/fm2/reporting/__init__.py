@@ -1,5 +1,0 @@
-"""Tables and pictures of trained models and their data, on one page."""
-
-from fm2.reporting.information import mutual_information
-
-__all__ = ["mutual_information"]

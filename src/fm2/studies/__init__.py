@@ -1,0 +1,1 @@
+"""Many runs side by side: compare models, tune settings, reproduce the paper's tables, write reports."""

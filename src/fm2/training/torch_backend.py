@@ -1,0 +1,158 @@
+"""Training with torch alone, on any device: slower than the native path on a CPU, and what it is checked against."""
+
+from __future__ import annotations
+
+import warnings
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fm2.artifacts.arrays import Arrays, Stored
+from fm2.artifacts.settings import Settings
+from fm2.errors import Fm2Error
+from fm2.models import GatheredModel, Model
+from fm2.training.backend import DenseOptimizer, Floats, Ids, Stepper, to_numpy
+
+
+class PlainStepper(Stepper):
+    """Autograd for everything; torch's sparse Adagrad or Adam moves the tables' touched rows.
+
+    ``l2_scale`` gives for each table, element by element, what its l2 is multiplied with.
+    """
+
+    def __init__(self, model: Model, settings: Settings, l2_scale: dict[str, Floats]) -> None:
+        super().__init__(model, settings)
+        try:
+            self._device = torch.device(settings.device)
+            model.to(self._device)
+        except (RuntimeError, AssertionError) as unknown:
+            raise Fm2Error(f"train: the device '{settings.device}' cannot be used: {unknown}") from unknown
+        for table in model.tables.values():
+            table.sparse = True
+        tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
+        self._tables = tables
+        self._l2 = {f"{name}.weight": self._tensor(scale * settings.l2) for name, scale in l2_scale.items()}
+        self._dense = DenseOptimizer(model, settings)
+        self._sparse = self._make_optimizer(list(tables.values()))
+        self._average = {n: torch.zeros_like(w) for n, w in tables.items()} if settings.average else {}
+        self._random = torch.Generator(self._device)
+
+    def _make_optimizer(self, tables: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        if self.settings.optimizer == "adagrad":
+            squares = self.settings.initial_squares
+            return torch.optim.Adagrad(tables, lr=self.settings.learning_rate, initial_accumulator_value=squares)
+        if self.settings.optimizer == "adam":
+            return torch.optim.SparseAdam(tables, lr=self.settings.learning_rate)
+        raise Fm2Error(f"train: the optimizer {self.settings.optimizer} works on the CPU alone")
+
+    def _tensor(self, values: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(np.array(values)).to(self._device)
+
+    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+        with warnings.catch_warnings():
+            # Torch says to whoever makes a sparse tensor, its own optimizers too, that it is not checked.
+            warnings.filterwarnings("ignore", "Sparse invariant checks")
+            return self._step(ids, order, labels, weights, rate)
+
+    def _step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+        self.steps += 1
+        self.model.begin_step(self.settings.seed, self.steps)
+        logits = self._forward(self._tensor(ids[order]))
+        weight = None if weights is None else self._tensor(weights)
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, self._tensor(labels), weight, reduction="sum"
+        )
+        loss = losses / (len(labels) if weights is None else float(weights.sum()))
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._add_l2()
+        for group in self._sparse.param_groups:
+            group["lr"] = self.settings.learning_rate * rate
+        self._sparse.step()
+        self._sparse.zero_grad(set_to_none=True)
+        self._dense.step(rate)
+        for name, average in self._average.items():
+            average.lerp_(self._tables[name].detach(), 1 - self.settings.average)
+        for name, gone in self.model.end_step(self.steps).items():
+            self._clear(name, gone)
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def _clear(self, name: str, gone: Tensor) -> None:
+        """Set weights to zero, with all that is remembered of them."""
+        weight = self._tables.get(name)
+        if weight is None:
+            self._dense.clear(name, gone)
+            return
+        remembered = [value for value in self._sparse.state[weight].values() if isinstance(value, Tensor)]
+        for values in (weight, *remembered, *([self._average[name]] if self._average else [])):
+            if values.shape == weight.shape:  # a count of steps is none of them
+                values.masked_fill_(gone, 0)
+
+    def _forward(self, ids: Tensor) -> Tensor:
+        if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):
+            return cast("Tensor", self.model(ids))
+        rows = {name: table(ids) for name, table in self.model.tables.items()}
+        self._random.manual_seed(self.settings.seed * 1_000_003 + self.steps)
+        return self.model.score(**{name: self._drop(name, values) for name, values in rows.items()})
+
+    def _drop(self, name: str, rows: Tensor) -> Tensor:
+        """Drop elements and whole fields of gathered embeddings; linear weights stay."""
+        if name != "embedding":
+            return rows
+        dims = torch.tensor(self.model.tables[name].dims, device=self._device)
+        fields = torch.rand(len(rows), len(dims), generator=self._random, device=self._device)
+        kept = (fields >= self.settings.field_dropout).repeat_interleave(dims, 1)
+        kept &= torch.rand(rows.shape, generator=self._random, device=self._device) >= self.settings.dropout
+        return rows * kept / ((1 - self.settings.dropout) * (1 - self.settings.field_dropout))
+
+    def _add_l2(self) -> None:
+        if not self.settings.l2:
+            return
+        for name, weight in self._tables.items():
+            gradient = weight.grad
+            if gradient is not None and gradient.is_sparse:
+                touched = gradient._indices()[0]
+                gradient._values().add_(weight.detach()[touched] * self._l2[name][touched])
+
+    @torch.no_grad()
+    def logits(self, ids: Ids) -> Floats:
+        self.model.eval()
+        found: Tensor = torch.func.functional_call(self.model, self._averaged(), (self._tensor(ids),))
+        return to_numpy(found)
+
+    def _averaged(self) -> dict[str, Tensor]:
+        total = 1 - self.settings.average**self.steps
+        tables = {name: average / total for name, average in self._average.items()} if total else {}
+        return {**self._dense.averages(), **(tables or self._tables)}
+
+    def weights(self) -> Arrays:
+        return {name: to_numpy(value) for name, value in self._averaged().items()}
+
+    def state(self) -> Arrays:
+        arrays = self._dense.state()
+        arrays |= {f"table.{name}": to_numpy(weight) for name, weight in self._tables.items()}
+        arrays |= {f"table.{name}.average": to_numpy(average) for name, average in self._average.items()}
+        for index, entry in self._sparse.state_dict()["state"].items():
+            arrays |= {f"sparse.{index}.{key}": to_numpy(torch.as_tensor(value)) for key, value in entry.items()}
+        return arrays
+
+    def load(self, state: Stored, steps: int) -> None:
+        self.steps = steps
+        self._dense.load(state, steps)
+        with torch.no_grad():
+            for name, weight in self._tables.items():
+                weight.copy_(self._tensor(state[f"table.{name}"]))
+            for name, average in self._average.items():
+                average.copy_(self._tensor(state[f"table.{name}.average"]))
+        saved = self._sparse.state_dict()
+        for key, value in state.items():
+            if key.startswith("sparse."):
+                _, index, name = key.split(".")
+                entry = saved["state"].setdefault(int(index), {})
+                entry[name] = (
+                    int(value) if name == "step" and self.settings.optimizer == "adam" else self._tensor(value)
+                )
+        self._sparse.load_state_dict(saved)

@@ -1,0 +1,24 @@
+"""Trainings that are followed by tools for it: TensorBoard, MLflow, or a tracker of one's own."""
+
+from __future__ import annotations
+
+from fm2.errors import Fm2Error, nearest
+from fm2.training.trackers.mlflow import MLflow
+from fm2.training.trackers.tensorboard import TensorBoard
+from fm2.training.tracking import Tracker, figures
+
+__all__ = ["MLflow", "TensorBoard", "Tracker", "figures", "tracker"]
+
+_KINDS: dict[str, type[TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+
+
+def tracker(text: str) -> Tracker:
+    """Make the tracker that ``fm2 train --track`` names: tensorboard[:DIR] or mlflow[:URI].
+
+    >>> type(tracker("tensorboard:logs")).__name__
+    'TensorBoard'
+    """
+    name, _, place = text.partition(":")
+    if name not in _KINDS:
+        raise Fm2Error(f"train: there is no tracker '{name}'; {nearest(name, _KINDS)}")
+    return _KINDS[name](place or None)

@@ -1,0 +1,61 @@
+"""Curves for TensorBoard."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fm2.errors import needs
+from fm2.training.tracking import Evaluation, Tracker, figures
+
+
+class TensorBoard(Tracker):
+    """Writes event files into the run's own ``tensorboard``, or into a directory by the run's name in ``directory``.
+
+    A run that is resumed, or replaced, has its files written anew from its history, so that its curves have neither
+    gaps nor points twice.
+    """
+
+    def __init__(self, directory: str | Path | None = None) -> None:
+        self._module = needs("torch.utils.tensorboard", "tensorboard", "tracking by TensorBoard")
+        self._directory = None if directory is None else Path(directory)
+        self._writer: Any = None
+        self._settings: dict[str, Any] = {}
+
+    def begin(self, settings: dict[str, Any], path: Path, history: Sequence[Evaluation] | None) -> None:
+        """Write all that there is so far."""
+        place = self._directory / path.resolve().name if self._directory else path / "tensorboard"
+        # Runs of one name may meet in a directory; by their suffix each knows its own files.
+        suffix = f".fm2-{hashlib.sha256(bytes(path.resolve())).hexdigest()[:12]}"
+        for old in place.glob(f"events.out.tfevents.*{suffix}"):
+            old.unlink()
+        self._settings = {
+            name: value if isinstance(value, int | float) else str(value) for name, value in settings.items()
+        }
+        self._writer = self._module.SummaryWriter(place, filename_suffix=suffix)
+        rows = [f"| {name} | {value} |" for name, value in settings.items()]
+        self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *rows]))
+        for evaluation in history or ():
+            self._add(evaluation)
+        self._writer.flush()
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Add a point to every curve."""
+        self._add(evaluation)
+        self._writer.flush()
+
+    def _add(self, evaluation: Evaluation) -> None:
+        for name, value in figures(evaluation).items():
+            self._writer.add_scalar(name, value, evaluation["step"])
+
+    def end(self, metrics: dict[str, Any] | None) -> None:
+        """Add the best state's metrics, which TensorBoard compares over runs by their settings."""
+        if metrics is not None:
+            best = {f"best/{name}": value for name, value in metrics.items()}
+            for summary in self._module.summary.hparams(self._settings, best):
+                self._writer.file_writer.add_summary(summary)
+            for name, value in best.items():
+                self._writer.add_scalar(name, value)
+        self._writer.close()

@@ -1,0 +1,268 @@
+"""The C interface: it scores what Python scores, and what is wrong is a status with a message, never a crash."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.helpers.mixed import SCHEMA, mixed
+from tests.helpers.planted import QUICK
+
+import fm2
+from fm2.engine.compile import compile
+from fm2.engine.scorer import load
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "native"  # where `make native-test` has built nearly all of it already
+OK, MISUSED, BAD_MODEL = 0, 1, 2
+LOGITS = 1
+MANY = 2**64 - 1
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """Build the library and the example."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    cmake, ninja = shutil.which("cmake", path=places), shutil.which("ninja", path=places)
+    assert cmake, "cmake is missing; make setup installs it"
+    assert ninja, "ninja is missing; make setup installs it"
+    configure = [cmake, "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    for command in (configure, [cmake, "--build", BUILD, "--target", "fm2", "fm2_score_example"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return BUILD
+
+
+@pytest.fixture(scope="module")
+def library(built):
+    found = ctypes.CDLL(str(built / "libfm2.so"))
+    found.fm2_last_error.restype = ctypes.c_char_p
+    found.fm2_close.restype = None
+    pointer, size, flags = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
+    found.fm2_open.argtypes = [ctypes.c_char_p, ctypes.c_int, pointer]
+    found.fm2_close.argtypes = [pointer]
+    found.fm2_field_count.argtypes = found.fm2_column_count.argtypes = [pointer, pointer]
+    found.fm2_field_size.argtypes = found.fm2_column_name.argtypes = [pointer, size, pointer]
+    found.fm2_score_ids.argtypes = [pointer, pointer, size, size, flags, size, pointer]
+    found.fm2_ranker_open.argtypes = [pointer, pointer, size, pointer]
+    found.fm2_ranker_close.restype, found.fm2_ranker_close.argtypes = None, [pointer]
+    found.fm2_rank_ids.argtypes = [pointer, pointer, size, pointer, size, size, flags, size, pointer]
+    found.fm2_score_values.argtypes = [pointer, pointer, pointer, size, size, flags, size, pointer]
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    run = fm2.train("fmfm", fm2.prepare(mixed(2000), SCHEMA, folder / "data"), folder / "run", dim=4, **QUICK)
+    return compile(run.path, folder / "model.fm2").path
+
+
+@pytest.fixture
+def handle(library, model):
+    opened = ctypes.c_void_p()
+    assert library.fm2_open(str(model).encode(), 1, ctypes.byref(opened)) == OK
+    yield opened
+    library.fm2_close(opened)
+
+
+def test_the_example_prints_what_python_predicts(built, model, tmp_path):
+    scorer, rows = load(model), mixed(700, seed=1)
+    written = tmp_path / "rows.tsv"
+    rows.select(scorer.columns).write_csv(written, separator="\t", include_header=False, quote_style="never")
+    done = subprocess.run([built / "fm2_score_example", model, written], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.array(done.stdout.split(), np.float32), scorer.predict(rows), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"), [("a\tb\n", "fm2_score_values: a row has 2 values"), (None, "file of rows cannot be opened")]
+)
+def test_the_example_says_what_is_wrong(built, model, tmp_path, rows, reason):
+    written = tmp_path / "rows.tsv"
+    if rows is not None:
+        written.write_text(rows)
+    done = subprocess.run([built / "fm2_score_example", model, written], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert reason in done.stderr
+
+
+def test_the_header_is_plain_c_and_cpp(tmp_path):
+    for language, standard in (("c", "c89"), ("c++", "c++98")):
+        command = ["cc", "-fsyntax-only", "-x", language, f"-std={standard}", "-Wall", "-Werror", "-pedantic"]
+        source = f'#include "{ROOT / "native" / "capi" / "fm2.h"}"\nint main(void) {{ return fm2_open(0, 0, 0); }}\n'
+        subprocess.run([*command, "-Wno-long-long", "-"], input=source, text=True, check=True)
+
+
+def test_only_the_interface_can_be_seen(built):
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", built / "libfm2.so"], capture_output=True, text=True, check=True
+    ).stdout
+    assert all(line.split()[-1].startswith("fm2_") for line in symbols.splitlines())
+
+
+def test_the_model_tells_its_fields_and_columns(library, handle, model):
+    count, size, name = ctypes.c_size_t(), ctypes.c_int32(), ctypes.c_char_p()
+    scorer = load(model)
+    assert library.fm2_field_count(handle, ctypes.byref(count)) == OK
+    sizes = []
+    for field in range(count.value):
+        assert library.fm2_field_size(handle, field, ctypes.byref(size)) == OK
+        sizes.append(size.value)
+    assert sizes == scorer.native.sizes
+    assert library.fm2_column_count(handle, ctypes.byref(count)) == OK
+    names = []
+    for column in range(count.value):
+        assert library.fm2_column_name(handle, column, ctypes.byref(name)) == OK
+        names.append(name.value.decode())
+    assert names == scorer.columns
+
+
+def score_ids(library, handle, ids, flags=0, threads=0):
+    scores = np.full(len(ids), np.nan, np.float32)
+    status = library.fm2_score_ids(handle, ids.ctypes.data, *ids.shape, flags, threads, scores.ctypes.data)
+    return status, scores
+
+
+def test_ids_are_scored_by_many_threads(library, handle, model):
+    scorer = load(model)
+    ids = scorer.encode(mixed(3000, seed=2))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda threads: score_ids(library, handle, ids, threads=threads % 3), range(32)))
+    for status, scores in found:
+        assert status == OK
+        np.testing.assert_allclose(scores, scorer.predict(ids), rtol=1e-6)
+    status, logits = score_ids(library, handle, ids, LOGITS)
+    assert status == OK
+    np.testing.assert_array_equal(logits, scorer.logits(ids))
+
+
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_values_are_scored(library, handle, model, with_lengths):
+    scorer, rows = load(model), mixed(5000, seed=3)
+    table = rows.select(scorer.columns).rows()
+    texts = [value.encode() or None for row in table for value in row]
+    lengths = None
+    if with_lengths:  # then a text need not end where it says
+        lengths = (ctypes.c_size_t * len(texts))(*[len(text or b"") for text in texts])
+        texts = [text and text + b" and more" for text in texts]
+    values = (ctypes.c_char_p * len(texts))(*texts)
+    scores = np.empty(len(rows), np.float32)
+    status = library.fm2_score_values(handle, values, lengths, *(len(rows), len(table[0])), 0, 0, scores.ctypes.data)
+    assert status == OK, library.fm2_last_error()
+    np.testing.assert_allclose(scores, scorer.predict(rows), rtol=1e-6)
+
+
+def test_files_that_are_no_models_are_refused(library, model, tmp_path):
+    whole = model.read_bytes()
+    (tmp_path / "short.fm2").write_bytes(whole[:-100])
+    (tmp_path / "empty.fm2").write_bytes(b"")
+    (tmp_path / "changed.fm2").write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    for name, reason in {
+        "nothing.fm2": b"No such file",
+        "short.fm2": b"bytes, and",
+        "empty.fm2": b"too short",
+        "changed.fm2": b"checksum",
+        ".": b"not a file",
+    }.items():
+        opened = ctypes.c_void_p(1)
+        assert library.fm2_open(str(tmp_path / name).encode(), 1, ctypes.byref(opened)) == BAD_MODEL
+        assert opened.value is None
+        assert reason in library.fm2_last_error()
+
+
+def test_what_cannot_be_meant_is_refused(library, handle, model):
+    ids = load(model).encode(mixed(3))
+    fields, scores = ids.shape[1], np.empty(3, np.float32)
+    at, out, there = ids.ctypes.data, scores.ctypes.data, ctypes.byref(ctypes.c_uint64())
+    values = (ctypes.c_char_p * 5)()
+    lengths = (ctypes.c_size_t * 5)(*[MANY] * 5)
+    values[0] = b"a"
+    for call, arguments, reason in (
+        ("open", (None, 1, there), "path is NULL"),
+        ("open", (b"x", 1, None), "model is NULL"),
+        ("field_count", (None, there), "model is NULL"),
+        ("field_count", (handle, None), "count is NULL"),
+        ("field_size", (handle, fields, there), "there is no field 6"),
+        ("field_size", (handle, 0, None), "size is NULL"),
+        ("column_count", (None, there), "model is NULL"),
+        ("column_name", (handle, MANY, there), "there is no column"),
+        ("column_name", (None, 0, there), "model is NULL"),
+        ("score_ids", (None, at, 3, fields, 0, 0, out), "model is NULL"),
+        ("score_ids", (handle, None, 3, fields, 0, 0, out), "ids is NULL"),
+        ("score_ids", (handle, at, 3, fields, 0, 0, None), "scores is NULL"),
+        ("score_ids", (handle, at, 3, fields - 1, 0, 0, out), "a row has 5 ids, and the model's have 6"),
+        ("score_ids", (handle, at, MANY, fields, 0, 0, out), "there cannot be 18446744073709551615 rows"),
+        ("score_ids", (handle, at, 3, fields, 8, 0, out), "the flags are 8"),
+        ("score_ids", (handle, at, 3, fields, 0, MANY, out), "threads"),
+        ("score_values", (handle, None, None, 1, 5, 0, 0, out), "values is NULL"),
+        ("score_values", (handle, values, None, 1, 6, 0, 0, out), "a row has 6 values, and the model's have 5"),
+        ("score_values", (handle, values, None, MANY // 8, 5, 0, 0, out), "rows"),
+        ("score_values", (handle, values, lengths, 1, 5, 0, 0, out), "a value cannot have"),
+    ):
+        assert getattr(library, f"fm2_{call}")(*arguments) == MISUSED, (call, reason)
+        assert library.fm2_last_error().decode().startswith(f"fm2_{call}: ")
+        assert reason in library.fm2_last_error().decode()
+    assert library.fm2_score_ids(handle, None, 0, fields, 0, 0, None) == OK  # no rows, no scores
+    library.fm2_close(None)
+
+
+@pytest.mark.parametrize("wrong", [-1, 10**6, -(2**31)])
+@pytest.mark.parametrize("row", [0, 2999])
+def test_ids_that_a_field_does_not_have_are_refused(library, handle, model, wrong, row):
+    ids = load(model).encode(mixed(3000))
+    ids[row, 3] = wrong
+    assert score_ids(library, handle, ids)[0] == MISUSED
+    assert f"row {row} has the id {wrong} in field 3" in library.fm2_last_error().decode()
+
+
+def test_a_message_belongs_to_its_thread(library):
+    assert library.fm2_open(None, 1, None) == MISUSED
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(library.fm2_last_error).result() == b""
+
+
+def test_candidates_are_ranked_as_whole_rows_are_scored(library, handle, model):
+    scorer, rows = load(model), load(model).encode(mixed(300, seed=2))
+    fields = rows.shape[1]
+    context = np.array([2, 0], np.uintp)
+    rest = [field for field in range(fields) if field not in context]
+    ranker = ctypes.c_void_p()
+    assert library.fm2_ranker_open(handle, context.ctypes.data, 2, ctypes.byref(ranker)) == OK
+    rows[:, context] = rows[0, context]
+    given, candidates = np.ascontiguousarray(rows[0, context]), np.ascontiguousarray(rows[:, rest])
+    scores = np.empty(300, np.float32)
+
+    def rank(ids, given_fields=2, candidate_fields=fields - 2, flags=0):
+        return library.fm2_rank_ids(
+            ranker, ids, given_fields, candidates.ctypes.data, 300, candidate_fields, flags, 0, scores.ctypes.data
+        )
+
+    assert rank(given.ctypes.data) == OK
+    np.testing.assert_allclose(scores, scorer.predict(rows), atol=1e-6)
+    assert rank(given.ctypes.data, flags=LOGITS) == OK
+    np.testing.assert_allclose(scores, scorer.logits(rows), atol=1e-5)
+    for arguments in (
+        (None,),
+        (given.ctypes.data, 3),
+        (given.ctypes.data, 2, fields),
+        (given.ctypes.data, 2, fields - 2, 8),
+    ):
+        assert rank(*arguments) == MISUSED
+    given[0] = 10**6
+    assert rank(given.ctypes.data) == MISUSED
+    assert b"has the id 1000000 in field 2" in library.fm2_last_error()
+    library.fm2_ranker_close(ranker)
+    twice, none = np.array([0, 0], np.uintp), np.array([99], np.uintp)
+    for fields_given, count in ((twice, 2), (none, 1), (context, 0), (context, MANY)):
+        assert library.fm2_ranker_open(handle, fields_given.ctypes.data, count, ctypes.byref(ranker)) == MISUSED
+        assert ranker.value is None
+    assert library.fm2_ranker_open(None, None, 0, ctypes.byref(ranker)) == MISUSED
+    library.fm2_ranker_close(None)

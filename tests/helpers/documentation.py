@@ -1,0 +1,153 @@
+"""The code blocks of a page of the documentation, and how each kind of them is run."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fm2
+from fm2.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^( *)(`{3,})(\w*)[^\n`]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+DOCTEST_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of code, and where it stands."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    def commands(self) -> Iterator[str]:
+        """Give the commands of a shell block, without comments, each in one line."""
+        if "<<" in self.text:  # a text for a command goes over several lines
+            yield self.text
+            return
+        for line in self.text.replace("\\\n", " ").splitlines():
+            if words(line):
+                yield line.strip()
+
+
+def pages() -> list[Path]:
+    """Give all pages: those of the documentation, and the README."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks_of(path: Path) -> list[Block]:
+    """Find the fenced blocks of a page."""
+    text = path.read_text(encoding="utf-8")
+    page = str(path.relative_to(ROOT))
+    return [
+        Block(page, text.count("\n", 0, found.start()) + 2, found[3], textwrap.dedent(found[4]))
+        for found in FENCE.finditer(text)
+    ]
+
+
+def words(command: str) -> list[str]:
+    """Give the words of a command, and what stands between them for the shell, without comments.
+
+    >>> words("fm2 rank m '{}' a.jsonl | head  # ten")
+    ['fm2', 'rank', 'm', '{}', 'a.jsonl', '|', 'head']
+    """
+    reader = shlex.shlex(command, posix=True, punctuation_chars=";<>|&")
+    reader.whitespace_split = True
+    return list(reader)
+
+
+class Runner:
+    """Runs blocks in the current directory; those of Python share their names, of which ``fm2`` is there already.
+
+    ``left_out`` has the beginnings of commands that cannot run; ``less`` has words that would take long, and what
+    stands for them here.
+    """
+
+    def __init__(self, left_out: Iterable[str], less: Mapping[str, str]) -> None:
+        self._names: dict[str, Any] = {"__name__": "page", "fm2": fm2}
+        self._left_out, self._less = tuple(left_out), less
+
+    def run(self, block: Block) -> None:
+        """Run a block, or parse what cannot be run."""
+        kinds: dict[str, Callable[[Block], None]] = {
+            "sh": self._shell,
+            "python": self._python,
+            "toml": _toml,
+            "json": _json,
+            "c": _c,
+            "text": lambda block: None,  # what is shown, not what is typed
+        }
+        assert block.language in kinds, f"{block}: say of what kind the block is: {', '.join(kinds)}"
+        kinds[block.language](block)
+
+    def _shell(self, block: Block) -> None:
+        for command in block.commands():
+            given = words(command)
+            if command.startswith(self._left_out):
+                continue
+            if given[0] == "fm2" and not set(given) & {";", "<", ">", ">>", "|", "&", "&&"}:
+                code = _exit_code([self._less.get(word, word) for word in given[1:]])
+                assert code == 0, f"{block}: {command}"
+            else:
+                path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+                environment = {**os.environ, "PATH": path}
+                done = subprocess.run(["bash", "-ec", command], env=environment, capture_output=True, text=True)
+                assert done.returncode == 0, f"{block}: {command}\n{done.stderr}"
+
+    def _python(self, block: Block) -> None:
+        if block.text.startswith(">>>"):
+            test = doctest.DocTestParser().get_doctest(block.text, self._names, str(block), block.page, block.line - 1)
+            said: list[str] = []
+            doctest.DocTestRunner(optionflags=DOCTEST_FLAGS).run(test, out=said.append, clear_globs=False)
+            assert not said, "".join(said)
+            self._names.update(test.globs)
+        else:
+            code = compile("\n" * (block.line - 1) + block.text, block.page, "exec")
+            exec(code, self._names)
+
+
+def _exit_code(arguments: list[str]) -> int:
+    """Run fm2 in this process, which knows torch already."""
+    try:
+        return main(arguments)
+    except SystemExit as left:  # after help, or words that were not understood
+        return int(left.code or 0)
+
+
+def _toml(block: Block) -> None:
+    """Parse it, and write it to the file that its first line names."""
+    tomllib.loads(block.text)
+    named = re.match(r"# (\S+\.toml)\b", block.text)
+    if named:
+        Path(named[1]).write_text(block.text, encoding="utf-8")
+
+
+def _json(block: Block) -> None:
+    json.loads(block.text)
+
+
+def _c(block: Block) -> None:
+    """Let the compiler read it: what includes stands first, the rest in a function."""
+    lines = block.text.splitlines(keepends=True)
+    includes = "".join(line for line in lines if line.startswith("#include"))
+    body = "".join(line for line in lines if not line.startswith("#include"))
+    command = ["cc", "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", f"-I{ROOT / 'native' / 'capi'}", "-"]
+    source = f"{includes}int main(void) {{\n{body}return 0;\n}}\n"
+    done = subprocess.run(command, input=source, capture_output=True, text=True)
+    assert done.returncode == 0, f"{block}: {done.stderr}"

@@ -1,0 +1,136 @@
+"""Opens a compiled model again and again, each time with something in it changed, and scores with what is not refused.
+
+A program of its own, so that a crash is seen as one: ``python hostile.py MODEL FOLDER SEED COUNT`` prints how many were
+refused and how many scored. Checksums are made to fit, so that it is the parser that is tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fm2 import _native
+from fm2.engine.inspect import inspect
+from fm2.engine.plans import padded
+from fm2.engine.scorer import Scorer, load
+from fm2.errors import Fm2Error
+
+LINE, NAME = 64, 48
+ENTRY = np.dtype([("name", f"S{NAME}"), ("offset", "<u8"), ("bytes", "<u8")])
+MEMORY = 4 << 30
+NUMBERS = [0, 1, 2, 3, 7, 31, 63, 64, 255, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62]
+NUMBERS += [(1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1 << 64) - 1, 0x7FC00000, 0x7F800000]
+VALUES = [
+    "",
+    "a",
+    "none",
+    "news.example",
+    "a longer name than eight bytes",
+    "17",
+    "-3",
+    "1e400",
+    "@-9223372036854775808",
+]
+VALUES += ["2024-05-05 05:05:05", "x" * 1000, "\0", "ü", "nan", "0x10"]
+PLAIN = ("meta", "rows", "pairs", "matrix", "signs")  # numbers that may be anything, and what Python reads
+
+
+class Mutant:
+    """The bytes of a model, to be changed and written with a header that fits."""
+
+    def __init__(self, whole: bytes, random: np.random.Generator) -> None:
+        self.bytes, self.random = np.frombuffer(whole, np.uint8).copy(), random
+        self.sections = int(self.bytes[12:16].view("<u4")[0])
+        self.index = self.bytes[LINE : LINE + self.sections * LINE].view(ENTRY)
+        self.entries = [(int(row["offset"]), int(row["bytes"])) for row in self.index]  # as they were
+        self.meaning = [i for i, row in enumerate(self.index) if row["name"].decode() not in PLAIN and row["bytes"]]
+
+    def change(self) -> None:
+        changes = [self.number, self.number, self.number, self.byte, self.extent, self.rename, self.exchange]
+        for _ in range(self.random.choice([1, 1, 1, 2, 5])):
+            changes[self.random.integers(len(changes))]()
+
+    def section(self) -> tuple[int, int]:
+        some = self.meaning if self.random.random() < 0.9 else [i for i, (_, size) in enumerate(self.entries) if size]
+        return self.entries[self.random.choice(some)]
+
+    def number(self) -> None:
+        """Set a number of 4 or 8 bytes to one that is likely to be wrong."""
+        begin, size = self.section()
+        width = int(self.random.choice([4, 8])) if size >= 8 else min(size, 4)
+        at = begin + int(self.random.integers(size // width)) * width
+        value = int.from_bytes(self.bytes[at : at + width].tobytes(), "little")
+        near = [value + 1, value - 1, value * 2, value // 2, -value]
+        value = int(near[self.random.integers(5)] if self.random.random() < 0.4 else self.random.choice(NUMBERS))
+        self.bytes[at : at + width] = np.frombuffer((value % 256**width).to_bytes(width, "little"), np.uint8)
+
+    def byte(self) -> None:
+        begin, size = self.section()
+        self.bytes[begin + self.random.integers(size)] ^= self.random.integers(1, 256)
+
+    def extent(self) -> None:
+        """Let a section begin or end elsewhere."""
+        row, column = self.random.integers(self.sections), self.random.choice(["offset", "bytes"])
+        old = int(self.index[row][column])
+        near = [old + 1, old - 1, old + 64, old - 64, old - 4, old - 8, old - 16, old * 2, old // 2, 0, len(self.bytes)]
+        self.index[column][row] = int(self.random.choice(near + NUMBERS)) % (1 << 64)
+
+    def rename(self) -> None:
+        one, other = self.random.integers(self.sections, size=2)
+        self.index["name"][one] = self.index["name"][other]
+
+    def exchange(self) -> None:
+        """Let a section lie where another does."""
+        one, other = self.random.integers(self.sections, size=2)
+        for column in ("offset", "bytes"):
+            self.index[column][one] = self.index[column][other]
+
+    def write(self, path: Path) -> None:
+        sections = self.sections if self.random.random() < 0.95 else int(self.random.choice(NUMBERS)) % (1 << 32)
+        self.bytes[:LINE] = np.frombuffer(_native.model_header(sections, self.bytes[LINE:], 1), np.uint8)
+        path.write_bytes(self.bytes.tobytes())
+
+
+def use(scorer: Scorer, random: np.random.Generator) -> None:
+    """Score and explain the features at the ends of every field, rank by them, and score rows of values."""
+    sizes = np.array(scorer.native.sizes)
+    ids = np.stack([np.zeros_like(sizes), sizes - 1, *(random.integers(0, sizes, (6, len(sizes))))])
+    assert scorer.predict(ids).shape == (8,)
+    assert len(scorer.explain(ids[1]).fields) == len(sizes)
+    few = ids.astype(np.int32)
+    with contextlib.suppress(ValueError):  # Poly2 cannot
+        ranking = _native.Ranking(scorer.native, [0])
+        ranking.rank(few[1, :1], np.ascontiguousarray(few[:, 1:]), 3, 1)
+        rows = np.empty((8, padded(ranking.width + 1)), np.float32)
+        ranking.describe(np.ascontiguousarray(few[:, 1:]), rows, 1)
+        ranking.top(few[1, :1], rows, 3, 1)
+    values = [dict(zip(scorer.columns, random.choice(VALUES, len(scorer.columns)), strict=True)) for _ in range(8)]
+    ids = scorer.encode(values)
+    assert (ids >= 0).all()
+    assert (ids < sizes).all()
+    assert scorer.predict(ids).shape == (8,)
+
+
+def main(model: str, folder: str, seed: str, count: str) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    whole, path, random = Path(model).read_bytes(), Path(folder) / "mutant.fm2", np.random.default_rng(int(seed))
+    refused = 0
+    for _ in range(int(count)):
+        path.unlink(missing_ok=True)
+        mutant = Mutant(whole, random)
+        mutant.change()
+        mutant.write(path)
+        try:
+            use(load(path, verify=False, threads=1), random)
+            inspect(path)
+        except Fm2Error:
+            refused += 1
+    print(refused, int(count) - refused)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

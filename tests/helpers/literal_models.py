@@ -1,0 +1,93 @@
+"""The literal equations on a model's own parameters: what its logits and gradients ought to be."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import torch
+from tests.helpers import literal
+
+
+def logits(model, parameters, ids):
+    """The logits of a model whose parameters, by name, are these float64 tensors."""
+    return torch.stack([logit(model.config, parameters, row) for row in ids])
+
+
+def logit(config, parameters, row):
+    sizes = config["field_sizes"]
+    F, _ = literal.features(sizes)
+    x = literal.one_hot(row, sizes)
+    total = parameters["bias"]
+    if "linear.weight" in parameters:
+        total = literal.linear(x, total, parameters["linear.weight"])
+    if "field_linear" in parameters:
+        vectors = torch.split(parameters["field_linear"], config["dims"])
+        total = literal.field_linear(x, F, total, rows(parameters["embedding.weight"], sizes, config["dims"]), vectors)
+    return total + PAIRS[config["model"]](config, parameters, x, F)
+
+
+def lr(config, parameters, x, F):
+    return 0.0
+
+
+def poly2(config, parameters, x, F):
+    _, first = literal.features(config["field_sizes"])
+
+    def h(i, j):
+        return literal.pair_hash((F[i], i - first[F[i]]), (F[j], j - first[F[j]]), config["hash_bits"])
+
+    return literal.poly2_pairs(x, parameters["pairs.weight"], h)
+
+
+def ffm(config, parameters, x, F):
+    n, dim = len(config["field_sizes"]), config["dim"]
+    v = []
+    table = rows(parameters["embedding.weight"], config["field_sizes"], [(n - 1) * dim] * n)
+    for i, row in enumerate(table):
+        others = [field for field in range(n) if field != F[i]]
+        v.append(dict(zip(others, torch.split(row, dim), strict=True)))
+    return literal.ffm_pairs(x, F, v)
+
+
+def fm(config, parameters, x, F):
+    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    return literal.fm_pairs(x, v, config.get("signs"))
+
+
+def fwfm(config, parameters, x, F):
+    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    pairs = combinations(range(len(config["dims"])), 2)
+    r = dict(zip(pairs, parameters["interaction.weight"][:, 0], strict=True))
+    return literal.fwfm_pairs(x, F, v, r)
+
+
+def fvfm(config, parameters, x, F):
+    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    pairs = combinations(range(len(config["dims"])), 2)
+    return literal.fvfm_pairs(x, F, v, dict(zip(pairs, parameters["interaction.weight"], strict=True)))
+
+
+def fmfm(config, parameters, x, F):
+    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    return literal.fmfm_pairs(x, F, v, field_matrices(parameters["interaction.weight"], config["dims"]))
+
+
+PAIRS = {"lr": lr, "poly2": poly2, "ffm": ffm, "fm": fm, "fwfm": fwfm, "fvfm": fvfm, "fmfm": fmfm}
+
+
+def rows(weight, sizes, dims):
+    """The vector of every feature, from a flat table."""
+    lengths = [dim for size, dim in zip(sizes, dims, strict=True) for _ in range(size)]
+    return torch.split(weight, lengths)
+
+
+def field_matrices(weight, dims):
+    """The packed field matrices by pair: of field i with all later fields side by side, row by row, field by field."""
+    entries = iter(weight)
+    matrices = {(i, j): [[] for _ in range(dims[i])] for i, j in combinations(range(len(dims)), 2)}
+    for i in range(len(dims)):
+        for k in range(dims[i]):
+            for j in range(i + 1, len(dims)):
+                for _ in range(dims[j]):
+                    matrices[i, j][k].append(next(entries))
+    return matrices

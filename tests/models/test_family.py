@@ -1,0 +1,138 @@
+"""The united framework: one quadratic form, of which the four models are kinds."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from fm2.errors import Fm2Error
+from fm2.models import FM, FmFM, FvFM, FwFM
+from fm2.models.family import diagonal
+from fm2.models.family.machine import INTERACTIONS
+
+SIZES = [3, 4, 2, 5, 3]
+IDS = torch.tensor([[0, 1, 0, 4, 2], [2, 3, 1, 0, 0], [1, 1, 1, 1, 1]])
+
+
+def randomized(model, seed=1):
+    model.double()
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.data.normal_(generator=generator)
+    return model
+
+
+def as_fmfm(model):
+    """An FmFM with the field matrices, and all else, of another member of the family."""
+    twin = FmFM(SIZES, model.config["dims"], linear=model.config["linear"], seed=None).double()
+    mine = {name: value for name, value in model.state_dict().items() if name != "interaction.weight"}
+    twin.load_state_dict(mine, strict=False)
+    for i, j in combinations(range(len(SIZES)), 2):
+        twin.interaction.field_matrix(i, j).copy_(model.field_matrix(i, j))
+    return twin
+
+
+@pytest.mark.parametrize("constructor", [FM, FwFM, FvFM], ids=["fm", "fwfm", "fvfm"])
+@pytest.mark.parametrize("linear", ["features", "fields", "both"])
+def test_every_member_is_an_fmfm_with_restricted_matrices(constructor, linear):
+    model = randomized(constructor(SIZES, 3, linear=linear))
+    torch.testing.assert_close(model(IDS), as_fmfm(model)(IDS))
+
+
+def test_field_matrices_have_their_models_shape():
+    assert torch.equal(FM(SIZES, 3).field_matrix(0, 4), torch.eye(3))
+    scalar = FwFM(SIZES, 3).field_matrix(1, 3)
+    assert torch.equal(scalar, scalar[0, 0] * torch.eye(3)) and scalar[0, 0] != 0
+    vector = FvFM(SIZES, 3).field_matrix(1, 3)
+    assert torch.equal(vector, vector.diagonal().diag()) and len(set(vector.diagonal().tolist())) == 3
+    matrix = FmFM(SIZES, [1, 2, 3, 4, 5])
+    assert matrix.field_matrix(1, 3).shape == (2, 4)
+    assert torch.equal(matrix.field_matrix(3, 1), matrix.field_matrix(1, 3).T)
+    for wrong in [(0, 0), (0, 5), (-1, 2)]:
+        with pytest.raises(Fm2Error, match="two different ones of 0 to 4"):
+            matrix.field_matrix(*wrong)
+
+
+def test_field_matrices_are_blocks_of_a_symmetric_matrix():
+    model = FmFM(SIZES, [1, 2, 3, 4, 5])
+    whole, starts = model.interaction.symmetric(), [0, 1, 3, 6, 10, 15]
+    assert torch.equal(whole, whole.T)
+    for i in range(5):
+        for j in range(5):
+            block = whole[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
+            assert torch.equal(block, model.field_matrix(i, j) if i != j else torch.zeros_like(block))
+
+
+@pytest.mark.parametrize("interaction", INTERACTIONS)
+@pytest.mark.parametrize("linear", [True, False])
+def test_the_handwritten_backward_is_the_derivative(interaction, linear, monkeypatch):
+    monkeypatch.setattr(diagonal, "BLOCK", 24)  # two rows: three blocks, the last of one row
+    generator = torch.Generator().manual_seed(0)
+    dims = [2, 3, 1, 2] if interaction == "matrix" else [3, 3, 3, 3]
+    form = INTERACTIONS[interaction](dims).double()
+    V = torch.randn(5, sum(dims), dtype=torch.float64, generator=generator, requires_grad=True)
+    w = torch.randn(sum(dims), dtype=torch.float64, generator=generator, requires_grad=True) if linear else None
+    inputs = [tensor for tensor in (V, form.weight, w) if tensor is not None]
+    if form.weight is not None:
+        form.weight.data.normal_(generator=generator)
+    assert torch.autograd.gradcheck(lambda *_: form(V, w), inputs)
+
+
+@pytest.mark.parametrize("constructor", [FM, FwFM, FvFM, FmFM])
+def test_backward_may_run_twice(constructor):
+    model = randomized(constructor(SIZES, 2))
+    loss = model(IDS).square().sum()
+    loss.backward(retain_graph=True)
+    once = [parameter.grad.clone() for parameter in model.parameters()]
+    loss.backward()
+    for parameter, gradient in zip(model.parameters(), once, strict=True):
+        torch.testing.assert_close(parameter.grad, 2 * gradient)
+
+
+@pytest.mark.parametrize("constructor", [FM, FwFM, FvFM, FmFM])
+def test_one_field_alone_has_no_pairs(constructor):
+    model = constructor([5], 3, linear="features")
+    model.linear.weight.data = torch.arange(5.0)
+    assert model(torch.tensor([[4], [2]])).tolist() == [4.0, 2.0]
+
+
+@pytest.mark.parametrize("constructor", [FM, FwFM, FvFM])
+def test_only_an_fmfm_may_have_dimensions_per_field(constructor):
+    with pytest.raises(Fm2Error, match=r"dimensions are 1, 2, 3, 4, 5; .* fmfm alone takes one per field"):
+        constructor(SIZES, [1, 2, 3, 4, 5])
+
+
+def test_settings_that_make_no_sense_are_refused():
+    with pytest.raises(Fm2Error, match="2 dimensions for 5 fields"):
+        FmFM(SIZES, [1, 2])
+    with pytest.raises(Fm2Error, match="field 3 has the dimension 0"):
+        FmFM(SIZES, [1, 2, 1, 0, 1])
+    with pytest.raises(Fm2Error, match="one of features, fields, both"):
+        FmFM(SIZES, 2, linear="none")
+    with pytest.raises(Fm2Error, match="all at least 1"):
+        FmFM([3, 0], 2)
+
+
+def test_first_weights_have_the_scales_asked_for():
+    sizes = [1000] * 20
+    model = FmFM(sizes, 8, embedding_scale=0.5, interaction_scale=0.25, linear_scale=2.0)
+    spreads = {name: parameter.std().item() for name, parameter in model.named_parameters() if parameter.ndim}
+    assert spreads == {
+        "embedding.weight": pytest.approx(0.5, rel=0.02),
+        "interaction.weight": pytest.approx(0.25, rel=0.02),
+        "field_linear": pytest.approx(2.0, rel=0.2),
+    }
+
+
+@pytest.mark.parametrize("constructor", [FwFM, FvFM, FmFM])
+def test_matrices_may_begin_as_identities(constructor):
+    model = constructor(SIZES, 3, interaction_scale=0.0, identity=1.0, linear="features")
+    assert torch.equal(model.field_matrix(4, 2), torch.eye(3))
+    torch.testing.assert_close(model(IDS), FM(SIZES, 3)(IDS))
+
+
+def test_identities_of_unequal_dimensions_are_cut_off():
+    model = FmFM(SIZES, [1, 2, 3, 4, 5], interaction_scale=0.0, identity=0.5)
+    assert torch.equal(model.field_matrix(1, 2), 0.5 * torch.eye(2, 3))

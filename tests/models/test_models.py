@@ -1,0 +1,158 @@
+"""What every model promises: the paper's equation, its gradient, and the contract that a trainer relies on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from tests.helpers import literal_models
+
+from fm2.errors import Fm2Error
+from fm2.models import MODELS, GatheredModel, build
+from fm2.models.networks import NETWORKS
+
+SIZES = [4, 3, 5, 2]
+EQUAL, OWN = [3, 3, 3, 3], [2, 4, 1, 3]
+FAMILY = {"fm": [EQUAL], "fwfm": [EQUAL], "fvfm": [EQUAL], "fmfm": [EQUAL, OWN]}
+CONFIGS = [
+    {"model": "lr", "field_sizes": SIZES},
+    {"model": "poly2", "field_sizes": SIZES, "hash_bits": 4},
+    {"model": "ffm", "field_sizes": SIZES, "dim": 3},
+    *(
+        {"model": name, "field_sizes": SIZES, "dims": dims, "linear": linear}
+        for name, possible in FAMILY.items()
+        for dims in possible
+        for linear in ("features", "fields", "both")
+    ),
+    {"model": "fm", "field_sizes": SIZES, "dims": EQUAL, "linear": "both", "signs": [1, -1, -1]},
+]
+
+
+def name_of(config):
+    return "-".join(str(config.get(key, "")) for key in ("model", "linear", "dims", "signs"))
+
+
+every_model = pytest.mark.parametrize("config", CONFIGS, ids=name_of)
+
+
+@pytest.fixture
+def ids():
+    generator = torch.Generator().manual_seed(5)
+    return torch.stack([torch.randint(0, size, (7,), generator=generator, dtype=torch.int32) for size in SIZES], 1)
+
+
+def random_model(config):
+    """A model all of whose parameters are of order 1, in float64."""
+    model = build(config).double()
+    generator = torch.Generator().manual_seed(9)
+    for parameter in model.parameters():
+        parameter.data.normal_(generator=generator)
+    return model
+
+
+def literal_copy(model):
+    return {name: parameter.detach().clone().requires_grad_() for name, parameter in model.named_parameters()}
+
+
+@every_model
+def test_logits_and_gradients_are_those_of_the_equation(config, ids):
+    model = random_model(config)
+    parameters = literal_copy(model)
+    g = torch.linspace(-1, 2, len(ids), dtype=torch.float64)
+
+    expected = literal_models.logits(model, parameters, ids)
+    logits = model(ids)
+    torch.testing.assert_close(logits, expected, rtol=1e-12, atol=1e-12)
+
+    expected.backward(g)
+    logits.backward(g)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, parameters[name].grad, rtol=1e-12, atol=1e-12, msg=name)
+
+
+@every_model
+def test_sparse_gradients_are_the_dense_ones(config, ids):
+    dense, sparse = random_model(config), random_model(config)
+    for table in sparse.tables.values():
+        table.sparse = True
+    for model in (dense, sparse):
+        model(ids).square().sum().backward()
+    for name, table in sparse.tables.items():
+        assert table.weight.grad.is_sparse
+        assert table.weight.grad.coalesce()._nnz() == table.weight.grad._nnz()
+        torch.testing.assert_close(table.weight.grad.to_dense(), dense.tables[name].weight.grad)
+
+
+@every_model
+def test_parameters_are_tables_or_dense(config):
+    model = build(config)
+    tables = [table.weight for table in model.tables.values()]
+    together = {id(p) for p in [*tables, *model.dense_parameters()]}
+    assert together == {id(p) for p in model.parameters()}
+    assert len(together) == len(tables) + len(model.dense_parameters())
+    assert sum(p.numel() for p in model.parameters()) == model.n_parameters + 1
+
+
+@every_model
+def test_a_trainer_may_gather_itself(config, ids):
+    model = random_model(config)
+    if not isinstance(model, GatheredModel):
+        assert config["model"] in ("ffm", "poly2")
+        return
+    rows = {name: table(ids).detach().requires_grad_() for name, table in model.tables.items()}
+    logits = model.score(**rows)
+    torch.testing.assert_close(logits, model(ids))
+    scattered = {name: gathered.detach().T.contiguous().T for name, gathered in rows.items()}
+    torch.testing.assert_close(model.score(**scattered), logits)
+    logits.sum().backward()
+    assert all(gathered.grad.shape == (len(ids), model.tables[name].width) for name, gathered in rows.items())
+    assert all(parameter.grad is not None for parameter in model.dense_parameters())
+
+
+@every_model
+def test_a_model_is_rebuilt_from_plain_values(config, ids):
+    model = random_model(config).float()
+    again = build(json.loads(json.dumps(model.config)), seed=None)
+    assert all(not parameter.any() for parameter in again.parameters())
+    again.load_state_dict(model.state_dict())
+    assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
+    torch.testing.assert_close(again(ids), model(ids), rtol=0, atol=0)
+
+
+@every_model
+def test_a_seed_means_something(config):
+    def weights(seed):
+        return torch.cat([parameter.detach().reshape(-1) for parameter in build(config, seed).parameters()])
+
+    assert torch.equal(weights(3), weights(3))
+    assert torch.equal(weights(3), weights(torch.Generator().manual_seed(3)))
+    if config["model"] not in ("lr", "poly2"):
+        assert not torch.equal(weights(3), weights(4))
+
+
+@every_model
+def test_ids_out_of_range_are_refused(config, ids):
+    model = build(config)
+    assert model(ids[:0]).shape == (0,)
+    ids[3, 2] = 5
+    with pytest.raises(Fm2Error, match="field 2 has the id 5; it has 5 features"):
+        model(ids)
+    with pytest.raises(Fm2Error, match="for 4 fields"):
+        model(ids[:, :3])
+
+
+def test_the_registry_names_every_model():
+    shallow = [name for name in MODELS if name not in NETWORKS]
+    assert shallow == ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"]
+    assert {config["model"] for config in CONFIGS} == set(shallow)
+    with pytest.raises(Fm2Error, match="there is no model 'fnfm'; there are lr, poly2"):
+        build({"model": "fnfm", "field_sizes": SIZES})
+    with pytest.raises(Fm2Error, match=r"a setting of lr is not understood.*'dims'"):
+        build({"model": "lr", "field_sizes": SIZES, "dims": 4})
+
+
+@pytest.mark.parametrize("name", ["lr", "poly2", "ffm"])
+def test_models_outside_the_framework_have_no_field_matrices(name):
+    with pytest.raises(Fm2Error, match=f"{name}: there are no field matrices"):
+        build({"model": name, "field_sizes": SIZES}).field_matrix(0, 1)

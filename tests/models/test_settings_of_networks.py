@@ -1,0 +1,84 @@
+"""Networks on the command line and in files of settings."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+from tests.helpers.planted import QUICK
+from tests.project.test_package import run
+
+from fm2 import Fm2Error
+from fm2.artifacts.settings import Settings, read_changes
+from fm2.cli.main import main
+from fm2.models.networks import NETWORKS
+from fm2.training.run import Run
+
+FAST = ["--epochs", "1", "--batch-size", "64", "--evaluations", "1", "--threads", "1"]
+
+
+def test_options_become_settings_and_settings_the_model(dataset, tmp_path, capsys):
+    out = tmp_path / "run"
+    options = ["--hidden", "8,4", "--batch-norm", "--activation", "gelu", "--network-dropout", "0.1", "--dim", "3"]
+    assert main(["train", "deepfmfm", str(dataset.path), "--out", str(out), *FAST, *options, "--linear", "both"]) == 0
+    wanted = {"hidden": [8, 4], "batch_norm": True, "activation": "gelu", "network_dropout": 0.1, "linear": "both"}
+    written = tomllib.loads((out / "settings.toml").read_text())
+    config = Run.open(out).model.config
+    for name, value in wanted.items():
+        assert written[name] == config[name] == value
+    settings = tmp_path / "mine.toml"
+    settings.write_text('model = "deepfmfm"\nhidden = [5]\nbatch_norm = false\n')
+    assert read_changes(settings, "deepfmfm") == {"hidden": [5], "batch_norm": False}
+    capsys.readouterr()
+    assert main(["inspect", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["flops"]["network"] == Run.open(out).model.flops()
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ("deepfm", {"hidden": [0]}, r"hidden is \[0\]; it is a list of whole numbers from 1 to 65536"),
+        ("deepfm", {"hidden": 8}, "hidden is 8; it is a list"),
+        ("deepfm", {"batch_norm": 1}, "batch_norm is 1; it is true or false"),
+        ("deepfm", {"activation": "step"}, "activation is 'step'; it is one of relu, gelu, silu, tanh"),
+        ("deepfm", {"network_dropout": 1.5}, "network_dropout is 1.5; it is a number from 0.0 to 0.99"),
+        ("deepfm", {"weight_decay": -1}, "weight_decay is -1; it is a number from 0.0"),
+        ("deepfm", {"linear": "both"}, "linear is for .*, not for deepfm"),
+        ("fmfm", {"hidden": [8]}, "hidden is for networks, not for fmfm|hidden is for .*deepfm.*, not for fmfm"),
+        ("fmfm", {"weight_decay": 0.1}, "weight_decay is for networks, not for fmfm"),
+        ("deepfm", {"hiden": [8]}, "'hiden' is not a setting; did you mean 'hidden'?"),
+        ("deepfn", {}, "there is no model 'deepfn'; did you mean 'deepfm'?"),
+    ],
+)
+def test_wrong_settings_are_named(model, changes, message):
+    with pytest.raises(Fm2Error, match=message):
+        Settings.of(model, **changes)
+
+
+def test_no_hidden_layer_is_a_choice(capsys, dataset, tmp_path):
+    assert (
+        main(["train", "widedeep", str(dataset.path), "--out", str(tmp_path / "run"), *FAST, "--hidden", "none"]) == 0
+    )
+    assert Run.open(tmp_path / "run").model.config["hidden"] == []
+    with pytest.raises(SystemExit):
+        main(["train", "widedeep", "data", "--out", "run", "--hidden", "wide"])
+    assert "'wide' is no list of whole numbers like 400,400, nor none" in capsys.readouterr().err
+
+
+def test_a_shape_cannot_change_when_a_model_is_trained_on(dataset, tmp_path):
+    from fm2.training.train import train
+
+    settings = {**QUICK, "threads": 1, "hidden": [6], "epochs": 1}
+    start = train("deepfm", dataset, tmp_path / "start", **settings)
+    with pytest.raises(Fm2Error, match=r"has hidden \[6\], not \[7\]"):
+        train("deepfm", dataset, tmp_path / "on", start=start, hidden=[7])
+    on = train("deepfm", dataset, tmp_path / "on", start=start, **{**settings, "network_dropout": 0.2})
+    assert on.model.config["hidden"] == [6]
+    assert on.model.config["network_dropout"] == 0.2
+
+
+def test_the_command_line_knows_networks_without_torch():
+    done = run("import sys, fm2.cli.main; fm2.cli.main.make_parser(); print('torch' in sys.modules)")
+    assert done.stdout.strip() == "False", done.stderr
+    assert all(network.summary for network in NETWORKS.values())

@@ -1,0 +1,122 @@
+"""What pairs of fields tell of the label: as the definition says, counted cell by cell, and what chance makes of it."""
+
+from __future__ import annotations
+
+from math import comb, log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fm2 import Fm2Error
+from fm2.studies.reporting import mutual_information
+from fm2.studies.reporting.mutual_information import information_and_chance, rank_correlation
+
+
+def by_definition(cells: list, labels: np.ndarray) -> float:
+    """Add up p(x, y) ln(p(x, y) / p(x) p(y)) over all that occurs."""
+    total, found = len(labels), 0.0
+    for cell in set(cells):
+        here = np.array([other == cell for other in cells])
+        for y in (0, 1):
+            joint = np.count_nonzero(here & (labels == y)) / total
+            if joint:
+                found += joint * np.log(joint / (here.mean() * np.mean(labels == y)))
+    return found
+
+
+def on_average(cells: list, labels: np.ndarray) -> float:
+    """Average the same over all orders of the labels: how many clicks fall on a cell is hypergeometric."""
+    total, clicks, found = len(labels), int(labels.sum()), 0.0
+    for cell in set(cells):
+        n = cells.count(cell)
+        for k in range(max(0, n - total + clicks), min(n, clicks) + 1):
+            chance = comb(clicks, k) * comb(total - clicks, n - k) / comb(total, n)
+            for joint, all_of_label in ((k, clicks), (n - k, total - clicks)):
+                if joint:
+                    found += chance * joint / total * log(joint * total / (n * all_of_label))
+    return found
+
+
+@st.composite
+def logs(draw):
+    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 7, 60, 5000]), min_size=1, max_size=4))
+    rows, seed, rate = draw(st.integers(1, 60)), draw(st.integers(0, 999)), draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
+    random = np.random.default_rng(seed)
+    ids = np.stack([(random.random(rows) ** 2 * size).astype(np.int32) for size in sizes], axis=1)
+    return ids, (random.random(rows) < rate).astype(np.uint8), sizes
+
+
+@settings(deadline=None)
+@given(logs(), st.integers(1, 3))
+def test_it_is_what_the_definition_says(log, threads):
+    ids, labels, sizes = log
+    found, chance = information_and_chance(ids, labels, sizes, threads)
+    for i in range(len(sizes)):
+        for j in range(len(sizes)):
+            cells = [(row[i], row[j]) for row in ids.tolist()]
+            assert found[i, j] == pytest.approx(by_definition(cells, labels), abs=1e-12)
+            assert chance[i, j] == pytest.approx(on_average(cells, labels), abs=1e-12)
+    np.testing.assert_array_equal(found - chance, mutual_information(ids, labels, sizes, corrected=True))
+
+
+def test_many_rows_and_values_of_which_most_are_rare():
+    """Against counts of another kind: sorted keys of 50,000 rows, whose cells are large, small and single."""
+    random = np.random.default_rng(1)
+    rows, sizes = 50_000, [4, 300, 40_000]
+    ids = np.stack([(random.random(rows) ** 4 * size).astype(np.int32) for size in sizes], axis=1)
+    labels = (random.random(rows) < 0.2 + 0.3 * (ids[:, 0] == 1)).astype(np.uint8)
+    found = mutual_information(ids, labels, sizes)
+    for i in range(3):
+        for j in range(3):
+            _, cell = np.unique(ids[:, i].astype(np.int64) * sizes[2] + ids[:, j], return_inverse=True)
+            counts = np.stack([np.bincount(cell, labels == y) for y in (0, 1)])
+            joint = counts / rows
+            outer = joint.sum(axis=0) * joint.sum(axis=1)[:, None]
+            expected = np.sum(joint * np.log(np.where(joint, joint / outer, 1)))
+            assert found[i, j] == pytest.approx(expected, abs=1e-12)
+    for threads in (2, 3):
+        np.testing.assert_array_equal(mutual_information(ids, labels, sizes, threads), found)
+
+
+def test_chance_is_what_shuffled_labels_tell():
+    random = np.random.default_rng(2)
+    ids = (random.random((3000, 2)) ** 2 * 40).astype(np.int32)
+    labels = (random.random(3000) < 0.3).astype(np.uint8)
+    _, chance = information_and_chance(ids, labels, [40, 40])
+    shuffled = [mutual_information(ids, random.permutation(labels), [40, 40]) for _ in range(200)]
+    np.testing.assert_allclose(np.mean(shuffled, axis=0), chance, rtol=0.08)  # 5 standard errors
+
+
+@pytest.mark.parametrize(
+    ("ids", "labels", "message"),
+    [
+        ([[0], [2]], [0, 1], "row 1, field 0: the id 2 is not below 2"),
+        ([[0], [-1]], [0, 1], "the id -1"),
+        ([[0], [1]], [0, 3], "the label of row 1 is 3"),
+        ([[0], [1]], [0, 256], "no uint8"),
+        ([[0.5], [1.0]], [0, 1], "no int32"),
+        ([[0], [1]], [0], "there are 1 labels for 2 rows"),
+        ([[0, 0]], [0], "there are 1 field sizes, and ids have 2 columns"),
+        ([0, 1], [0, 1], r"have the shapes \[2\] and \[2\], not rows × fields and rows"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(ids, labels, message):
+    with pytest.raises(Fm2Error, match=message):
+        mutual_information(ids, labels, [2])
+    with pytest.raises(Fm2Error, match="threads is -1"):
+        mutual_information([[0]], [0], [2], threads=-1)
+    with pytest.raises(Fm2Error, match="the size of field 0 is 0"):
+        mutual_information([[0]], [0], [0])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
+def test_rank_correlation_is_that_of_mean_ranks(pairs):
+    a, b = ([sum(x < y for x in c) + (sum(x == y for x in c) + 1) / 2 for y in c] for c in zip(*pairs, strict=True))
+    found = rank_correlation(*zip(*pairs, strict=True))
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        assert found is None
+    else:
+        assert found == pytest.approx(np.corrcoef(a, b)[0, 1])

@@ -1,0 +1,87 @@
+"""Reports of odd data: hostile names, networks, few fields and many; and no name in a picture that is cut off."""
+
+from __future__ import annotations
+
+import itertools
+from xml.etree import ElementTree
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.helpers.pages import SVG, Page, rows_of, titles_of
+from tests.helpers.planted import QUICK, SCHEMA, planted
+
+import fm2
+from fm2 import Field, Schema, prepare
+from fm2.models.defaults import MODELS
+from fm2.studies.reporting.charts import draw_learning, draw_quality
+from fm2.studies.reporting.field_sections import MOST_FIELDS, most_telling
+from fm2.studies.reporting.fields import Information
+from fm2.studies.reporting.inputs import Entry, Study
+from fm2.svg import width_of
+
+
+def test_hostile_names_are_words_and_nothing_else(tmp_path):
+    names = ["<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "a & b\x1b[31m", "x" * 300]
+    rows = planted(600).rename({f"c{i}": name for i, name in enumerate(names)})
+    schema = Schema([Field(name, min_count=1) for name in names], label=SCHEMA.label)
+    data = prepare(rows, schema, tmp_path / "data")
+    fm2.train("fmfm", data, tmp_path / "run", **QUICK, dim=2)
+    page = Page(fm2.report(tmp_path / "run", tmp_path / "report.html", data=data))
+    assert not {"script", "img", "b"} & {element.tag.removeprefix(SVG) for element in page.root.iter()}
+    assert all(not name.startswith("on") for element in page.root.iter() for name in element.attrib)
+    assert any(title.startswith(f"{names[0]} × {names[1]}: ") for title in titles_of(page.root))
+    assert "a & b\\x1b[31m" in page.said
+    assert max(len(text.text) for text in page.root.iter(f"{SVG}text")) < 60
+
+
+def test_of_many_fields_the_most_telling_are_shown():
+    plain = np.zeros((100, 100))
+    plain[5, 95] = plain[95, 5] = 1.0
+    shown = most_telling(Information(plain, np.zeros((100, 100)), 10, 10), 100)
+    assert len(shown) == MOST_FIELDS and {5, 95} <= set(shown) and shown == sorted(shown)
+
+
+@pytest.mark.parametrize("fields", [1, 3, MOST_FIELDS + 20])
+def test_networks_and_few_or_many_fields_have_a_page(fields, tmp_path):
+    rows = np.random.default_rng(1).integers(0, 3, (300, fields)).astype(str)
+    names = [f"a_long_name_{number}" for number in range(fields)]
+    columns = {name: rows[:, number] for number, name in enumerate(names)}
+    clicks = np.arange(len(rows)) % 3 == 0
+    schema = Schema([Field(name, min_count=1) for name in names], label="click")
+    data = prepare(pl.DataFrame({"click": clicks, **columns}), schema, tmp_path / "data")
+    table = fm2.compare(data, tmp_path / "table", "fmfm,deepfm", seeds=2, epochs=1, dim=2, threads=1)
+    assert not table.failed
+    page = Page(fm2.report(table.path, tmp_path / "report.html"))
+    assert len(rows_of(page.section("Models"))) == 2
+    best = max(table.summary(), key=lambda row: row["auc"])
+    assert page.facts()["AUC, on test"] == f"{best['auc']:.5f}"  # the mean of its seeds
+    if fields > MOST_FIELDS:
+        assert f"The map has the {MOST_FIELDS} most telling of {fields} fields" in page.said
+        labels = [text.text for text in page.figure("Mutual information").iter(f"{SVG}text")]
+        assert len(set(labels)) > MOST_FIELDS / 2  # names of one kind are told apart
+    alone = Page(fm2.report(table.path / "deepfm-0", tmp_path / "report.html", data=data))
+    assert alone.facts()["model"] == "deepfm" and "strengths" not in alone.said.split("Settings")[0]
+
+
+def test_no_name_in_a_picture_is_cut_off_or_stands_on_another(tmp_path):
+    entries = [
+        Entry(model, 0, tmp_path, 9, flops=10 ** (2 + place % 5), auc=0.7 + 0.003 * place, log_loss=0.5)
+        for place, model in enumerate(MODELS)
+    ]
+    for many in (2, len(MODELS)):
+        truth = {"auc": 0.8, "log_loss": 0.4}
+        picture = ElementTree.fromstring(draw_quality(Study(tmp_path, "test", entries[:many], truth=truth)))
+        names = [text for text in picture.iter(f"{SVG}text") if text.text in MODELS]
+        assert len(names) == many
+        boxes = []
+        for name in names:
+            x, y = float(name.get("x")), float(name.get("y"))
+            boxes.append((x, y, x + width_of(name.text, 11, bold=True)))
+            assert x >= 0 and boxes[-1][2] <= float(picture.get("width"))
+        for (a, y, b), (c, z, d) in itertools.combinations(boxes, 2):
+            assert abs(y - z) >= 9 or b <= c or d <= a
+    history = [{"epoch": 1.0, "auc": 0.775811, "log_loss": 0.5, "best": True}]
+    for text in ElementTree.fromstring(draw_learning({"fmfm": history}, "auc", "AUC")).iter(f"{SVG}text"):
+        if text.get("text-anchor") == "end":  # a mark of the axis
+            assert float(text.get("x")) >= width_of(text.text, 12)

@@ -1,0 +1,244 @@
+"""The paper's tables: its figures as it has them, and ours beside them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+import fm2
+from fm2 import Fm2Error
+from fm2.artifacts.settings import read_settings
+from fm2.cli.main import main
+from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
+from fm2.studies.comparison import compare as comparing
+from fm2.studies.reproduction import published
+from fm2.studies.reproduction.discrepancies import contradictions
+
+# The rows of the paper's tables, cut out of its source.
+TABLE_6 = """
+LR 0.7930 0.7918 0.7917 0.4582
+FM 0.8142 0.8075 0.8075 0.4441
+FFM 0.8230 0.8103 0.8103 0.4414
+FwFM 0.8191 0.8092 0.8092 0.4426
+FvFM 0.8192 0.8102 0.8101 0.4417
+FmFM 0.8183 0.8109 0.8109 0.4410
+Deep & Cross 0.8244 0.8118 0.8118 0.4413
+Wide & Deep - - 0.7981 0.4677
+DeepFM - - 0.8007 0.4508
+xDeepFM - - 0.8052 0.4418
+AutoInt - - 0.8061 0.4454
+FiBiNET - - 0.8103 0.4423
+DeepLight - - 0.8123 0.4395
+"""
+TABLE_7 = """
+LR 0.7526 0.7521 0.7517 0.3953
+FM 0.7744 0.7696 0.7695 0.3857
+FFM 0.8012 0.7761 0.7761 0.3826
+FwFM 0.7822 0.7730 0.7731 0.3835
+FvFM 0.7836 0.7732 0.7733 0.3834
+FmFM 0.7943 0.7764 0.7763 0.3822
+Deep & Cross 0.8109 0.7825 0.7826 0.3791
+AutoInt - - 0.7752 0.3823
+Fi-GNN - - 0.7762 0.3825
+FGCNN+IPNN - - 0.7883 0.3746
+DeepLight - - 0.7897 0.3748
+"""
+TABLE_8 = """
+Full 16 100% 24531 100% 0.8109 0.4410
+99% 10.56 66.0% 12884 52.5% 0.8109 0.4410
+97% 8.69 54.3% 10280 41.9% 0.8107 0.4411
+95% 7.72 48.2% 8960 36.5% 0.8108 0.4411
+90% 6.26 39.1% 7202 29.4% 0.8103 0.4415
+85% 3.82 23.9% 4716 19.2% 0.8084 0.4432
+80% 3.36 21.0% 4392 17.9% 0.8080 0.4436
+"""
+
+
+def shown(value: float | None, places: int = 4) -> str:
+    return "-" if value is None else f"{value:.{places}f}"
+
+
+@pytest.mark.parametrize(("log", "table"), [("criteo", TABLE_6), ("avazu", TABLE_7)])
+def test_published_quality(log, table):
+    rows = [
+        " ".join([row.title, *(shown(value) for value in (row.train, row.validation, row.test, row.log_loss))])
+        for row in published.QUALITY[log]
+    ]
+    assert rows == table.split("\n")[1:-1]
+
+
+def test_published_smaller_models():
+    for row, line in zip(published.SHRUNK, TABLE_8.split("\n")[1:-1], strict=True):
+        name, dimension, of_16, flops, of_full, auc, loss = line.split()
+        assert name == ("Full" if row.variance is None else f"{row.variance:.0%}")
+        assert (float(dimension), int(flops)) == (row.dimension, row.flops)
+        assert (auc, loss) == (shown(row.auc), shown(row.log_loss))
+        assert float(of_16[:-1]) == pytest.approx(100 * row.dimension / published.K, abs=0.06)
+        assert float(of_full[:-1]) == pytest.approx(100 * row.flops / published.CACHED, abs=0.06)
+    assert round(sum(CRITEO_DIMS) / 39, 2) == published.SHRUNK[3].dimension
+
+
+def test_published_samples_and_counts():
+    criteo, avazu = published.SAMPLES["criteo"], published.SAMPLES["avazu"]
+    assert (criteo.rows, avazu.rows) == (45_840_617, 40_428_967)
+    assert criteo.features == sum(CRITEO_FIELD_SIZES) == 1_327_180
+    assert (criteo.fields, avazu.fields, avazu.features) == (39, 23, 1_544_257)
+    assert published.PARAMETERS == {"lr": 1.33, "poly2": 45, "fm": 14.63, "fwfm": 14.63, "fmfm": 14.63, "ffm": 859.18}
+    shallow = {"lr": "78", "poly2": "1,560", "fm": "1,920", "fwfm": "25,272", "ffm": "24,531", "fmfm": "403,923"}
+    deep = {"widedeep": "500,000", "dcn": "510,000", "deepfm": "246,000", "xdeepfm": "150,000,000"}
+    deep |= {"autoint": "28,000,000", "fibinet": "10,000,000", "deeplight": "102,000"}
+    assert {name: f"{count:,}" for name, count in published.OPERATIONS.items()} == shallow | deep
+    assert (published.CACHED, published.CACHED_SHRUNK) == (24_531, 8_960)
+
+
+def test_contradictions_are_told_with_figures():
+    parameters, operations, _ = contradictions("criteo")
+    for figure in ("14.63 M", "K = 10", "22.56 M", "859.18 M", "K = 17", "808.25 M", "22.75 M"):
+        assert figure in parameters
+    for figure in ("2n = 78", "n = 39", "8,960", "8,999"):
+        assert figure in operations
+    assert "FGCNN+IPNN's is 0.3746" in contradictions("avazu")[0]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return fm2.generate(tmp_path_factory.mktemp("log") / "train.tsv.gz", 1500, features=300).path
+
+
+@pytest.fixture
+def quick(write):
+    return str(write("quick.toml", "epochs = 1\nevaluations = 1\nbatch_size = 256\n"))
+
+
+def test_tables_of_criteo(log, quick, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["reproduce", "criteo", str(log), "--out", str(out), "--threads", "1"]
+    assert main([*command, "--models", "fmfm,lr,fm", "--settings", quick]) == 0
+    told = capsys.readouterr()
+    page = told.out
+    assert "1,500 rows of the 45,840,617 that the paper has (0.0%): a part" in page
+    for title in (
+        "Table 5: Criteo",
+        "Table 6: models on Criteo",
+        "Tables 2 and 4",
+        "Table 8: FmFM",
+        "contradicts itself",
+    ):
+        assert title in page
+    lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
+    assert "1,327,180" in lines["features"]
+    assert "8,960 (36.5%)" in lines["95%"]
+    fm = [line for line in page.splitlines() if line.startswith("| FM ")]
+    assert "0.8075" in fm[0]
+    assert fm[1].count("1,920") == 2  # ours and the paper's
+    assert (out / "reproduction.md").read_text().strip() in page
+    record = json.loads((out / "reproduction.json").read_text())
+    assert [table["title"][:7] for table in record["tables"]] == ["Table 5", "Table 6", "Tables ", "Table 8"]
+    settings = read_settings(out / "compare" / "fmfm-0" / "settings.toml")
+    assert (settings["dim"], settings["epochs"]) == (16, 1)
+
+    before = (out / "compare" / "lr-0" / "model.safetensors").stat().st_mtime_ns
+    assert main([*command, "--resume", "--json"]) == 0  # which models and tables, it knows
+    assert json.loads(capsys.readouterr().out) == record
+    assert (out / "compare" / "lr-0" / "model.safetensors").stat().st_mtime_ns == before
+    for options, message in (
+        ([], "is there already; --resume goes on with it"),
+        (["--resume", "--protocol", "paper"], "not of criteo"),
+    ):
+        assert main([*command, *options]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_the_papers_protocol(log, quick, tmp_path):
+    done = fm2.reproduce(
+        "criteo", log, tmp_path / "out", protocol="paper", models="fwfm,dcn,lr", tables=[5, 6], threads=1, epochs=1
+    )
+    used = {name: read_settings(done.path / "compare" / f"{name}-0" / "settings.toml") for name in done.models}
+    for name in ("lr", "fwfm", "dcn"):
+        expected = {
+            "optimizer": "adam",
+            "learning_rate": 1e-4,
+            "batch_size": 1024,
+            "l2": 1e-5,
+            "average": 0.0,
+            "epochs": 1,
+        }
+        assert {key: used[name][key] for key in expected} == expected
+    assert (used["fwfm"]["linear"], used["fwfm"]["matrix_scale"], used["fwfm"]["dim"]) == ("fields", 1.0, 16)
+    assert used["dcn"]["hidden"] == [200, 200, 200]
+    dataset = fm2.Dataset.open(done.path / "data")
+    assert dataset.manifest["settings"]["vocabulary"] == "all"
+    assert {field.min_count for field in dataset.schema.fields if field.kind == "numeric"} == {1}
+    again = fm2.reproduce("criteo", log, done.path, protocol="paper", models="fm", resume=True)
+    assert again.models == ["lr", "fm", "fwfm", "dcn"]
+    used = read_settings(done.path / "compare" / "fm-0" / "settings.toml")
+    assert (used["epochs"], used["threads"], used["linear"], used["dim"]) == (1, 1, "features", 16)  # as the others
+
+
+def test_more_tables_bring_the_models_they_need(log, tmp_path):
+    options = {"threads": 1, "epochs": 1, "evaluations": 1}
+    assert fm2.reproduce("criteo", log, tmp_path / "out", tables=[5], **options).models == ["fmfm"]
+    done = fm2.reproduce("criteo", log, tmp_path / "out", tables=[5, 6], resume=True, **options)
+    assert done.models == ["lr", "fm", "ffm", "fwfm", "fvfm", "fmfm"]
+    assert [table.title[:7] for table in done.tables] == ["Table 5", "Table 6", "Tables "]
+
+
+def test_one_seed_that_failed_leaves_the_other_for_table_8(log, tmp_path, monkeypatch):
+    train = comparing.train
+
+    def fails(model, *given, seed, **options):
+        if (model, seed) == ("fmfm", 0):
+            raise Fm2Error("no memory")
+        return train(model, *given, seed=seed, **options)
+
+    monkeypatch.setattr(comparing, "train", fails)
+    options = {"threads": 1, "epochs": 1, "evaluations": 1, "dim": 2}
+    done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=2, **options)
+    assert [row["run"] for row in done.failed] == ["fmfm-0"]
+    assert [table.title[:7] for table in done.tables] == ["Table 8"]
+
+
+def test_a_part_of_avazu(tmp_path):
+    names = [
+        "id",
+        "click",
+        "hour",
+        "C1",
+        "banner_pos",
+        "site_id",
+        "site_domain",
+        "site_category",
+        "app_id",
+        "app_domain",
+    ]
+    names += ["app_category", "device_id", "device_ip", "device_model", "device_type", "device_conn_type"]
+    names += [f"C{number}" for number in range(14, 22)]
+    rows = [
+        [str(i), str(i % 3 // 2), f"1410{21 + i % 7}{i % 24:02}", *(str(i * i % 5) for _ in names[3:])]
+        for i in range(600)
+    ]
+    path = tmp_path / "avazu.csv.gz"
+    path.write_bytes(gzip.compress("\n".join(",".join(row) for row in [names, *rows]).encode()))
+    done = fm2.reproduce("avazu", path, tmp_path / "out", models=["fmfm"], threads=1, epochs=1)
+    page = "\n".join(done.lines())
+    assert "600 rows of the 40,428,967" in page
+    assert "Table 7: models on Avazu" in page
+    assert "Table 8" not in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"models": "lr,poly2"}, "the table has no model 'poly2'"),
+        ({"models": "lr"}, "table 8 needs fmfm among the models"),
+        ({"tables": [7]}, "table 7 is none of criteo's; there are 5, 6, 8"),
+        ({"protocol": "mine"}, "the protocol is 'mine'; it is one of fm2, paper"),
+        ({"source": "nowhere.txt"}, "there is no file"),
+    ],
+)
+def test_what_cannot_be_reproduced_is_told(log, tmp_path, options, message):
+    with pytest.raises(Fm2Error, match=message):
+        fm2.reproduce("criteo", out=tmp_path / "none", **{"source": log, **options})
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,224 @@
+"""Poly2: scores and steps by the paper's equation 3 and the optimizers' definitions, in float64 with loops and all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pytest
+from tests.helpers import literal
+from tests.helpers.batches import draw, loaded, sizes_of
+
+import fm2
+from fm2._native import Poly2
+from fm2.training.tables import Optimizer, adagrad, adam, ftrl
+
+levels = pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
+fields = pytest.mark.parametrize("n", [2, 3, 7, 12])
+TILE = 32  # rows that are scored before the first of them moves a weight
+BITS = 6  # few enough for pairs to share weights
+
+
+class Model:
+    """The native model, with weights that are not zero."""
+
+    def __init__(self, sizes: list[int], rule: Optimizer, bits: int = BITS, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.sizes = np.array(sizes, dtype=np.int32)
+        self.first = np.cumsum(self.sizes) - self.sizes
+        cell = Poly2.cell(rule)
+        self.pairs, self.linear, self.bias = (np.zeros((n, cell), np.float32) for n in (2**bits, self.sizes.sum(), 1))
+        for cells in (self.pairs, self.linear, self.bias):
+            cells[:] = rng.random(cells.shape) + 0.1
+            cells[:, 0] -= 0.6
+        self.bias = self.bias[0]
+        self.native = Poly2(self.sizes, bits, self.pairs, self.linear, self.bias)
+
+    def cells(self, row: np.ndarray) -> Iterator[tuple[str, int]]:
+        """Give the tables and the numbers of the weights that equation 3 adds up for a row."""
+        features = [int(base + id) for base, id in zip(self.first, row, strict=True)]
+        yield "bias", 0
+        for feature in features:
+            yield "linear", feature
+        for a, b in combinations(enumerate(row.tolist()), 2):
+            yield "pairs", literal.pair_hash(a, b, BITS)
+
+    def state(self) -> dict[str, np.ndarray]:
+        tables = {"bias": self.bias[None], "linear": self.linear, "pairs": self.pairs}
+        return {name: table.astype(np.float64) for name, table in tables.items()}
+
+    def score(self, ids: np.ndarray, **options: object) -> np.ndarray:
+        logits = np.empty(len(ids), dtype=np.float32)
+        self.native.score(loaded(ids, self.sizes), logits, **options)
+        return logits
+
+
+def by_adagrad(cell: np.ndarray, g: float, rate: float, l1: float, l2: float) -> None:
+    g += l2 * cell[0]
+    cell[1] += g**2
+    cell[0] -= rate * g / cell[1] ** 0.5
+
+
+def by_ftrl(cell: np.ndarray, g: float, rate: float, l1: float, l2: float) -> None:
+    sigma = ((cell[2] + g**2) ** 0.5 - cell[2] ** 0.5) / rate
+    cell[1] += g - sigma * cell[0]
+    cell[2] += g**2
+    beyond = max(abs(cell[1]) - l1, 0)
+    cell[0] = -np.sign(cell[1]) * beyond / ((1 + cell[2] ** 0.5) / rate + l2)
+
+
+RULES = {
+    "adagrad": (adagrad(0.05, l2=0.01), adagrad(0.1, l2=0.02), by_adagrad, 0.0),
+    "ftrl": (ftrl(0.05, l1=0.2, l2=0.01), ftrl(0.1, l1=0.2, l2=0.02), by_ftrl, 0.2),
+}
+rules = pytest.mark.parametrize("rule", RULES)
+
+
+def literal_steps(
+    model: Model, rule: str, ids: np.ndarray, labels: np.ndarray, row_weights: np.ndarray
+) -> tuple[dict[str, np.ndarray], float]:
+    """Train a copy of the model, a tile at a time; every occurrence of a weight moves it."""
+    _, _, move, l1 = RULES[rule]
+    settings = {"pairs": (0.05, l1, 0.01), "linear": (0.1, l1, 0.02), "bias": (0.1, 0.0, 0.0)}
+    now, losses = model.state(), 0.0
+    for begin in range(0, len(ids), TILE):
+        tile = slice(begin, begin + TILE)
+        logits = [sum(now[name][number][0] for name, number in model.cells(row)) for row in ids[tile]]
+        for row, label, weight, logit in zip(ids[tile], labels[tile], row_weights[tile], logits, strict=True):
+            losses += weight * (np.logaddexp(0, logit) - label * logit)
+            slope = weight * (1 / (1 + np.exp(-logit)) - label)
+            for name, number in model.cells(row):
+                move(now[name][number], slope, *settings[name])
+    return now, losses / row_weights.sum()
+
+
+@levels
+@fields
+def test_scores_follow_equation_3(level: str, n: int) -> None:
+    model = Model(sizes_of(n), adagrad())
+    ids, _ = draw(sizes_of(n), 70)
+    state = model.state()
+    expected = [sum(state[name][number][0] for name, number in model.cells(row)) for row in ids]
+    np.testing.assert_allclose(model.score(ids, level=level), expected, atol=2e-5)
+
+
+@levels
+@fields
+@rules
+@pytest.mark.parametrize("rows", [1, 2 * TILE + 9])
+def test_steps_follow_the_rules(level: str, n: int, rule: str, rows: int) -> None:
+    pairs, linear, *_ = RULES[rule]
+    model = Model(sizes_of(n), pairs)
+    ids, labels = draw(sizes_of(n), rows)
+    row_weights = np.linspace(0.5, 1.5, rows)
+    expected, loss = literal_steps(model, rule, ids, labels, row_weights)
+    weights = row_weights.astype(np.float32)
+    native = model.native.step(loaded(ids, model.sizes), labels, weights, pairs, linear, level=level)
+    assert native == pytest.approx(loss, rel=1e-5)
+    for name, cells in model.state().items():
+        np.testing.assert_allclose(cells, expected[name], rtol=1e-4, atol=1e-5)
+
+
+@levels
+@rules
+def test_results_are_the_same_bits_for_any_number_of_threads(level: str, rule: str) -> None:
+    sizes = sizes_of(9)
+    pairs, linear, *_ = RULES[rule]
+    ids, labels = draw(sizes, 7 * TILE + 5)
+
+    def results() -> Iterator[tuple[bytes, ...]]:
+        for threads in (1, 2, 3, 8):
+            model = Model(sizes, pairs)
+            batch = loaded(ids, model.sizes)
+            options = {"threads": threads, "level": level}
+            losses = [model.native.step(batch, labels, None, pairs, linear, **options) for _ in range(3)]
+            tables = [table.tobytes() for table in model.state().values()]
+            yield *tables, model.score(ids, **options).tobytes(), np.array(losses).tobytes()
+
+    assert len(set(results())) == 1
+
+
+@rules
+def test_it_learns_what_linear_weights_cannot(rule: str) -> None:
+    """The label is whether two fields agree, and the third is noise."""
+    rng = np.random.default_rng(7)
+    ids = rng.integers(0, 6, (4000, 3)).astype(np.int32)
+    labels = (ids[:, 0] == ids[:, 1]).astype(np.float32)
+    optimizer = {"adagrad": adagrad(0.1), "ftrl": ftrl(0.5)}[rule]
+    model = Model([6, 6, 6], optimizer, bits=16)
+    for cells in (model.pairs, model.linear, model.bias):
+        cells[:] = 0
+    batch = loaded(ids, model.sizes)
+    losses = [model.native.step(batch, labels, None, optimizer, optimizer) for _ in range(15)]
+    share = labels.mean()
+    best_constant = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert losses[-1] < 0.1 * best_constant
+
+
+def test_nothing_comes_of_an_empty_batch() -> None:
+    model = Model([2, 3], adagrad())
+    batch = loaded(np.empty((0, 2), dtype=np.int32), model.sizes)
+    assert model.native.step(batch, np.empty(0, dtype=np.float32), None, adagrad(), adagrad()) == 0
+    assert len(model.score(np.empty((0, 2), dtype=np.int32))) == 0
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    sizes = np.array([2, 3, 4], dtype=np.int32)
+    pairs, linear, bias = np.zeros((16, 2), np.float32), np.zeros((9, 2), np.float32), np.zeros(2, np.float32)
+    with pytest.raises(ValueError, match="hash_bits"):
+        Poly2(sizes, 31, pairs, linear, bias)
+    with pytest.raises(ValueError, match=r"2\^hash_bits cells"):
+        Poly2(sizes, 5, pairs, linear, bias)
+    with pytest.raises(ValueError, match="a cell for every feature"):
+        Poly2(sizes, 4, pairs, linear[1:], bias)
+    with pytest.raises(ValueError, match="the same number of floats"):
+        Poly2(sizes, 4, pairs, linear, bias[1:])
+    native, batch = Poly2(sizes, 4, pairs, linear, bias), loaded(np.zeros((3, 3), dtype=np.int32), sizes)
+    ones = np.ones(3, dtype=np.float32)
+    with pytest.raises(ValueError, match="labels has an entry"):
+        native.step(batch, ones[1:], None, adagrad(), adagrad())
+    with pytest.raises(ValueError, match="adagrad or ftrl"):
+        native.step(batch, ones, None, adam(), adam())
+    with pytest.raises(ValueError, match="adagrad or ftrl"):
+        native.step(batch, ones, None, adagrad(), ftrl())
+    with pytest.raises(ValueError, match="cells of 4 floats"):
+        native.step(batch, ones, None, ftrl(), ftrl())
+    with pytest.raises(ValueError, match="logits has an entry"):
+        native.score(batch, ones[1:].copy())
+    with pytest.raises(ValueError, match="other sizes"):
+        native.score(loaded(np.zeros((3, 2), dtype=np.int32), sizes[:2].copy()), ones)
+
+
+@levels
+@rules
+def test_without_pairs_it_is_logistic_regression(level: str, rule: str) -> None:
+    """Rows are scored 256 at a time; every occurrence of a feature moves its weight."""
+    pairs_rule, linear_rule, move, l1 = RULES[rule]
+    sizes, tile = [3, 7, 20, 2, 5, 9, 4, 3, 6, 11], 256  # three groups of fields, for as many threads
+    ids, labels = draw(sizes, 2 * tile + 30)
+    weights = np.random.default_rng(5).choice(np.array([0, 0.5, 1, 2], np.float32), len(ids))
+    whole, cell = np.array(sizes, dtype=np.int32), Poly2.cell(pairs_rule)
+    linear, bias = np.full((sum(sizes), cell), 0.1, np.float32), np.full(cell, 0.1, np.float32)
+    expected = {"linear": linear.astype(np.float64), "bias": bias.astype(np.float64)}
+    loss = 0.0
+    for begin in range(0, len(ids), tile):
+        some = slice(begin, begin + tile)
+        features = ids[some] + np.cumsum([0, *sizes[:-1]])
+        logits = expected["bias"][0] + expected["linear"][features, 0].sum(axis=1)
+        loss += (weights[some] * (np.logaddexp(0, logits) - labels[some] * logits)).sum()
+        for row, label, weight, logit in zip(features, labels[some], weights[some], logits, strict=True):
+            slope = weight * (1 / (1 + np.exp(-logit)) - label)
+            for feature in row:
+                move(expected["linear"][feature], slope, 0.1, l1, 0.02)
+            move(expected["bias"], slope, 0.1, 0.0, 0.0)
+    found = []
+    for threads in (1, 2, 3, 8):
+        moved, moved_bias = linear.copy(), bias.copy()
+        native = Poly2(whole, 0, np.empty((0, cell), np.float32), moved, moved_bias)
+        told = native.step(loaded(ids, whole), labels, weights, pairs_rule, linear_rule, threads, level)
+        assert told == pytest.approx(loss / weights.sum(), rel=1e-4)
+        found.append(moved.tobytes() + moved_bias.tobytes())
+    np.testing.assert_allclose(moved[:, :-1], expected["linear"][:, :-1], rtol=2e-3, atol=1e-5)
+    np.testing.assert_allclose(moved_bias[:-1], expected["bias"][:-1], rtol=2e-3, atol=1e-5)
+    assert len(set(found)) == 1

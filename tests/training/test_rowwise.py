@@ -1,0 +1,118 @@
+"""FFM, Poly2 and LR under the trainer: native code learns row after row, torch's modules score what it learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fm2.artifacts.arrays import Pieces
+from fm2.artifacts.settings import Settings
+from fm2.training.rowwise_backend import FfmStepper, Poly2Stepper
+from fm2.training.torch_backend import PlainStepper
+from fm2.training.train import make_model, make_stepper
+
+SIZES = [5, 9, 3, 7]
+KINDS = {"ffm": FfmStepper, "poly2": Poly2Stepper, "lr": Poly2Stepper}
+CASES = pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [("ffm", "adagrad"), ("poly2", "adagrad"), ("poly2", "ftrl"), ("lr", "adagrad"), ("lr", "ftrl")],
+)
+
+
+def settings_of(name: str, optimizer: str = "adagrad", **changes: object) -> Settings:
+    own = {"ffm": {"dim": 3, "embedding_scale": 0.3}, "poly2": {"hash_bits": 6}, "lr": {}}[name]
+    own |= {"l2_power": 0.0, "average": 0.0}
+    base = {"learning_rate": 0.1, "l2": 0.01, "initial_squares": 0.0 if optimizer == "ftrl" else 0.5, "seed": 3}
+    return Settings.of(name, **{**own, **base, "optimizer": optimizer, **changes})
+
+
+def stepper_of(settings: Settings, drawn: bool = True):
+    counts = np.ones(sum(SIZES), np.int64)
+    return make_stepper(make_model(settings, SIZES, drawn), settings, counts, drawn)
+
+
+def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    ids = np.stack([random.integers(0, size, count) for size in SIZES], 1).astype(np.int32)
+    return ids, random.integers(0, 2, count).astype(np.float32)
+
+
+def learn(stepper, ids: np.ndarray, labels: np.ndarray, batch: int) -> None:
+    for begin in range(0, len(ids), batch):
+        order = np.arange(begin, min(begin + batch, len(ids)))
+        stepper.step(ids, order, labels[order], None, 1.0)
+
+
+def plain_weights(stepper) -> dict[str, np.ndarray]:
+    found = stepper.weights()
+    return {
+        name: np.concatenate([piece.ravel() for piece in array.make()]) if isinstance(array, Pieces) else array
+        for name, array in found.items()
+    }
+
+
+@CASES
+def test_torch_scores_what_was_learned_natively(name, optimizer):
+    settings = settings_of(name, optimizer)
+    stepper = stepper_of(settings)
+    assert isinstance(stepper, KINDS[name])
+    ids, labels = rows(500)
+    learn(stepper, ids, labels, 64)
+    model = make_model(settings, SIZES)
+    weights = plain_weights(stepper)
+    assert weights.keys() == dict(model.named_parameters()).keys()
+    model.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in weights.items()}, strict=False)
+    with torch.no_grad():
+        np.testing.assert_allclose(stepper.logits(ids), model(torch.from_numpy(ids)).numpy(), atol=1e-5)
+    assert np.std(stepper.logits(ids)) > 0.1
+
+
+@CASES
+def test_the_size_of_batches_changes_nothing(name, optimizer):
+    """Rows are scored 32 at a time, LR's 256, whatever the batch."""
+    ids, labels = rows(1280)
+    found = []
+    tile = 256 if name == "lr" else 32
+    for batch in (tile, 2 * tile, 1280):
+        stepper = stepper_of(settings_of(name, optimizer))
+        learn(stepper, ids, labels, batch)
+        found.append(stepper.logits(ids))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_vectors_that_are_drawn_in_pieces_are_those_the_model_draws(monkeypatch):
+    monkeypatch.setattr("fm2.training.rowwise_backend.PIECE", 16)
+    settings = settings_of("ffm")
+    early, late = stepper_of(settings), stepper_of(settings, drawn=False)
+    model = make_model(settings, SIZES)
+    for stepper in (early, late):
+        np.testing.assert_array_equal(plain_weights(stepper)["embedding.weight"], model.embedding.weight.detach())
+
+
+@CASES
+def test_a_state_is_gone_back_to(name, optimizer):
+    ids, labels = rows(300)
+    one, other = (stepper_of(settings_of(name, optimizer, seed=seed)) for seed in (1, 2))
+    learn(one, ids, labels, 50)
+    other.load({key: values.copy() for key, values in one.state().items()}, one.steps)
+    for stepper in (one, other):
+        learn(stepper, ids, labels, 50)
+    assert one.steps == other.steps
+    np.testing.assert_array_equal(one.logits(ids), other.logits(ids))
+
+
+@pytest.mark.parametrize("changes", [{"average": 0.9}, {"l2_power": 0.5}, {"optimizer": "adam", "initial_squares": 0}])
+@pytest.mark.parametrize("name", ["ffm", "poly2"])
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_torch_does_what_native_code_does_not(name, changes):
+    settings = settings_of(name, **changes)
+    model = make_model(settings, SIZES)
+    stepper = make_stepper(model, settings, np.ones(sum(SIZES), np.int64))
+    assert isinstance(stepper, PlainStepper)
+    ids, labels = rows(200)
+    before = stepper.step(ids, np.arange(200), labels, None, 1.0)
+    for _ in range(30):
+        after = stepper.step(ids, np.arange(200), labels, None, 1.0)
+    assert after < before

@@ -1,0 +1,111 @@
+"""Trained models at work: predictions of files and rows, model files of strangers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from tests.helpers.planted import QUICK, planted
+
+from fm2 import Fm2Error
+from fm2.artifacts.arrays import load_arrays, save_arrays
+from fm2.cli.main import main
+from fm2.evaluation.prediction import predict_files
+from fm2.training.run import Run
+from fm2.training.train import train
+
+
+def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
+    run = train("fmfm", dataset, tmp_path / "run", **QUICK)
+    rows = planted(300, seed=3)
+    expected = run.predict(rows.drop("click"))
+    np.testing.assert_array_equal(Run.open(tmp_path / "run").predict(rows), expected)
+    for name, table in (("with.csv", rows), ("without.csv", rows.drop("click"))):
+        table.write_csv(tmp_path / name)
+        assert main(["predict", str(tmp_path / "run"), str(tmp_path / name), "--out", str(tmp_path / "p.npy")]) == 0
+        np.testing.assert_allclose(np.load(tmp_path / "p.npy"), expected, atol=1e-6)
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "p.txt")]) == 0
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "p.txt"), expected, atol=1e-6)
+    with pytest.raises(Fm2Error, match=r"with.csv is one of the files to score"):
+        predict_files(run, [tmp_path / "with.csv"], tmp_path / "with.csv")
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "pipe")]) == 0
+    assert os.read(pipe, 10**6) == (tmp_path / "p.txt").read_bytes()
+    os.close(pipe)
+    command = [
+        sys.executable,
+        "-m",
+        "fm2.cli.main",
+        "predict",
+        str(tmp_path / "run"),
+        str(tmp_path / "with.csv"),
+        "--out",
+        "-",
+    ]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == (tmp_path / "p.txt").read_bytes()
+    with (tmp_path / "more.txt").open("wb") as file:
+        file.write(b"what was there\n")
+        file.flush()
+        subprocess.run(command, stdout=file, check=True)
+    assert (tmp_path / "more.txt").read_bytes() == b"what was there\n" + (tmp_path / "p.txt").read_bytes()
+    (tmp_path / "bad.csv").write_text("c0,c1,c2,c3\na,b,c,d\na,b\n")
+    with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 4"):
+        main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])
+    assert not (tmp_path / "q").exists()
+
+
+def test_a_column_of_values_that_the_model_never_saw_is_told(dataset, tmp_path, capsys):
+    train("lr", dataset, tmp_path / "run", **QUICK)
+    planted(200, seed=3).with_columns(c1=pl.lit("strange")).write_csv(tmp_path / "rows.csv")
+    command = ["predict", str(tmp_path / "run"), str(tmp_path / "rows.csv"), "--out", str(tmp_path / "p.txt")]
+    assert main([*command, "--threads", "1"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "fm2: in 100% of the rows the value of 'c1' is unknown to the model\n"
+    assert "200 probabilities in " in told.out
+    assert main([*command, "--threads", "-1"]) == 1
+    assert "predict: threads is -1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"])
+def test_a_run_scores_as_its_module_does(dataset, tmp_path, name):
+    run = train(name, dataset, tmp_path / "run", **QUICK)
+    ids = np.array(dataset.test.ids)
+    with torch.no_grad():
+        expected = torch.sigmoid(run.model(torch.from_numpy(ids))).numpy()
+    np.testing.assert_allclose(run.probabilities(ids), expected, rtol=1e-5)
+    np.testing.assert_array_equal(run.probabilities(ids.astype(np.int64)), run.probabilities(ids))
+    ids[3, 1] = 1000
+    with pytest.raises(Fm2Error, match=r"do not fit the model .* the id 1000 in field 1"):
+        run.probabilities(ids)
+
+
+def test_a_model_file_of_a_stranger_is_refused_where_it_does_not_fit(dataset, tmp_path):
+    train("fmfm", dataset, tmp_path / "run", **QUICK)
+    path = tmp_path / "run" / "model.safetensors"
+    arrays, values = load_arrays(path)
+    weight, ends = arrays["model.embedding.weight"], arrays["vocabulary.0.ends"]
+    for changed, other, message in (
+        ({"model.embedding.weight": weight[:-1]}, {}, "embedding.weight is float32"),
+        ({"model.embedding.weight": weight.astype(np.float64)}, {}, "embedding.weight is float64"),
+        ({"model.embedding.weight": weight * np.float32(np.nan)}, {}, "entries that are no numbers"),
+        ({"vocabulary.0.ends": ends[:-1]}, {}, "the values' ends do not fit the text"),
+        ({"vocabulary.0.ends": ends[None]}, {}, "ends is of another type or shape"),
+        ({"vocabulary.0.hashed": np.array(8)}, {}, "other sizes than the model's fields"),
+        ({}, {"metrics": None}, "NoneType"),
+        ({}, {"schema": None}, "NoneType"),
+        ({}, {"model": []}, "list indices"),
+        ({}, {"model": {**values["model"], "field_sizes": [10**13] * 4}}, "other sizes"),
+        ({}, {"model": {**values["model"], "dims": [10**13] * 4}}, ""),
+    ):
+        save_arrays(path, {**arrays, **changed}, {**values, **other})
+        with pytest.raises(Fm2Error, match=f"is damaged, or not a file of fm2's: .*{message}"):
+            Run.open(tmp_path / "run")
+    save_arrays(path, arrays, {**values, "version": 2})
+    with pytest.raises(Fm2Error, match="has the format fm2 model 2"):
+        Run.open(tmp_path / "run")

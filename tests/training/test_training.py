@@ -1,0 +1,306 @@
+"""Training, as its user sees it: steps that are torch's, models that learn, errors that help."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from tests.helpers.planted import QUICK, SCHEMA, planted
+
+from fm2 import Fm2Error, Schema, prepare
+from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settings
+from fm2.cli.main import main
+from fm2.evaluation import metrics
+from fm2.models.defaults import DEFAULTS, LARGE
+from fm2.training.forward_backward import AutogradWork
+from fm2.training.native_backend import NativeStepper
+from fm2.training.run import SETTINGS, Run
+from fm2.training.torch_backend import PlainStepper
+from fm2.training.train import feature_counts, make_model, make_stepper, train
+
+GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
+
+
+def stepper_for(dataset, name, kind=None, **changes):
+    family = {"dropout": 0, "field_dropout": 0, "dim": 3} if name in GATHERED and name != "lr" else {}
+    settings = Settings.of(name, **{**family, "l2_power": 0.5, **changes})
+    model = make_model(settings, dataset.field_sizes)
+    stepper = make_stepper(model, settings, feature_counts(dataset, dataset.vocabularies))
+    if kind is PlainStepper:
+        counts = feature_counts(dataset, dataset.vocabularies)
+        scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
+        model = make_model(settings, dataset.field_sizes)
+        spread = {n: np.repeat(scale, np.repeat(t.dims, t.field_sizes)) for n, t in model.tables.items()}
+        stepper = PlainStepper(model, settings, spread)
+    return stepper
+
+
+def take_steps(stepper, dataset, steps=20, batch=50):
+    random = np.random.default_rng(5)
+    labels = np.asarray(dataset.train.labels, np.float32)
+    losses = []
+    for _ in range(steps):
+        order = random.integers(0, len(labels), batch)
+        weights = (1 + labels[order]).astype(np.float32)
+        losses.append(stepper.step(dataset.train.ids, order, labels[order], weights, 1.0))
+    return losses
+
+
+KINDS = [("lr", None)] + [(n, kind) for n in GATHERED[1:] for kind in ("features", "fields", "both")]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+@pytest.mark.parametrize(("name", "linear"), KINDS)
+def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
+    changes = {"optimizer": optimizer, "learning_rate": 0.02, "l2": 0.01, "average": 0.9, "seed": 3}
+    if optimizer == "adagrad":
+        changes["learning_rate"] = 0.1
+    if linear:
+        changes["linear"] = linear
+    native, plain = (stepper_for(dataset, name, kind, **changes) for kind in (NativeStepper, PlainStepper))
+    assert isinstance(native, NativeStepper)
+    np.testing.assert_allclose(take_steps(native, dataset), take_steps(plain, dataset), rtol=1e-4)
+    ids = np.asarray(dataset.validation.ids)
+    np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-3, atol=1e-4)
+    for key, values in plain.weights().items():
+        np.testing.assert_allclose(native.weights()[key], values, rtol=2e-3, atol=2e-4, err_msg=key)
+
+
+@pytest.mark.parametrize("linear", ["features", "fields", "both"])
+def test_fmfm_is_dropped_alike_by_its_own_kernel_and_by_autograd(dataset, linear):
+    ours, other = (stepper_for(dataset, "fmfm", linear=linear, dropout=0.3, field_dropout=0.2) for _ in range(2))
+    other._work = AutogradWork(other.model, 0, other._dropout)
+    np.testing.assert_allclose(take_steps(ours, dataset), take_steps(other, dataset), rtol=1e-5)
+    ids = np.asarray(dataset.validation.ids)
+    np.testing.assert_allclose(ours.logits(ids), other.logits(ids), atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("name", ["fm", "fmfm"])
+def test_threads_and_seeds(dataset, name, threads):
+    def final(**changes):
+        stepper = stepper_for(dataset, name, **{"dropout": 0.3, "average": 0.9, **changes})
+        take_steps(stepper, dataset)
+        return np.concatenate([values.ravel() for values in stepper.weights().values()])
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        np.testing.assert_array_equal(final(threads=threads), final(threads=1))
+        assert (final(seed=1) != final(seed=2)).any()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_interactions_are_learned(dataset, tmp_path):
+    found = {}
+    settings = {"learning_rate": 0.02, "epochs": 20, "l2": 0, "dropout": 0, "field_dropout": 0, "batch_size": 64}
+    for name in ("lr", "fmfm"):
+        extra = {} if name == "lr" else {"dim": 8, "dense_rate": 0.02, **settings}
+        run = train(name, dataset, tmp_path / name, **extra)
+        found[name] = metrics.evaluate(dataset.test.labels, run.probabilities(dataset.test.ids))
+    assert found["fmfm"]["auc"] > found["lr"]["auc"] + 0.05
+
+
+def test_the_best_state_is_the_one_that_is_kept(dataset, tmp_path):
+    settings = {**QUICK, "epochs": 30, "learning_rate": 0.3, "dropout": 0, "field_dropout": 0, "l2": 0, "patience": 3}
+    run = train("fmfm", dataset, tmp_path / "run", **settings)
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    losses = [entry["log_loss"] for entry in history]
+    best = int(np.argmin(losses))
+    assert best < len(losses) - 1  # it went past its best, and stopped by itself
+    assert len(losses) == best + 1 + 3
+    assert [entry["best"] for entry in history][best]
+    again = metrics.evaluate(dataset.validation.labels, run.probabilities(dataset.validation.ids))
+    assert again["log_loss"] == pytest.approx(losses[best], abs=1e-6)
+    assert run.metrics["log_loss"] == losses[best]
+
+
+def test_any_metric_can_decide(dataset, tmp_path):
+    run = train("fmfm", dataset, tmp_path / "run", **QUICK, metric="auc")
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert run.metrics["auc"] == max(entry["auc"] for entry in history)
+
+
+@pytest.mark.parametrize("name", ["lr", "fmfm", "ffm"])
+def test_batches_without_weight_are_passed_over(dataset, tmp_path, name):
+    weights = np.zeros(4000)
+    weights[::40] = 1
+    run = train(name, dataset, tmp_path / "run", row_weights=weights, **{**QUICK, "batch_size": 8})
+    assert np.isfinite(run.metrics["log_loss"])
+
+
+def test_what_nobody_has_seen_gets_the_click_rate(tmp_path):
+    rows = planted(6000)
+    rare = rows.filter(~pl.col("click") | (pl.int_range(len(rows)) % 20 == 0))  # few clicks
+    dataset = prepare(rare, SCHEMA, tmp_path / "data")
+    rate = np.mean(dataset.train.labels)
+    unseen = {f"c{i}": ["new"] for i in range(4)}
+    for name in ("lr", "fmfm", "ffm", "poly2"):
+        run = train(name, dataset, tmp_path / name, **{**QUICK, "epochs": 1})
+        assert run.predict(unseen)[0] == pytest.approx(rate, rel=0.35), name
+
+
+def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
+    clicks = planted(4000)["click"].to_numpy()
+    by_class = train("fmfm", dataset, tmp_path / "class", **QUICK, positive_weight=3)
+    np.save(tmp_path / "weights.npy", np.where(clicks, 3, 1))
+    by_row = train("fmfm", dataset, tmp_path / "row", **QUICK, row_weights=tmp_path / "weights.npy")
+    plain = train("fmfm", dataset, tmp_path / "plain", **QUICK)
+    rows = planted(50, seed=9)
+    np.testing.assert_array_equal(by_class.predict(rows), by_row.predict(rows))
+    assert by_row.predict(rows).mean() > plain.predict(rows).mean() + 0.02
+    for wrong, message in (
+        (np.ones(10), "there are 10 row weights, and the log has 4,000 rows"),
+        (np.ones(40000), "there are 40,000 row weights, and the log has 4,000 rows"),
+        (-np.ones(4000), "the weight of row 0 is -1.0; a weight is 0 or more"),
+        (np.ones((4000, 2)), r"have the shape \[4000, 2\]; one number a row"),
+        (np.zeros(4000), "all row weights are zero"),
+        (tmp_path / "none.npy", "No such file"),
+    ):
+        with pytest.raises(Fm2Error, match=message):
+            train("fmfm", dataset, tmp_path / "wrong", row_weights=wrong)
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_the_command_line(dataset, tmp_path, capsys):
+    (tmp_path / "settings.toml").write_text("epochs = 1\nbatch_size = 64\n")
+    out, data = str(tmp_path / "run"), str(dataset.path)
+    command = ["train", "fmfm", data, "--out", out, "--settings", str(tmp_path / "settings.toml"), "--dim", "2,3,2,1"]
+    assert main([*command, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) >= {"auc", "log_loss"}
+    assert Run.open(out).model.config["dims"] == [2, 3, 2, 1]
+    assert main(["evaluate", out, data, "--split", "validation", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["log_loss"] == pytest.approx(Run.open(out).metrics["log_loss"], abs=1e-6)
+    assert main(command) == 1
+    assert "is there already; --resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+
+
+def test_wrong_data_is_refused(dataset, tmp_path, capsys):
+    run = train("lr", dataset, tmp_path / "run", **QUICK)
+    fewer = Schema(SCHEMA.fields[:-1], label="click")
+    other = prepare(planted(500, seed=1, values=5), fewer, tmp_path / "other")
+    with pytest.raises(Fm2Error, match="has other fields than the model"):
+        run.evaluate(other)
+    clicks = prepare(planted(300).filter(pl.col("click")), SCHEMA, tmp_path / "clicks")
+    with pytest.raises(Fm2Error, match="for training have the label 1"):
+        train("lr", clicks, tmp_path / "none")
+    empty = prepare(planted(100), SCHEMA, tmp_path / "empty", fractions=(1, 0, 0))
+    with pytest.raises(Fm2Error, match="has no rows for validation"):
+        train("lr", empty, tmp_path / "none")
+    with pytest.raises(Fm2Error, match="has no rows in the split 'test'"):
+        run = train(
+            "lr", prepare(planted(400), SCHEMA, tmp_path / "two", fractions=(0.5, 0.5, 0)), tmp_path / "r2", **QUICK
+        )
+        main(["evaluate", str(tmp_path / "r2"), str(tmp_path / "two"), "--debug"])
+    with pytest.raises(Fm2Error, match="has no trained model"):
+        Run.open(tmp_path)
+
+
+def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path):
+    settings = {"dropout": 0, "field_dropout": 0, "average": 0, "l2": 0, "batch_size": 64, "evaluations": 50}
+    with pytest.raises(Fm2Error, match=r"the loss is \S+ at step \d+; lower --learning-rate"):
+        train(
+            "fmfm", dataset, tmp_path / "run", learning_rate=1e5, dense_rate=1e5, epochs=50, patience=10**6, **settings
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"color": 1}, "'color' is not a setting; there are model, dim"),
+        ({"epoch": 1}, "'epoch' is not a setting; did you mean 'epochs'?"),
+        ({"optimizer": "sgd"}, "optimizer is 'sgd'; it is one of adagrad, adam, ftrl"),
+        ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0.0 to 0.99"),
+        ({"seed": -1}, "seed is -1; it is a whole number from 0 to"),
+        ({"batch_size": 64.5}, "batch_size is 64.5; it is a whole number"),
+        ({"epochs": 0}, "epochs is 0; it is a whole number from 1"),
+        ({"dim": 2000}, "a dimension is 2000; it is a whole number from 1 to 1024"),
+        ({"dim": True}, "a dimension is True"),
+        ({"linear": "some"}, "linear is 'some'; it is one of features, fields, both"),
+        ({"hash_bits": 10}, "hash_bits is for poly2, not for fmfm"),
+        ({"model": "lr", "dim": 16}, "dim is for fm, fwfm, fvfm, fmfm, ffm, networks, not for lr"),
+        ({"model": "lr", "optimizer": "ftrl", "schedule": "linear"}, "ftrl lets its rates fall by itself"),
+        ({"batch_size": "many"}, "batch_size is 'many'"),
+        ({"optimizer": "ftrl"}, "ftrl is for the linear models, lr and poly2, not for fmfm"),
+        ({"l1": 0.1}, "l1 is ftrl's"),
+        ({"initial_squares": 0.1}, "initial_squares are adagrad's"),
+        ({"model": "lr", "field_dropout": 0.1}, "field_dropout is for fm, fwfm, fvfm, fmfm, networks, not for lr"),
+        ({"model": "lr", "linear": "both"}, "linear is for fm, fwfm, fvfm, fmfm, .*deepfmfm, not for lr"),
+        ({"model": "ffm", "dim": [1, 2]}, "ffm has one dimension for all fields"),
+    ],
+)
+def test_wrong_settings_are_named(changes, message):
+    with pytest.raises(Fm2Error, match=message):
+        Settings.of(**{"model": "fmfm", **changes})
+
+
+def test_dimensions_are_read_from_words_and_files(write):
+    path = write("dims.json", '{"a": 3, "b": 5}')
+    assert read_dim(str(path), ("b", "a")) == [5, 3]
+    with pytest.raises(Fm2Error, match="no dimension for the field 'c'"):
+        read_dim(str(path), ("a", "c"))
+    with pytest.raises(Fm2Error, match="there is no field 'b'; there are a"):
+        read_dim(str(path), ("a",))
+    with pytest.raises(Fm2Error, match="is no number, no list and no readable JSON file"):
+        read_dim("large", ("a",))
+
+
+def test_a_settings_file_is_named_where_it_is_wrong(write):
+    with pytest.raises(Fm2Error, match=r"train: .*/s.toml: 'rate' is not a setting"):
+        read_changes(write("s.toml", "rate = 1"), "fmfm")
+    with pytest.raises(Fm2Error, match=r"s.toml is for lr, not for fmfm"):
+        read_changes(write("s.toml", 'model = "lr"'), "fmfm")
+    with pytest.raises(Fm2Error, match=r"s.toml: epochs is 0"):
+        read_changes(write("s.toml", "epochs = 0"), "fmfm")
+    assert read_changes(write("s.toml", "epochs = 3"), "fmfm") == {"epochs": 3}
+
+
+def test_a_settings_file_may_need_an_option_beside_it(dataset, write, tmp_path):
+    settings = ["--settings", str(write("s.toml", "l1 = 0.001"))]
+    command = ["train", "lr", str(dataset.path), "--epochs", "1", *settings, "--out", str(tmp_path / "run")]
+    assert main([*command, "--optimizer", "ftrl"]) == 0
+    assert main(command) == 1
+
+
+def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
+    command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--epochs"]
+    assert main([*command, "1"]) == 0
+    assert "fm2: 1.00 epochs, in 0 s (" in capsys.readouterr().err
+    monkeypatch.setattr("fm2.training.progress.EVERY_SECONDS_IN_A_FILE", 0)
+    options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--average", "0"]
+    assert main([*command, "50", *options]) == 0
+    told = capsys.readouterr().err
+    assert "rows/s" in told.splitlines()[0]
+    assert "stopped, for it got no better" in told
+    assert "worse than the click rate alone" in told
+
+
+@pytest.mark.parametrize("values", [DEFAULTS, {name: changes for name, changes in LARGE.items() if changes}])
+def test_the_documentation_has_the_defaults(values):
+    text = Path("docs/training.md").read_text(encoding="utf-8")
+    for name in {name: None for own in values.values() for name in own}:
+        row = " | ".join(str(own.get(name, "")) for own in values.values())
+        assert f"| `{name}` | {row} |\n" in text
+
+
+def test_few_fields_have_defaults_of_their_own(dataset, tmp_path):
+    few, usual = Settings.of("fmfm", 5_000, 4), Settings.of("fmfm", 5_000, 23)
+    assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
+    assert few.matrix_scale == pytest.approx(usual.matrix_scale * (741 / 6) ** 0.5, rel=1e-2)
+    assert Settings.of("fwfm", 5_000, 4).matrix_scale == Settings.of("fwfm").matrix_scale
+    run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
+    assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
+
+
+def test_many_rows_have_defaults_of_their_own():
+    few, many = Settings.of("fmfm", 500_000), Settings.of("fmfm", 500_001)
+    assert (few.schedule, many.schedule) == ("constant", "linear")
+    assert few.field_dropout > many.field_dropout
+    assert Settings.of("fmfm", 10**6, field_dropout=0.5).field_dropout == 0.5
+    assert Settings.of("lr", 10**6, optimizer="ftrl").schedule == "constant"
