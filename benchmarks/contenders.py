@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fm2.artifacts.settings import FAMILY
-from fm2.training.loop import Loop, Report
+from fm2.training.loop import Report, TrainingLoop
 from fm2.training.train import train
 from generated import open_shortened
 from peers import fit_xlearn
@@ -83,9 +83,9 @@ class Fm2(Contender):
         dataset = open_shortened(self.data, self.rows)
         begun: list[float] = []
         seconds: list[float] = []
-        run_epoch = Loop._run_epoch
+        run_epoch = TrainingLoop._run_epoch
 
-        def begin_and_run(loop: Loop) -> None:
+        def begin_and_run(loop: TrainingLoop) -> None:
             begun.append(time.perf_counter())
             run_epoch(loop)
 
@@ -96,7 +96,7 @@ class Fm2(Contender):
         # The trainer tells a watcher when a step has ended, not when an epoch begins, before the rows are shuffled.
         with (
             tempfile.TemporaryDirectory(dir=self.data.parent) as out,
-            mock.patch.object(Loop, "_run_epoch", begin_and_run),
+            mock.patch.object(TrainingLoop, "_run_epoch", begin_and_run),
         ):
             run = train(self.model, dataset, out, watch=watch, **self.settings())
         return Timed(self.rows, min(seconds[1:]), parameters=run.model.n_parameters)
@@ -107,11 +107,11 @@ class Fm2(Contender):
             "learning_rate": LEARNING_RATE,
             "batch_size": self.batch_rows,
             "epochs": self.epochs,
-            "evaluations": 1,
+            "evaluations_per_epoch": 1,
             "patience": self.epochs,
             "threads": self.threads,
         }
-        chosen |= dict.fromkeys(("l2", "l2_power", "average"), 0.0)
+        chosen |= dict.fromkeys(("l2", "l2_power", "ema_decay"), 0.0)
         if self.model in FAMILY:
             chosen["field_dropout"] = 0.0
         if self.dim:

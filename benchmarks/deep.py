@@ -74,7 +74,7 @@ class Ours(Fm2):
         return {
             "batch_size": self.batch_rows,
             "epochs": self.epochs,
-            "evaluations": 1,
+            "evaluations_per_epoch": 1,
             "patience": self.epochs,
             "threads": self.threads,
             "dim": self.dim,

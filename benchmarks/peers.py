@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import fm2
 from fm2.data.dataset import Split
-from fm2.files import new_file
+from fm2.files import atomic_file
 from processes import Memory, watch_memory
 
 PYTHON = Path(__file__).parents[1] / ".peers/bin/python"
@@ -37,7 +37,7 @@ class Fit:
 def write_libffm(split: Split, field_sizes: list[int], path: Path) -> None:
     """Write rows as libffm reads them, ``label field:feature:1 ...``, the features numbered through all fields."""
     starts = np.cumsum([0, *field_sizes[:-1]])
-    with new_file(path) as partial, partial.open("wb") as file:
+    with atomic_file(path) as partial, partial.open("wb") as file:
         for begin in range(0, len(split), CHUNK_ROWS):
             features = split.ids[begin : begin + CHUNK_ROWS] + starts
             columns = {str(field): column for field, column in enumerate(features.T)}

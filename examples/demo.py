@@ -21,10 +21,10 @@ from fm2.cli.comparison import Teller
 from fm2.data.description import describe, print_description
 from fm2.data.streams import open_stream
 from fm2.engine.inspect import operations
-from fm2.files import new_file
+from fm2.files import atomic_file
 from fm2.progress import Progress
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
-from fm2.training.progress import Watcher
+from fm2.training.progress import ProgressLine
 
 ROWS, FEATURES = 650_000, 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")
@@ -47,7 +47,7 @@ def main() -> None:
     print_description(describe(dataset))
 
     print(f"\nTraining {', '.join(MODELS)} alike, each to its best on the validation rows ...", flush=True)
-    with Watcher() as watch:
+    with ProgressLine() as watch:
         teller = Teller(watch)
         truth = None if given else f"{log}.truth.npy"
         options: dict[str, Any] = {"own": ALONE, "watch": watch, "begin": teller.begin, "tell": teller.tell}
@@ -56,7 +56,7 @@ def main() -> None:
         raise fm2.Fm2Error(f"{table.failed[0]['run']} failed: {table.failed[0]['error']}")
 
     print("\nShrinking FmFM to the dimensions that keep 95 % of each field's variance ...", flush=True)
-    with Watcher() as watch:
+    with ProgressLine() as watch:
         fmfm = DIRECTORY / "compare" / "fmfm-0"
         small = fm2.shrink(fmfm, dataset, DIRECTORY / "small", warm=True, overwrite=True, watch=watch)
 
@@ -86,7 +86,7 @@ def first_rows(given: Path, count: int) -> Path:
         raise fm2.Fm2Error(f"there is no file {given}; FM2_LOG is a log in Criteo's format")
     log = DIRECTORY / "log.tsv"
     print(f"Taking at most {count:,} rows of {given} ...", flush=True)
-    with new_file(log) as partial, open_stream(given) as (lines, _), partial.open("wb") as file:  # it may be the log
+    with atomic_file(log) as partial, open_stream(given) as (lines, _), partial.open("wb") as file:  # it may be the log
         file.writelines(itertools.islice(lines, count))
     return log
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fm2.cpu import cpu_info
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 from fm2.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
-        return getattr(needs(_LATER[name], "train", f"fm2.{name}"), name)
+        return getattr(require(_LATER[name], "train", f"fm2.{name}"), name)
     if name.endswith("Classifier"):  # those of the networks too, which are made by their declarations
-        found = needs("fm2.estimators", "sklearn", f"fm2.{name}").CLASSIFIERS
+        found = require("fm2.estimators", "sklearn", f"fm2.{name}").CLASSIFIERS
         if name in found:
             return found[name]
     raise AttributeError(f"module 'fm2' has no attribute '{name}'")

@@ -22,12 +22,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in kept)
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def suggest(word: str, words: Iterable[str]) -> str:
     """Suggest what was meant by a word that is none of those there are, or name these.
 
-    >>> nearest("epoch", ["epochs", "seed"])
+    >>> suggest("epoch", ["epochs", "seed"])
     "did you mean 'epochs'?"
-    >>> nearest("x", ["epochs", "seed"])
+    >>> suggest("x", ["epochs", "seed"])
     'there are epochs, seed'
     """
     every = list(words)
@@ -35,10 +35,10 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"there are {', '.join(every)}"
 
 
-def needs(module: str, extra: str, purpose: str) -> ModuleType:
+def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import a module that only some tasks need, or say which extra brings it.
 
-    >>> needs("json", "train", "this example").__name__
+    >>> require("json", "train", "this example").__name__
     'json'
     """
     try:

@@ -18,7 +18,7 @@ from fm2.errors import Fm2Error
 
 
 @contextlib.contextmanager
-def new_directory(path: Path, operation: str, marker: str, overwrite: bool = False) -> Iterator[Path]:
+def atomic_directory(path: Path, operation: str, marker: str, overwrite: bool = False) -> Iterator[Path]:
     """Fill a directory under another name and give it its own at the end; on an error nothing is left.
 
     What a killed process left behind is removed by the next one that makes the same directory. ``marker`` is a file
@@ -27,7 +27,7 @@ def new_directory(path: Path, operation: str, marker: str, overwrite: bool = Fal
     path = path.resolve()
     _check_target(path, operation, marker, overwrite)
     _remove_abandoned(path)
-    with writing_to(path.parent, operation):
+    with write_errors(path.parent, operation):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent))
     held = os.open(partial, os.O_RDONLY)
@@ -50,7 +50,7 @@ def new_directory(path: Path, operation: str, marker: str, overwrite: bool = Fal
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Fill a file under another name and give it its own at the end; on an error nothing is left.
 
     What is there and is no file, such as a pipe or /dev/stdout, is written to directly.
@@ -72,14 +72,14 @@ def new_file(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def check_replaced(path: Path, operation: str, what: str, begins: str) -> None:
+def check_replaceable(path: Path, operation: str, what: str, begins: str) -> None:
     """Refuse to replace a file of another kind than the one to be written, which begins by this pattern.
 
     What is made of a model in moments is made anew without a question; a log that is named by mistake is not lost.
     """
     if not path.is_file():
         return
-    with writing_to(path, operation), path.open("rb") as file:
+    with write_errors(path, operation), path.open("rb") as file:
         head = file.read(64)
     if head and not re.match(begins.encode(), head):
         raise Fm2Error(
@@ -88,7 +88,7 @@ def check_replaced(path: Path, operation: str, what: str, begins: str) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(path: Path, operation: str, other: str) -> Iterator[None]:
+def directory_lock(path: Path, operation: str, other: str) -> Iterator[None]:
     """Make a directory unless it is there, and keep it for this process alone; ``other`` is what may be there too."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def alone_in(path: Path, operation: str, other: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def writing_to(directory: Path, operation: str) -> Iterator[None]:
+def write_errors(directory: Path, operation: str) -> Iterator[None]:
     """Tell that a directory cannot be written to, if that is so."""
     try:
         yield
@@ -115,7 +115,7 @@ def writing_to(directory: Path, operation: str) -> Iterator[None]:
 
 
 def remove_partial_files(directory: Path) -> None:
-    """Remove what :func:`new_file` left in a directory when it was killed; whoever calls it has it for himself."""
+    """Remove what :func:`atomic_file` left in a directory when it was killed; whoever calls it has it for himself."""
     for leftover in directory.glob(".*.partial-*"):
         leftover.unlink(missing_ok=True)
 

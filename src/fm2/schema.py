@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 
 Kind = Literal["categorical", "numeric", "timestamp"]
 Transform = Literal["log_square", "quantiles"]
@@ -195,7 +195,7 @@ class Schema:
 
     def save(self, path: str | Path) -> None:
         """Write the schema to a TOML file."""
-        tomli_w = needs("tomli_w", "train", "writing a schema")
+        tomli_w = require("tomli_w", "train", "writing a schema")
         Path(path).write_text(tomli_w.dumps(self.to_dict()), encoding="utf-8")
 
     @classmethod

@@ -48,7 +48,7 @@ def completed(script, tmp_path):
 def test_commands_options_choices_and_files_are_completed(completed):
     assert completed("tr") == {"train"}
     assert {"prepare", "train", "completion"} <= completed("")
-    assert completed("train", "fmfm", "data", "--learning") == {"--learning-rate"}
+    assert completed("train", "fmfm", "data", "--learning-rate-") == {"--learning-rate-scale"}
     assert completed("train", "xdee") == {"xdeepfm"}
     assert completed("train", "fmfm", "data", "--optimizer", "ada") == {"adagrad", "adam"}
     assert completed("describe", "d") == {"data"}

@@ -22,7 +22,7 @@ from fm2.compression.rank_chart import draw_ranks
 from fm2.compression.spectrum import cut, guess_moments, measure_moments
 from fm2.compression.weights import read_weights
 from fm2.engine.inspect import inspect
-from fm2.evaluation.evaluate import translated
+from fm2.evaluation.evaluate import map_ids
 from fm2.models import FM, FmFM, build, complexity
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -98,8 +98,8 @@ def test_signs_stay_through_training_resuming_new_days_and_files(fmfm, dataset, 
     new = prepare(planted(2000, seed=5, values=14), SCHEMA, tmp_path / "new")
     assert train("fm", new, tmp_path / "later", start=again, **QUICK).model.signs == signs
     whole, later = fm2.cut(fmfm, new, tmp_path / "whole", rank=12, training=False), np.asarray(new.test.ids)
-    known = later[(translated(later, fmfm.known_as(new)) > 0).all(axis=1)]  # others begin anew
-    np.testing.assert_allclose(whole.logits(known), fmfm.logits(known, fmfm.known_as(new)), atol=1e-4)
+    known = later[(map_ids(later, fmfm.id_map(new)) > 0).all(axis=1)]  # others begin anew
+    np.testing.assert_allclose(whole.logits(known), fmfm.logits(known, fmfm.id_map(new)), atol=1e-4)
     fm2.compile(again.path, tmp_path / "model.fm2")
     scorer = fm2.load(tmp_path / "model.fm2")
     np.testing.assert_allclose(scorer.predict(ids), again.probabilities(ids), atol=1e-5)
@@ -247,9 +247,9 @@ def test_what_all_cuts_share_is_computed_once(fmfm, dataset, tmp_path, monkeypat
     where = spectrum.measure_moments
     monkeypatch.setattr(spectrum, "measure_moments", lambda *given: measured.append(1) or where(*given))
 
-    def counted(run, ids, known_as=None):
+    def counted(run, ids, id_map=None):
         asked.append(run.path)
-        return logits(run, ids, known_as)
+        return logits(run, ids, id_map)
 
     monkeypatch.setattr(Run, "logits", counted)
     fm2.cut(fmfm, dataset, tmp_path / "one", rank=2, training=False)

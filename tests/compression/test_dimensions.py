@@ -18,7 +18,7 @@ from fm2.compression.shrink import compare
 from fm2.training.run import Run
 from fm2.training.train import train
 
-FIXED = {"epochs": 1, "rate_scale": 0.0}  # a training that changes nothing
+FIXED = {"epochs": 1, "learning_rate_scale": 0.0}  # a training that changes nothing
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ def test_pruned_pairs_stay_zero_through_training_resuming_and_new_days(run, data
     assert set(pruned) < set(further.model.pruned)
     for each in (small, further):  # the rates are a tenth of those of the first training, whichever time it is
         settings = read_settings(each.path / SETTINGS)
-        assert (settings["rate_scale"], settings["learning_rate"]) == (0.1, LEARNED["learning_rate"])
+        assert (settings["learning_rate_scale"], settings["learning_rate"]) == (0.1, LEARNED["learning_rate"])
     assert set(fm2.prune(small, new, tmp_path / "no-more", keep=1.0, epochs=1).model.pruned) == set(pruned)
 
 
@@ -167,12 +167,12 @@ def test_what_cannot_be_pruned_is_told(dataset, tmp_path):
 def test_the_command_prunes(dataset, tmp_path, capsys):
     train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=3)
     command = ["prune", str(tmp_path / "run"), str(dataset.path), "--out", str(tmp_path / "small"), "--epochs", "1"]
-    (tmp_path / "settings.toml").write_text("dense_rate = 0.001\n")
+    (tmp_path / "settings.toml").write_text("dense_learning_rate = 0.001\n")
     assert main([*command, "--keep", "0.5", "--settings", str(tmp_path / "settings.toml")]) == 0
     printed = capsys.readouterr().out
     assert "3 of 6 pairs kept" in printed
     assert "on test" in printed
-    assert "dense_rate = 0.001" in (tmp_path / "small" / "settings.toml").read_text()
+    assert "dense_learning_rate = 0.001" in (tmp_path / "small" / "settings.toml").read_text()
     assert main([*command, "--keep", "0.5", "--overwrite", "--json"]) == 0
     full, small = json.loads(capsys.readouterr().out)
     assert full["flops"] - small["flops"] == 3 * 7
@@ -183,7 +183,10 @@ def test_the_command_prunes(dataset, tmp_path, capsys):
 
 def test_a_model_without_interactions_is_told(dataset, tmp_path, capsys):
     train(
-        "fmfm", dataset, tmp_path / "run", **{**QUICK, "learning_rate": 1e-9, "dense_rate": 1e-9, "matrix_scale": 1e-6}
+        "fmfm",
+        dataset,
+        tmp_path / "run",
+        **{**QUICK, "learning_rate": 1e-9, "dense_learning_rate": 1e-9, "matrix_std": 1e-6},
     )
     command = ["prune", str(tmp_path / "run"), str(dataset.path), "--keep", "0.5", "--epochs", "1"]
     assert main([*command, "--out", str(tmp_path / "pruned")]) == 0

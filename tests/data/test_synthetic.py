@@ -144,7 +144,7 @@ def test_every_integer_goes_back_to_its_value() -> None:
 def test_the_block_form_is_the_papers_sum_over_pairs(planted: Planted) -> None:
     features = planted.draw(5, np.random.default_rng(0))
     for row, pairs, probability in zip(features, planted.pairs(features), planted.probabilities(features), strict=True):
-        linear = sum(planted.linear_scale * planted.weights[feature] for feature in row)
+        linear = sum(planted.linear_std * planted.weights[feature] for feature in row)
         score = 0.0
         for i, j in itertools.combinations(range(39), 2):
             for k, m in itertools.product(range(DIM), range(DIM)):

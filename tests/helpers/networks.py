@@ -26,7 +26,7 @@ def options(name: str, **wanted: Any) -> dict[str, Any]:
 
 def small(name: str, seed: int | None = 0, **changes: Any) -> DeepModel:
     """Build a small network with embeddings of order 1."""
-    config = {"model": name, "field_sizes": SIZES, "dims": 4, "embedding_scale": 0.5, **options(name, **SMALL)}
+    config = {"model": name, "field_sizes": SIZES, "dims": 4, "embedding_std": 0.5, **options(name, **SMALL)}
     model = build({**config, **changes}, seed)
     assert isinstance(model, DeepModel)
     return model

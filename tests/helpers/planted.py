@@ -9,15 +9,15 @@ import polars as pl
 
 from fm2 import Field, Schema
 
-QUICK = {"epochs": 2, "batch_size": 64, "evaluations": 2, "patience": 100}
+QUICK = {"epochs": 2, "batch_size": 64, "evaluations_per_epoch": 2, "patience": 100}
 LEARNED = {
     **QUICK,
     "epochs": 6,
     "learning_rate": 0.01,
     "l2": 0,
     "field_dropout": 0,
-    "average": 0.9,
-    "embedding_scale": 0.2,
+    "ema_decay": 0.9,
+    "embedding_std": 0.2,
 }
 SCHEMA = Schema([Field(f"c{i}", min_count=1) for i in range(4)], label="click")
 

@@ -20,8 +20,8 @@ from fm2.models import MODELS, DeepModel, build
 from fm2.models.networks import NETWORKS
 from fm2.training.run import Run
 from fm2.training.scorer import torch_threads
-from fm2.training.torch_backend import PlainStepper
-from fm2.training.train import make_model, make_stepper, train
+from fm2.training.torch_backend import TorchBackend
+from fm2.training.train import make_backend, make_model, train
 
 every_network = pytest.mark.parametrize("name", NETWORKS)
 ONE_THREAD = {"threads": 1}  # on a busy machine, small products wait long for others
@@ -34,15 +34,15 @@ def one_thread():
         yield
 
 
-def stepper_for(name, sizes=SIZES, **changes):
-    plain = {"l2": 0, "field_dropout": 0, "average": 0, "dim": 4, "embedding_scale": 0.3, **ONE_THREAD}
+def backend_for(name, sizes=SIZES, **changes):
+    plain = {"l2": 0, "field_dropout": 0, "ema_decay": 0, "dim": 4, "embedding_std": 0.3, **ONE_THREAD}
     settings = Settings.of(name, **{**plain, **options(name, **SMALL), **changes})
-    return make_stepper(make_model(settings, sizes), settings, np.ones(sum(sizes), np.int64))
+    return make_backend(make_model(settings, sizes), settings, np.ones(sum(sizes), np.int64))
 
 
-def learn(stepper, ids, labels, steps):
+def learn(backend, ids, labels, steps):
     order = np.arange(len(ids))
-    return [stepper.step(ids, order, labels, None, 1.0) for _ in range(steps)]
+    return [backend.step(ids, order, labels, None, 1.0) for _ in range(steps)]
 
 
 @every_network
@@ -83,17 +83,17 @@ def test_every_parameter_has_a_finite_gradient(name):
 
 @every_network
 def test_it_learns_200_rows_by_heart(name):
-    losses = learn(stepper_for(name, learning_rate=0.02, dense_rate=0.01), *random_rows(200), 300)
+    losses = learn(backend_for(name, learning_rate=0.02, dense_learning_rate=0.01), *random_rows(200), 300)
     assert losses[0] > 0.5
     assert losses[-1] < 0.05
 
 
 @every_network
 def test_native_steps_are_torchs_steps(name):
-    changes = {**options(name, **LIVELY), "l2": 0.01, "average": 0.9, "weight_decay": 0.1, "learning_rate": 0.02}
-    native, plain = stepper_for(name, **changes), stepper_for(name, **changes)
+    changes = {**options(name, **LIVELY), "l2": 0.01, "ema_decay": 0.9, "weight_decay": 0.1, "learning_rate": 0.02}
+    native, plain = backend_for(name, **changes), backend_for(name, **changes)
     spread = {key: np.ones(table.weight.numel(), np.float32) for key, table in plain.model.tables.items()}
-    plain = PlainStepper(plain.model, plain.settings, spread)
+    plain = TorchBackend(plain.model, plain.settings, spread)
     ids, labels = random_rows(100)
     np.testing.assert_allclose(learn(native, ids, labels, 10), learn(plain, ids, labels, 10), rtol=1e-3)
     np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-2, atol=1e-3)
@@ -103,10 +103,10 @@ def test_native_steps_are_torchs_steps(name):
 def test_fields_may_have_a_single_value_and_batches_a_single_row(name):
     sizes = [1, 5, 1, 1]
     ids, labels = random_rows(30, sizes)
-    stepper = stepper_for(name, sizes, **options(name, **LIVELY))
-    assert np.isfinite(learn(stepper, ids, labels, 5)).all()
-    assert np.isfinite(learn(stepper, ids[:1], labels[:1], 2)).all()
-    assert np.isfinite(stepper.logits(ids)).all()
+    backend = backend_for(name, sizes, **options(name, **LIVELY))
+    assert np.isfinite(learn(backend, ids, labels, 5)).all()
+    assert np.isfinite(learn(backend, ids[:1], labels[:1], 2)).all()
+    assert np.isfinite(backend.logits(ids)).all()
 
 
 @every_network
@@ -154,7 +154,7 @@ def runs(dataset, tmp_path_factory):
 
 
 def settings_of(name):
-    rates = {"learning_rate": 0.01, "dense_rate": 0.005, "field_dropout": 0.2}
+    rates = {"learning_rate": 0.01, "dense_learning_rate": 0.005, "field_dropout": 0.2}
     return {**QUICK, **ONE_THREAD, **rates, "seed": 4, "dim": 4, **options(name, **LIVELY)}
 
 

@@ -10,16 +10,16 @@ import torch
 from tests.helpers.equations import assert_follows, perceptron, random_model
 from tests.helpers.networks import PAPER, counted_flops, random_rows, small
 from tests.helpers.planted import QUICK
-from tests.models.test_deep_contract import ONE_THREAD, learn, stepper_for
+from tests.models.test_deep_contract import ONE_THREAD, backend_for, learn
 from tests.training.test_resuming import compare_runs
 
 from fm2.errors import Fm2Error
 from fm2.models import build, network_complexity
 from fm2.models.deep.light_scoring import LightScoring
-from fm2.training.progress import Watcher
+from fm2.training.progress import ProgressLine
 from fm2.training.run import Run
 from fm2.training.scorer import make_scorer
-from fm2.training.torch_backend import PlainStepper
+from fm2.training.torch_backend import TorchBackend
 from fm2.training.train import train
 
 TARGETS = {"network_sparsity": 0.9, "pair_sparsity": 0.5, "embedding_sparsity": 0.4}
@@ -39,61 +39,61 @@ def test_logits_and_gradients_are_those_of_the_equation():
 
 
 @pytest.mark.parametrize("kind", ["native", "plain"])
-@pytest.mark.parametrize("changes", [{"average": 0.9, "l2": 0.01, "weight_decay": 0.1}, {"optimizer": "adagrad"}])
+@pytest.mark.parametrize("changes", [{"ema_decay": 0.9, "l2": 0.01, "weight_decay": 0.1}, {"optimizer": "adagrad"}])
 def test_its_sparsity_is_that_of_the_schedule_and_what_is_pruned_stays_zero(kind, changes):
-    stepper = stepper_for("deeplight", **SOON, hidden=(40, 30), dim=8, field_dropout=0.2, **changes)
+    backend = backend_for("deeplight", **SOON, hidden=(40, 30), dim=8, field_dropout=0.2, **changes)
     if kind == "plain":
-        spread = {key: np.ones(table.weight.numel(), np.float32) for key, table in stepper.model.tables.items()}
-        stepper = PlainStepper(stepper.model, stepper.settings, spread)
+        spread = {key: np.ones(table.weight.numel(), np.float32) for key, table in backend.model.tables.items()}
+        backend = TorchBackend(backend.model, backend.settings, spread)
     ids, labels = random_rows(100)
     gone = {}
     for step in range(1, 41):
-        learn(stepper, ids, labels, 1)
+        learn(backend, ids, labels, 1)
         k = max(0, step - 6) // 3 * 3
-        for part, share in stepper.model.sparsity().items():
+        for part, share in backend.model.sparsity().items():
             assert share == pytest.approx(PARTS[part] * (1 - 0.9**k), abs=0.09 if part == "pairs" else 0.005)
-        for name, values in (*stepper.model.named_parameters(), *named_weights(stepper)):
+        for name, values in (*backend.model.named_parameters(), *named_weights(backend)):
             zero = values.detach() == 0
             assert not (gone.get(name, zero) & ~zero).any(), name
             gone[name] = zero
-    assert all(share > 0.3 for share in stepper.model.sparsity().values())
-    zeros = {name: int((torch.from_numpy(values) == 0).sum()) for name, values in stepper.weights().items()}
-    for name, values in stepper.model.named_parameters():  # averaged weights have the same zeros
+    assert all(share > 0.3 for share in backend.model.sparsity().values())
+    zeros = {name: int((torch.from_numpy(values) == 0).sum()) for name, values in backend.weights().items()}
+    for name, values in backend.model.named_parameters():  # averaged weights have the same zeros
         assert zeros[name] == int((values == 0).sum())
 
 
-def named_weights(stepper):
-    return [(f"average {name}", torch.from_numpy(np.array(v))) for name, v in stepper.weights().items()]
+def named_weights(backend):
+    return [(f"average {name}", torch.from_numpy(np.array(v))) for name, v in backend.weights().items()]
 
 
 def test_native_steps_are_torchs_steps_while_it_prunes():
-    changes = {**SOON, "average": 0.9, "l2": 0.01, "learning_rate": 0.02}
-    native, plain = stepper_for("deeplight", **changes), stepper_for("deeplight", **changes)
+    changes = {**SOON, "ema_decay": 0.9, "l2": 0.01, "learning_rate": 0.02}
+    native, plain = backend_for("deeplight", **changes), backend_for("deeplight", **changes)
     spread = {key: np.ones(table.weight.numel(), np.float32) for key, table in plain.model.tables.items()}
-    plain = PlainStepper(plain.model, plain.settings, spread)
+    plain = TorchBackend(plain.model, plain.settings, spread)
     ids, labels = random_rows(100)
     np.testing.assert_allclose(learn(native, ids, labels, 20), learn(plain, ids, labels, 20), rtol=1e-3)
     assert native.model.sparsity() == plain.model.sparsity()
 
 
 def test_a_target_of_zero_prunes_nothing():
-    stepper = stepper_for("deeplight", **{**SOON, "embedding_sparsity": 0.0, "pair_sparsity": 0.0})
-    learn(stepper, *random_rows(100), 20)
-    found = stepper.model.sparsity()
+    backend = backend_for("deeplight", **{**SOON, "embedding_sparsity": 0.0, "pair_sparsity": 0.0})
+    learn(backend, *random_rows(100), 20)
+    found = backend.model.sparsity()
     assert found["embeddings"] == found["pairs"] == 0
     assert found["network"] > 0.5
 
 
-@pytest.mark.parametrize("name", ["embedding_scale", "matrix_scale"])
+@pytest.mark.parametrize("name", ["embedding_std", "matrix_std"])
 def test_weights_that_would_begin_at_zero_and_never_move_are_refused(name):
     with pytest.raises(Fm2Error, match=f"deeplight: {name} is 0; what begins at zero would stay there"):
         small("deeplight", **{name: 0.0})
 
 
 def test_of_few_pairs_one_is_left():
-    stepper = stepper_for("deeplight", sizes=[5, 4, 6], **{**SOON, "pair_sparsity": 0.9})
-    learn(stepper, *random_rows(100, [5, 4, 6]), 40)
-    assert stepper.model.interaction.weight.count_nonzero() == 1
+    backend = backend_for("deeplight", sizes=[5, 4, 6], **{**SOON, "pair_sparsity": 0.9})
+    learn(backend, *random_rows(100, [5, 4, 6]), 40)
+    assert backend.model.interaction.weight.count_nonzero() == 1
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def run(dataset, tmp_path_factory):
 
 
 def settings(**changes):
-    rates = {"learning_rate": 0.01, "dense_rate": 0.005, "dim": 4, "seed": 3}
+    rates = {"learning_rate": 0.01, "dense_learning_rate": 0.005, "dim": 4, "seed": 3}
     network = {**SOON, "hidden": (32, 16), "batch_norm": True, "network_dropout": 0.1}
     return {**QUICK, **ONE_THREAD, **rates, **network, **changes}
 
@@ -129,14 +129,14 @@ def test_what_is_saved_is_sparse_and_stays_so_when_trained_on(run, dataset, tmp_
 
 
 def test_a_training_that_ends_before_all_is_pruned_says_so(dataset, tmp_path):
-    watcher = Watcher(terminal=False)
+    watcher = ProgressLine(terminal=False)
     train("deeplight", dataset, tmp_path / "run", watch=watcher, **settings(epochs=1, warm_up=10**6))
     assert "not yet as sparse as it was asked to become: --resume with more --epochs" in watcher.closing()
 
 
 def test_a_state_that_is_not_sparse_yet_is_never_the_best(dataset, tmp_path):
     """A rate that ruins the model soon leaves the first evaluation the best one, if it counts."""
-    ruin = {"dense_rate": 0.3, "patience": 1, "evaluations": 4, "epochs": 3}
+    ruin = {"dense_learning_rate": 0.3, "patience": 1, "evaluations_per_epoch": 4, "epochs": 3}
     slow = {"damping_steps": 1.5, "warm_up": 20}
     found = train("deeplight", dataset, tmp_path / "run", **settings(**ruin, **slow))
     assert found.model.sparsity()["network"] == pytest.approx(0.9, abs=0.02)

@@ -39,7 +39,7 @@ def test_torch_trains_sparse_as_it_trains_dense(dims, optimizer):
     ids = torch.tensor([[5, 0, 8], [0, 2, 3], [5, 2, 8], [5, 1, 1]])
     trained = []
     for sparse in (False, True):
-        model = FmFM(SIZES, dims, embedding_scale=1.0)
+        model = FmFM(SIZES, dims, embedding_std=1.0)
         model.embedding.sparse = sparse
         rule = optimizer(model.parameters(), lr=0.1)
         for _ in range(3):

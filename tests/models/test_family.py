@@ -117,7 +117,7 @@ def test_settings_that_make_no_sense_are_refused():
 
 def test_first_weights_have_the_scales_asked_for():
     sizes = [1000] * 20
-    model = FmFM(sizes, 8, embedding_scale=0.5, interaction_scale=0.25, linear_scale=2.0)
+    model = FmFM(sizes, 8, embedding_std=0.5, interaction_std=0.25, linear_std=2.0)
     spreads = {name: parameter.std().item() for name, parameter in model.named_parameters() if parameter.ndim}
     assert spreads == {
         "embedding.weight": pytest.approx(0.5, rel=0.02),
@@ -128,11 +128,11 @@ def test_first_weights_have_the_scales_asked_for():
 
 @pytest.mark.parametrize("constructor", [FwFM, FvFM, FmFM])
 def test_matrices_may_begin_as_identities(constructor):
-    model = constructor(SIZES, 3, interaction_scale=0.0, identity=1.0, linear="features")
+    model = constructor(SIZES, 3, interaction_std=0.0, identity=1.0, linear="features")
     assert torch.equal(model.field_matrix(4, 2), torch.eye(3))
     torch.testing.assert_close(model(IDS), FM(SIZES, 3)(IDS))
 
 
 def test_identities_of_unequal_dimensions_are_cut_off():
-    model = FmFM(SIZES, [1, 2, 3, 4, 5], interaction_scale=0.0, identity=0.5)
+    model = FmFM(SIZES, [1, 2, 3, 4, 5], interaction_std=0.0, identity=0.5)
     assert torch.equal(model.field_matrix(1, 2), 0.5 * torch.eye(2, 3))

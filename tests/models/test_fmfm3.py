@@ -51,7 +51,7 @@ def test_the_triples_are_linear_in_every_field_and_vanish_without_three(dims):
 
 
 def test_without_triples_it_is_an_fmfm():
-    model = small("fmfm3", triple_scale=0.0)
+    model = small("fmfm3", triple_std=0.0)
     fmfm = build({"model": "fmfm", "field_sizes": model.field_sizes, "dims": 4, "linear": "features"})
     fmfm.load_state_dict(
         {key.replace("pairs.", "interaction."): v for key, v in model.state_dict().items() if "triples" not in key}

@@ -15,7 +15,7 @@ from fm2.cli.main import main
 from fm2.models.networks import NETWORKS
 from fm2.training.run import Run
 
-FAST = ["--epochs", "1", "--batch-size", "64", "--evaluations", "1", "--threads", "1"]
+FAST = ["--epochs", "1", "--batch-size", "64", "--evaluations-per-epoch", "1", "--threads", "1"]
 
 
 def test_options_become_settings_and_settings_the_model(dataset, tmp_path, capsys):

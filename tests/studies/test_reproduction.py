@@ -109,7 +109,7 @@ def log(tmp_path_factory):
 
 @pytest.fixture
 def quick(write):
-    return str(write("quick.toml", "epochs = 1\nevaluations = 1\nbatch_size = 256\n"))
+    return str(write("quick.toml", "epochs = 1\nevaluations_per_epoch = 1\nbatch_size = 256\n"))
 
 
 def test_tables_of_criteo(log, quick, tmp_path, capsys):
@@ -162,11 +162,11 @@ def test_the_papers_protocol(log, quick, tmp_path):
             "learning_rate": 1e-4,
             "batch_size": 1024,
             "l2": 1e-5,
-            "average": 0.0,
+            "ema_decay": 0.0,
             "epochs": 1,
         }
         assert {key: used[name][key] for key in expected} == expected
-    assert (used["fwfm"]["linear"], used["fwfm"]["matrix_scale"], used["fwfm"]["dim"]) == ("fields", 1.0, 16)
+    assert (used["fwfm"]["linear"], used["fwfm"]["matrix_std"], used["fwfm"]["dim"]) == ("fields", 1.0, 16)
     assert used["dcn"]["hidden"] == [200, 200, 200]
     dataset = fm2.Dataset.open(done.path / "data")
     assert dataset.manifest["settings"]["vocabulary"] == "all"
@@ -178,7 +178,7 @@ def test_the_papers_protocol(log, quick, tmp_path):
 
 
 def test_more_tables_bring_the_models_they_need(log, tmp_path):
-    options = {"threads": 1, "epochs": 1, "evaluations": 1}
+    options = {"threads": 1, "epochs": 1, "evaluations_per_epoch": 1}
     assert fm2.reproduce("criteo", log, tmp_path / "out", tables=[5], **options).models == ["fmfm"]
     done = fm2.reproduce("criteo", log, tmp_path / "out", tables=[5, 6], resume=True, **options)
     assert done.models == ["lr", "fm", "ffm", "fwfm", "fvfm", "fmfm"]
@@ -194,7 +194,7 @@ def test_one_seed_that_failed_leaves_the_other_for_table_8(log, tmp_path, monkey
         return train(model, *given, seed=seed, **options)
 
     monkeypatch.setattr(comparing, "train", fails)
-    options = {"threads": 1, "epochs": 1, "evaluations": 1, "dim": 2}
+    options = {"threads": 1, "epochs": 1, "evaluations_per_epoch": 1, "dim": 2}
     done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=2, **options)
     assert [row["run"] for row in done.failed] == ["fmfm-0"]
     assert [table.title[:7] for table in done.tables] == ["Table 8"]

@@ -19,7 +19,7 @@ from fm2.studies.tuning.search import tune
 from fm2.studies.tuning.spaces import Between, OneOf, space_around
 from fm2.training.train import train
 
-FIX = {"epochs": 2, "evaluations": 2, "patience": 100}
+FIX = {"epochs": 2, "evaluations_per_epoch": 2, "patience": 100}
 SPACE = {"learning_rate": {"low": 0.0005, "high": 0.05, "log": True}, "batch_size": [32, 64, 256], "l2": [0.0, 0.01]}
 
 
@@ -140,13 +140,13 @@ def test_a_trial_that_does_worse_than_the_others_is_given_up(dataset, tmp_path):
 
 
 def test_a_training_that_fails_is_told_and_the_search_goes_on(dataset, tmp_path):
-    space = {"embedding_scale": [0.03, 100.0], "learning_rate": [0.02, 1000.0]}
+    space = {"embedding_std": [0.03, 100.0], "learning_rate": [0.02, 1000.0]}
     tuning = tune("ffm", dataset, tmp_path / "tune", trials=4, fix=FIX, space=space)
     failed = [trial for trial in tuning.trials if trial.state == "failed"]
     assert failed
     assert "the loss is" in failed[0].error
     with pytest.raises(Fm2Error, match="the loss is"):  # the first trial has to work
-        tune("ffm", dataset, tmp_path / "bad", fix={**FIX, "learning_rate": 1e6, "embedding_scale": 100.0})
+        tune("ffm", dataset, tmp_path / "bad", fix={**FIX, "learning_rate": 1e6, "embedding_std": 100.0})
 
 
 def test_auc_is_the_more_the_better(dataset, tmp_path):
@@ -224,7 +224,7 @@ def test_every_model_has_a_space_with_its_defaults_inside(model, rows):
     space = space_around(usual)
     assert "learning_rate" in space
     for name, choice in space.items():
-        assert choice.nearest(usual.used()[name]) == usual.used()[name]
+        assert choice.suggest(usual.used()[name]) == usual.used()[name]
         for value in choice.values if isinstance(choice, OneOf) else (choice.low, choice.high):
             Settings.of(model, rows, **{name: value})
 
@@ -232,7 +232,7 @@ def test_every_model_has_a_space_with_its_defaults_inside(model, rows):
 def test_a_space_follows_what_is_fixed():
     ftrl = space_around(Settings.of("poly2", optimizer="ftrl"))
     assert ftrl["l2"] == OneOf((0.0, 10.0, 100.0))
-    assert "initial_squares" not in ftrl
+    assert "initial_accumulator" not in ftrl
     assert ftrl["learning_rate"] == Between(0.0125, 0.2, log=True)
 
 

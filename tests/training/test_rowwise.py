@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from fm2.artifacts.arrays import Pieces
+from fm2.artifacts.arrays import ChunkedArray
 from fm2.artifacts.settings import Settings
-from fm2.training.rowwise_backend import FfmStepper, Poly2Stepper
-from fm2.training.torch_backend import PlainStepper
-from fm2.training.train import make_model, make_stepper
+from fm2.training.rowwise_backend import FFMBackend, Poly2Backend
+from fm2.training.torch_backend import TorchBackend
+from fm2.training.train import make_backend, make_model
 
 SIZES = [5, 9, 3, 7]
-KINDS = {"ffm": FfmStepper, "poly2": Poly2Stepper, "lr": Poly2Stepper}
+KINDS = {"ffm": FFMBackend, "poly2": Poly2Backend, "lr": Poly2Backend}
 CASES = pytest.mark.parametrize(
     ("name", "optimizer"),
     [("ffm", "adagrad"), ("poly2", "adagrad"), ("poly2", "ftrl"), ("lr", "adagrad"), ("lr", "ftrl")],
@@ -21,15 +21,15 @@ CASES = pytest.mark.parametrize(
 
 
 def settings_of(name: str, optimizer: str = "adagrad", **changes: object) -> Settings:
-    own = {"ffm": {"dim": 3, "embedding_scale": 0.3}, "poly2": {"hash_bits": 6}, "lr": {}}[name]
-    own |= {"l2_power": 0.0, "average": 0.0}
-    base = {"learning_rate": 0.1, "l2": 0.01, "initial_squares": 0.0 if optimizer == "ftrl" else 0.5, "seed": 3}
+    own = {"ffm": {"dim": 3, "embedding_std": 0.3}, "poly2": {"hash_bits": 6}, "lr": {}}[name]
+    own |= {"l2_power": 0.0, "ema_decay": 0.0}
+    base = {"learning_rate": 0.1, "l2": 0.01, "initial_accumulator": 0.0 if optimizer == "ftrl" else 0.5, "seed": 3}
     return Settings.of(name, **{**own, **base, "optimizer": optimizer, **changes})
 
 
 def stepper_of(settings: Settings, drawn: bool = True):
     counts = np.ones(sum(SIZES), np.int64)
-    return make_stepper(make_model(settings, SIZES, drawn), settings, counts, drawn)
+    return make_backend(make_model(settings, SIZES, drawn), settings, counts, drawn)
 
 
 def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -38,16 +38,16 @@ def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return ids, random.integers(0, 2, count).astype(np.float32)
 
 
-def learn(stepper, ids: np.ndarray, labels: np.ndarray, batch: int) -> None:
+def learn(backend, ids: np.ndarray, labels: np.ndarray, batch: int) -> None:
     for begin in range(0, len(ids), batch):
         order = np.arange(begin, min(begin + batch, len(ids)))
-        stepper.step(ids, order, labels[order], None, 1.0)
+        backend.step(ids, order, labels[order], None, 1.0)
 
 
-def plain_weights(stepper) -> dict[str, np.ndarray]:
-    found = stepper.weights()
+def plain_weights(backend) -> dict[str, np.ndarray]:
+    found = backend.weights()
     return {
-        name: np.concatenate([piece.ravel() for piece in array.make()]) if isinstance(array, Pieces) else array
+        name: np.concatenate([piece.ravel() for piece in array.make()]) if isinstance(array, ChunkedArray) else array
         for name, array in found.items()
     }
 
@@ -55,17 +55,17 @@ def plain_weights(stepper) -> dict[str, np.ndarray]:
 @CASES
 def test_torch_scores_what_was_learned_natively(name, optimizer):
     settings = settings_of(name, optimizer)
-    stepper = stepper_of(settings)
-    assert isinstance(stepper, KINDS[name])
+    backend = stepper_of(settings)
+    assert isinstance(backend, KINDS[name])
     ids, labels = rows(500)
-    learn(stepper, ids, labels, 64)
+    learn(backend, ids, labels, 64)
     model = make_model(settings, SIZES)
-    weights = plain_weights(stepper)
+    weights = plain_weights(backend)
     assert weights.keys() == dict(model.named_parameters()).keys()
     model.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in weights.items()}, strict=False)
     with torch.no_grad():
-        np.testing.assert_allclose(stepper.logits(ids), model(torch.from_numpy(ids)).numpy(), atol=1e-5)
-    assert np.std(stepper.logits(ids)) > 0.1
+        np.testing.assert_allclose(backend.logits(ids), model(torch.from_numpy(ids)).numpy(), atol=1e-5)
+    assert np.std(backend.logits(ids)) > 0.1
 
 
 @CASES
@@ -75,9 +75,9 @@ def test_the_size_of_batches_changes_nothing(name, optimizer):
     found = []
     tile = 256 if name == "lr" else 32
     for batch in (tile, 2 * tile, 1280):
-        stepper = stepper_of(settings_of(name, optimizer))
-        learn(stepper, ids, labels, batch)
-        found.append(stepper.logits(ids))
+        backend = stepper_of(settings_of(name, optimizer))
+        learn(backend, ids, labels, batch)
+        found.append(backend.logits(ids))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
@@ -87,8 +87,8 @@ def test_vectors_that_are_drawn_in_pieces_are_those_the_model_draws(monkeypatch)
     settings = settings_of("ffm")
     early, late = stepper_of(settings), stepper_of(settings, drawn=False)
     model = make_model(settings, SIZES)
-    for stepper in (early, late):
-        np.testing.assert_array_equal(plain_weights(stepper)["embedding.weight"], model.embedding.weight.detach())
+    for backend in (early, late):
+        np.testing.assert_array_equal(plain_weights(backend)["embedding.weight"], model.embedding.weight.detach())
 
 
 @CASES
@@ -97,22 +97,24 @@ def test_a_state_is_gone_back_to(name, optimizer):
     one, other = (stepper_of(settings_of(name, optimizer, seed=seed)) for seed in (1, 2))
     learn(one, ids, labels, 50)
     other.load({key: values.copy() for key, values in one.state().items()}, one.steps)
-    for stepper in (one, other):
-        learn(stepper, ids, labels, 50)
+    for backend in (one, other):
+        learn(backend, ids, labels, 50)
     assert one.steps == other.steps
     np.testing.assert_array_equal(one.logits(ids), other.logits(ids))
 
 
-@pytest.mark.parametrize("changes", [{"average": 0.9}, {"l2_power": 0.5}, {"optimizer": "adam", "initial_squares": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"ema_decay": 0.9}, {"l2_power": 0.5}, {"optimizer": "adam", "initial_accumulator": 0}]
+)
 @pytest.mark.parametrize("name", ["ffm", "poly2"])
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 def test_torch_does_what_native_code_does_not(name, changes):
     settings = settings_of(name, **changes)
     model = make_model(settings, SIZES)
-    stepper = make_stepper(model, settings, np.ones(sum(SIZES), np.int64))
-    assert isinstance(stepper, PlainStepper)
+    backend = make_backend(model, settings, np.ones(sum(SIZES), np.int64))
+    assert isinstance(backend, TorchBackend)
     ids, labels = rows(200)
-    before = stepper.step(ids, np.arange(200), labels, None, 1.0)
+    before = backend.step(ids, np.arange(200), labels, None, 1.0)
     for _ in range(30):
-        after = stepper.step(ids, np.arange(200), labels, None, 1.0)
+        after = backend.step(ids, np.arange(200), labels, None, 1.0)
     assert after < before

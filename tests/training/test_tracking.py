@@ -210,7 +210,7 @@ print(threading.active_count(), reached)
 
 
 def test_trackers_are_named_on_the_command_line(dataset, tmp_path, capsys):
-    quick = ["--epochs", "1", "--evaluations", "1", "--json"]
+    quick = ["--epochs", "1", "--evaluations-per-epoch", "1", "--json"]
     words = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), *quick]
     assert main([*words, "--track", "tensorboard", "--track", f"tensorboard:{tmp_path / 'logs'}"]) == 0
     for directory in (tmp_path / "run" / "tensorboard", tmp_path / "logs" / "run"):

@@ -16,37 +16,37 @@ from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settin
 from fm2.cli.main import main
 from fm2.evaluation import metrics
 from fm2.models.defaults import DEFAULTS, LARGE
-from fm2.training.forward_backward import AutogradWork
-from fm2.training.native_backend import NativeStepper
+from fm2.training.forward_backward import AutogradForwardBackward
+from fm2.training.native_backend import NativeBackend
 from fm2.training.run import SETTINGS, Run
-from fm2.training.torch_backend import PlainStepper
-from fm2.training.train import feature_counts, make_model, make_stepper, train
+from fm2.training.torch_backend import TorchBackend
+from fm2.training.train import feature_counts, make_backend, make_model, train
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
 
 
-def stepper_for(dataset, name, kind=None, **changes):
+def backend_for(dataset, name, kind=None, **changes):
     family = {"dropout": 0, "field_dropout": 0, "dim": 3} if name in GATHERED and name != "lr" else {}
     settings = Settings.of(name, **{**family, "l2_power": 0.5, **changes})
     model = make_model(settings, dataset.field_sizes)
-    stepper = make_stepper(model, settings, feature_counts(dataset, dataset.vocabularies))
-    if kind is PlainStepper:
+    backend = make_backend(model, settings, feature_counts(dataset, dataset.vocabularies))
+    if kind is TorchBackend:
         counts = feature_counts(dataset, dataset.vocabularies)
         scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
         model = make_model(settings, dataset.field_sizes)
         spread = {n: np.repeat(scale, np.repeat(t.dims, t.field_sizes)) for n, t in model.tables.items()}
-        stepper = PlainStepper(model, settings, spread)
-    return stepper
+        backend = TorchBackend(model, settings, spread)
+    return backend
 
 
-def take_steps(stepper, dataset, steps=20, batch=50):
+def take_steps(backend, dataset, steps=20, batch=50):
     random = np.random.default_rng(5)
     labels = np.asarray(dataset.train.labels, np.float32)
     losses = []
     for _ in range(steps):
         order = random.integers(0, len(labels), batch)
         weights = (1 + labels[order]).astype(np.float32)
-        losses.append(stepper.step(dataset.train.ids, order, labels[order], weights, 1.0))
+        losses.append(backend.step(dataset.train.ids, order, labels[order], weights, 1.0))
     return losses
 
 
@@ -57,13 +57,13 @@ KINDS = [("lr", None)] + [(n, kind) for n in GATHERED[1:] for kind in ("features
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 @pytest.mark.parametrize(("name", "linear"), KINDS)
 def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
-    changes = {"optimizer": optimizer, "learning_rate": 0.02, "l2": 0.01, "average": 0.9, "seed": 3}
+    changes = {"optimizer": optimizer, "learning_rate": 0.02, "l2": 0.01, "ema_decay": 0.9, "seed": 3}
     if optimizer == "adagrad":
         changes["learning_rate"] = 0.1
     if linear:
         changes["linear"] = linear
-    native, plain = (stepper_for(dataset, name, kind, **changes) for kind in (NativeStepper, PlainStepper))
-    assert isinstance(native, NativeStepper)
+    native, plain = (backend_for(dataset, name, kind, **changes) for kind in (NativeBackend, TorchBackend))
+    assert isinstance(native, NativeBackend)
     np.testing.assert_allclose(take_steps(native, dataset), take_steps(plain, dataset), rtol=1e-4)
     ids = np.asarray(dataset.validation.ids)
     np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-3, atol=1e-4)
@@ -73,8 +73,8 @@ def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
 
 @pytest.mark.parametrize("linear", ["features", "fields", "both"])
 def test_fmfm_is_dropped_alike_by_its_own_kernel_and_by_autograd(dataset, linear):
-    ours, other = (stepper_for(dataset, "fmfm", linear=linear, dropout=0.3, field_dropout=0.2) for _ in range(2))
-    other._work = AutogradWork(other.model, 0, other._dropout)
+    ours, other = (backend_for(dataset, "fmfm", linear=linear, dropout=0.3, field_dropout=0.2) for _ in range(2))
+    other._forward_backward = AutogradForwardBackward(other.model, 0, other._dropout)
     np.testing.assert_allclose(take_steps(ours, dataset), take_steps(other, dataset), rtol=1e-5)
     ids = np.asarray(dataset.validation.ids)
     np.testing.assert_allclose(ours.logits(ids), other.logits(ids), atol=1e-5)
@@ -84,9 +84,9 @@ def test_fmfm_is_dropped_alike_by_its_own_kernel_and_by_autograd(dataset, linear
 @pytest.mark.parametrize("name", ["fm", "fmfm"])
 def test_threads_and_seeds(dataset, name, threads):
     def final(**changes):
-        stepper = stepper_for(dataset, name, **{"dropout": 0.3, "average": 0.9, **changes})
-        take_steps(stepper, dataset)
-        return np.concatenate([values.ravel() for values in stepper.weights().values()])
+        backend = backend_for(dataset, name, **{"dropout": 0.3, "ema_decay": 0.9, **changes})
+        take_steps(backend, dataset)
+        return np.concatenate([values.ravel() for values in backend.weights().values()])
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -101,7 +101,7 @@ def test_interactions_are_learned(dataset, tmp_path):
     found = {}
     settings = {"learning_rate": 0.02, "epochs": 20, "l2": 0, "dropout": 0, "field_dropout": 0, "batch_size": 64}
     for name in ("lr", "fmfm"):
-        extra = {} if name == "lr" else {"dim": 8, "dense_rate": 0.02, **settings}
+        extra = {} if name == "lr" else {"dim": 8, "dense_learning_rate": 0.02, **settings}
         run = train(name, dataset, tmp_path / name, **extra)
         found[name] = metrics.evaluate(dataset.test.labels, run.probabilities(dataset.test.ids))
     assert found["fmfm"]["auc"] > found["lr"]["auc"] + 0.05
@@ -203,10 +203,24 @@ def test_wrong_data_is_refused(dataset, tmp_path, capsys):
 
 
 def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path):
-    settings = {"dropout": 0, "field_dropout": 0, "average": 0, "l2": 0, "batch_size": 64, "evaluations": 50}
+    settings = {
+        "dropout": 0,
+        "field_dropout": 0,
+        "ema_decay": 0,
+        "l2": 0,
+        "batch_size": 64,
+        "evaluations_per_epoch": 50,
+    }
     with pytest.raises(Fm2Error, match=r"the loss is \S+ at step \d+; lower --learning-rate"):
         train(
-            "fmfm", dataset, tmp_path / "run", learning_rate=1e5, dense_rate=1e5, epochs=50, patience=10**6, **settings
+            "fmfm",
+            dataset,
+            tmp_path / "run",
+            learning_rate=1e5,
+            dense_learning_rate=1e5,
+            epochs=50,
+            patience=10**6,
+            **settings,
         )
 
 
@@ -229,7 +243,7 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
         ({"batch_size": "many"}, "batch_size is 'many'"),
         ({"optimizer": "ftrl"}, "ftrl is for the linear models, lr and poly2, not for fmfm"),
         ({"l1": 0.1}, "l1 is ftrl's"),
-        ({"initial_squares": 0.1}, "initial_squares are adagrad's"),
+        ({"initial_accumulator": 0.1}, "initial_accumulator are adagrad's"),
         ({"model": "lr", "field_dropout": 0.1}, "field_dropout is for fm, fwfm, fvfm, fmfm, networks, not for lr"),
         ({"model": "lr", "linear": "both"}, "linear is for fm, fwfm, fvfm, fmfm, .*deepfmfm, not for lr"),
         ({"model": "ffm", "dim": [1, 2]}, "ffm has one dimension for all fields"),
@@ -273,7 +287,7 @@ def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     assert main([*command, "1"]) == 0
     assert "fm2: 1.00 epochs, in 0 s (" in capsys.readouterr().err
     monkeypatch.setattr("fm2.training.progress.EVERY_SECONDS_IN_A_FILE", 0)
-    options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--average", "0"]
+    options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--ema-decay", "0"]
     assert main([*command, "50", *options]) == 0
     told = capsys.readouterr().err
     assert "rows/s" in told.splitlines()[0]
@@ -292,8 +306,8 @@ def test_the_documentation_has_the_defaults(values):
 def test_few_fields_have_defaults_of_their_own(dataset, tmp_path):
     few, usual = Settings.of("fmfm", 5_000, 4), Settings.of("fmfm", 5_000, 23)
     assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
-    assert few.matrix_scale == pytest.approx(usual.matrix_scale * (741 / 6) ** 0.5, rel=1e-2)
-    assert Settings.of("fwfm", 5_000, 4).matrix_scale == Settings.of("fwfm").matrix_scale
+    assert few.matrix_std == pytest.approx(usual.matrix_std * (741 / 6) ** 0.5, rel=1e-2)
+    assert Settings.of("fwfm", 5_000, 4).matrix_std == Settings.of("fwfm").matrix_std
     run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
     assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
 

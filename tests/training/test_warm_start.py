@@ -24,7 +24,11 @@ def test_a_model_goes_on_with_new_days(tmp_path):
     )
     new = prepare(later, SCHEMA, tmp_path / "new")
     untrained = train(
-        "fmfm", new, tmp_path / "second", start=run, **{**QUICK, "epochs": 1, "learning_rate": 1e-12, "dense_rate": 0}
+        "fmfm",
+        new,
+        tmp_path / "second",
+        start=run,
+        **{**QUICK, "epochs": 1, "learning_rate": 1e-12, "dense_learning_rate": 0},
     )
     rows = planted(50, seed=9)
     np.testing.assert_allclose(untrained.predict(rows), run.predict(rows), atol=1e-5)
@@ -48,7 +52,7 @@ def test_a_model_goes_on_with_new_days(tmp_path):
 )
 def test_weights_survive_the_beginning_of_new_days(tmp_path, name, changes):
     """A rate of almost nothing leaves them; FTRL, which calculates weights anew, has to know where it was."""
-    settings = {**QUICK, "l2_power": 0, "average": 0, **changes}
+    settings = {**QUICK, "l2_power": 0, "ema_decay": 0, **changes}
     run = train(name, prepare(planted(3000), SCHEMA, tmp_path / "old"), tmp_path / "first", **settings)
     new = prepare(planted(3000, seed=7, values=14), SCHEMA, tmp_path / "new")
     settings |= {"epochs": 1, "learning_rate": 1e-9}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.errors import Fm2Error, needs
-from fm2.files import new_file
+from fm2.errors import Fm2Error, require
+from fm2.files import atomic_file
 
 Arrays = dict[str, NDArray[Any]]
 Stored = Mapping[str, NDArray[Any]]
@@ -22,7 +22,7 @@ TYPES = {"float32": "F32", "int32": "I32", "int64": "I64", "uint64": "U64", "uin
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ChunkedArray:
     """A flat array of float32 that is made piece by piece as it is written: it is too large to be there twice."""
 
     length: int
@@ -39,7 +39,7 @@ class Pieces:
         return np.dtype(np.float32)
 
 
-Saved = Mapping[str, NDArray[Any] | Pieces]
+Saved = Mapping[str, NDArray[Any] | ChunkedArray]
 
 
 def save_arrays(path: Path, arrays: Saved, values: dict[str, Any]) -> None:
@@ -56,10 +56,10 @@ def save_arrays(path: Path, arrays: Saved, values: dict[str, Any]) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     try:
-        with new_file(path) as partial, partial.open("wb") as file:
+        with atomic_file(path) as partial, partial.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for _, array in ordered:
-                for piece in array.make() if isinstance(array, Pieces) else [array]:
+                for piece in array.make() if isinstance(array, ChunkedArray) else [array]:
                     file.write(np.ascontiguousarray(piece).data)
     except OSError as refused:
         raise Fm2Error(f"train: {path} could not be written: {refused.strerror}; what was there is whole") from refused
@@ -90,7 +90,7 @@ def open_arrays(path: Path) -> Iterator[tuple[Stored, dict[str, Any]]]:
 
     Whatever is wrong with the file, or with what is made of it, becomes one clear error.
     """
-    safetensors = needs("safetensors", "train", "reading a model")
+    safetensors = require("safetensors", "train", "reading a model")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             yield _File(file), json.loads((file.metadata() or {})["fm2"])

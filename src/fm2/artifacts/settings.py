@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from fm2.errors import Fm2Error, nearest
+from fm2.errors import Fm2Error, suggest
 from fm2.models.choices import Linear, Metric, Optimizer, Schedule
 from fm2.models.defaults import MODELS, RATES, defaults
 from fm2.models.networks import NETWORKS
@@ -19,17 +19,17 @@ FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 MAX_DIM = 1024
 
 # Defaults that were found for the model's own optimizer, and suit no other.
-OPTIMIZERS_OWN = ("l1", "l2", "l2_power", "initial_squares", "average", "schedule")
+OPTIMIZERS_OWN = ("l1", "l2", "l2_power", "initial_accumulator", "ema_decay", "schedule")
 
 # Settings that only some models have.
 _USED_BY = {
     "dim": (*FAMILY, "ffm", *NETWORKS),
     "linear": FAMILY,
     "hash_bits": ("poly2",),
-    "embedding_scale": (*FAMILY, "ffm", *NETWORKS),
-    "matrix_scale": FAMILY,
-    "dense_rate": ("lr", *FAMILY, *NETWORKS),
-    "rate_scale": (*FAMILY, *NETWORKS),
+    "embedding_std": (*FAMILY, "ffm", *NETWORKS),
+    "matrix_std": FAMILY,
+    "dense_learning_rate": ("lr", *FAMILY, *NETWORKS),
+    "learning_rate_scale": (*FAMILY, *NETWORKS),
     "dropout": (*FAMILY, *NETWORKS),
     "field_dropout": (*FAMILY, *NETWORKS),
     "weight_decay": tuple(NETWORKS),
@@ -61,13 +61,13 @@ class Settings:
     dim: int | tuple[int, ...] = 8
     linear: Linear | None = None
     hash_bits: int = 22
-    embedding_scale: float = 0.01
-    matrix_scale: float = 0.1
+    embedding_std: float = 0.01
+    matrix_std: float = 0.1
 
     optimizer: Optimizer = "adam"
     learning_rate: float = 0.001
-    dense_rate: float = 0.001
-    rate_scale: float = 1.0
+    dense_learning_rate: float = 0.001
+    learning_rate_scale: float = 1.0
     weight_decay: float = 0.0
     schedule: Schedule = "constant"
     batch_size: int = 1024
@@ -75,14 +75,14 @@ class Settings:
     l2: float = 0.0
     l2_power: float = 0.0
     l1: float = 0.0
-    initial_squares: float = 0.0
+    initial_accumulator: float = 0.0
     dropout: float = 0.0
     field_dropout: float = 0.0
-    average: float = 0.0
+    ema_decay: float = 0.0
     positive_weight: float = 1.0
 
     metric: Metric = "log_loss"
-    evaluations: int = 4
+    evaluations_per_epoch: int = 4
     patience: int = 4
 
     seed: int = 0
@@ -98,7 +98,7 @@ class Settings:
         What would have no effect is refused.
         """
         if model not in MODELS:
-            raise Fm2Error(f"train: there is no model '{model}'; {nearest(model, MODELS)}")
+            raise Fm2Error(f"train: there is no model '{model}'; {suggest(model, MODELS)}")
         _check_names(model, changes)
         size = changes.get("batch_size")
         usual = defaults(model, rows, fields, size if isinstance(size, int) and size > 0 else 0)
@@ -164,7 +164,7 @@ def _check_names(model: str, values: dict[str, Any], used: bool = True) -> None:
     names = [*_fields(), *(name for name in OPTIONS if name not in _fields())]
     for name in values:
         if name not in names:
-            raise Fm2Error(f"train: '{name}' is not a setting; {nearest(name, names)}")
+            raise Fm2Error(f"train: '{name}' is not a setting; {suggest(name, names)}")
         if used and model not in USED_BY.get(name, (model,)):
             raise Fm2Error(f"train: {name} is for {_named(USED_BY[name])}, not for {model}")
 
@@ -202,24 +202,24 @@ CHOICES = {"linear": Linear, "optimizer": Optimizer, "schedule": Schedule, "metr
 
 # A range of whole numbers is for whole numbers alone.
 _RANGES: tuple[tuple[str, float, float], ...] = (
-    ("embedding_scale", 0.0, 100.0),
-    ("matrix_scale", 0.0, 100.0),
+    ("embedding_std", 0.0, 100.0),
+    ("matrix_std", 0.0, 100.0),
     ("hash_bits", 1, 30),
     ("learning_rate", 1e-12, 1e6),
-    ("dense_rate", 0.0, 1e6),
-    ("rate_scale", 0.0, 1e6),
+    ("dense_learning_rate", 0.0, 1e6),
+    ("learning_rate_scale", 0.0, 1e6),
     ("weight_decay", 0.0, 1e6),
     ("batch_size", 1, 10_000_000),
     ("epochs", 1, 1_000_000),
     ("l2", 0.0, 1e9),
     ("l2_power", 0.0, 1.0),
     ("l1", 0.0, 1e9),
-    ("initial_squares", 0.0, 1e9),
+    ("initial_accumulator", 0.0, 1e9),
     ("dropout", 0.0, 0.99),
     ("field_dropout", 0.0, 0.99),
-    ("average", 0.0, 0.999999),
+    ("ema_decay", 0.0, 0.999999),
     ("positive_weight", 1e-9, 1e9),
-    ("evaluations", 1, 10_000),
+    ("evaluations_per_epoch", 1, 10_000),
     ("patience", 1, 1_000_000),
     ("seed", 0, 2**63 - 1),
     ("threads", 0, 1024),
@@ -233,7 +233,7 @@ def _conflicts(chosen: Settings) -> list[tuple[bool, str]]:
         (ftrl and model not in ("lr", "poly2"), f"ftrl is for the linear models, lr and poly2, not for {model}"),
         (ftrl and chosen.schedule != "constant", "ftrl lets its rates fall by itself; leave the schedule constant"),
         (bool(chosen.l1) and not ftrl, "l1 is ftrl's; choose --optimizer ftrl"),
-        (bool(chosen.initial_squares) and chosen.optimizer != "adagrad", "initial_squares are adagrad's"),
+        (bool(chosen.initial_accumulator) and chosen.optimizer != "adagrad", "initial_accumulator are adagrad's"),
         (model == "ffm" and not isinstance(chosen.dim, int), "ffm has one dimension for all fields"),
     ]
 
@@ -282,7 +282,7 @@ def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
                 raise Fm2Error(f"train: {text} has no dimension for the field '{name}'")
         for name in found:
             if name not in fields:
-                raise Fm2Error(f"train: {text}: there is no field '{name}'; {nearest(name, fields)}")
+                raise Fm2Error(f"train: {text}: there is no field '{name}'; {suggest(name, fields)}")
         found = [found[name] for name in fields]
     if not isinstance(found, int | list):
         raise Fm2Error(f"train: {text} holds neither a list of dimensions nor a table of them by field")

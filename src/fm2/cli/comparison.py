@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli.training import add_settings, given_settings
-from fm2.errors import Fm2Error, nearest
+from fm2.errors import Fm2Error, suggest
 from fm2.models.defaults import MODELS
 from fm2.studies.comparison.catalog import as_dicts, chosen, print_catalog
 
 if TYPE_CHECKING:
     from fm2.studies.comparison.results import Comparison
-    from fm2.training.progress import Watcher
+    from fm2.training.progress import ProgressLine
 
 
 def add_models(commands: Any) -> argparse.ArgumentParser:
@@ -84,9 +84,9 @@ def _compare(settings: argparse.Namespace) -> None:
     asked = {name: getattr(settings, name) for name in ("models", "seeds", "resume", "overwrite", "truth")}
 
     from fm2.studies.comparison.compare import compare  # torch, which takes seconds: only now that there is work for it
-    from fm2.training.progress import Watcher
+    from fm2.training.progress import ProgressLine
 
-    with Watcher() as watch:
+    with ProgressLine() as watch:
         teller = Teller(watch, settings.debug)
         comparison = compare(
             dataset,
@@ -115,7 +115,7 @@ def read_files(operation: str, files: list[Path]) -> tuple[dict[str, Any], dict[
             tables, found = {**tables, model: found}, {}
         for name, table in tables.items():
             if name not in MODELS:
-                raise Fm2Error(f"{operation}: {file}: there is no model '{name}'; {nearest(name, MODELS)}")
+                raise Fm2Error(f"{operation}: {file}: there is no model '{name}'; {suggest(name, MODELS)}")
             own[name] = own.get(name, {}) | table
         common |= found
     return common, own
@@ -124,7 +124,7 @@ def read_files(operation: str, files: list[Path]) -> tuple[dict[str, Any], dict[
 class Teller:
     """Says on standard error which training begins, and what came of it."""
 
-    def __init__(self, watch: Watcher, debug: bool = False) -> None:
+    def __init__(self, watch: ProgressLine, debug: bool = False) -> None:
         self._watch, self._debug = watch, debug
 
     def begin(self, run: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -31,7 +31,7 @@ def completion_script(shell: str) -> str:
     """Give the script for a shell; words that stand for no choice are completed as files."""
     from fm2.cli.main import make_parser
 
-    shtab = needs("shtab", "train", "fm2 completion")
+    shtab = require("shtab", "train", "fm2 completion")
     if shell not in shtab.SUPPORTED_SHELLS:
         raise Fm2Error(f"completion: this shtab does not know {shell}: pip install --upgrade shtab")
     parser = make_parser()

@@ -21,7 +21,7 @@ Number = TypeVar("Number", int, float)
 SHOWN_PAIRS, NOTHING = 10, 0.01  # a deviation of the logit that is none
 OPTIONS = (
     (
-        "rate_scale",
+        "learning_rate_scale",
         float,
         "multiplies the first run's learning rates (default: 0.1 where it trains on, 0.02 for cuts, else 1)",
     ),
@@ -109,9 +109,9 @@ def _shrink(settings: argparse.Namespace) -> None:
 
     from fm2.compression.retraining import measure
     from fm2.compression.shrink import compare, shrink
-    from fm2.training.progress import Watcher
+    from fm2.training.progress import ProgressLine
 
-    with Watcher() as watch:
+    with ProgressLine() as watch:
 
         def tell(bases: list[Basis]) -> None:
             _show_dimensions(run, dataset.schema.names, bases, settings.json)
@@ -134,12 +134,12 @@ def _prune(settings: argparse.Namespace) -> None:
 
     from fm2.compression.prune import prune
     from fm2.compression.retraining import measure
-    from fm2.training.progress import Watcher
+    from fm2.training.progress import ProgressLine
 
     def tell(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
         _show_strengths(dataset.schema.names, strengths, pruned, settings.json)
 
-    with Watcher() as watch:
+    with ProgressLine() as watch:
         small = prune(run, dataset, settings.out, keep=settings.keep, tell=tell, watch=watch, **options)
     rows = [
         {"keep": None, "run": str(run.path), **measure(run, dataset)},
@@ -153,9 +153,9 @@ def _cut(settings: argparse.Namespace) -> None:
     run, dataset, options = _open(settings, several=len(ranks) > 1)
 
     from fm2.compression.cut import Yardstick, compare, cut_and_measure
-    from fm2.training.progress import Watcher, say
+    from fm2.training.progress import ProgressLine, say
 
-    with Watcher() as watch:
+    with ProgressLine() as watch:
 
         def tell(bare: Run) -> None:
             if settings.training:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from fm2.errors import nearest
+from fm2.errors import suggest
 
 MISUSED = 2
 WIDTH = 78
@@ -48,13 +48,13 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"there is no option '{name}'{self._meant(name)}")
 
     def _meant(self, option: str) -> str:
-        suggestion = nearest(option, self._option_string_actions)
+        suggestion = suggest(option, self._option_string_actions)
         return f"; {suggestion}" if suggestion.startswith("did you mean") else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        meant = nearest(str(value), [str(choice) for choice in action.choices])
+        meant = suggest(str(value), [str(choice) for choice in action.choices])
         said = f"{action.option_strings[0]} is" if action.option_strings else f"there is no {_word(action).lower()}"
         raise argparse.ArgumentError(None, f"{said} '{value}'; {meant}")
 

@@ -58,9 +58,9 @@ def _reproduce(settings: argparse.Namespace) -> None:
 
     from fm2.studies.reproduction.record import PAGE  # torch, which takes seconds: only now that there is work for it
     from fm2.studies.reproduction.reproduce import reproduce
-    from fm2.training.progress import Watcher
+    from fm2.training.progress import ProgressLine
 
-    with Watcher() as watch:
+    with ProgressLine() as watch:
         teller = Teller(watch, settings.debug)
         callbacks: dict[str, Any] = {"watch": watch, "begin": teller.begin, "tell": teller.tell}
         done = reproduce(

@@ -123,26 +123,26 @@ def _options() -> tuple[tuple[str, Any, str], ...]:
     return (
         ("linear", Linear, "what the linear part is made of"),
         ("hash_bits", int, "size of Poly2's table of pairs, as a power of two"),
-        ("embedding_scale", float, "deviation of the first embeddings"),
-        ("matrix_scale", float, "deviation of the first field matrices, and of the linear part's vectors"),
+        ("embedding_std", float, "deviation of the first embeddings"),
+        ("matrix_std", float, "deviation of the first field matrices, and of the linear part's vectors"),
         ("optimizer", Optimizer, "what moves the tables"),
         ("learning_rate", float, "how far a step moves the tables"),
-        ("dense_rate", float, "how far a step moves all other parameters"),
+        ("dense_learning_rate", float, "how far a step moves all other parameters"),
         ("weight_decay", float, "of networks' matrices, as AdamW has it"),
-        ("rate_scale", float, "multiplies both rates, as when a trained model is trained on"),
+        ("learning_rate_scale", float, "multiplies both rates, as when a trained model is trained on"),
         ("schedule", Schedule, "how the learning rates fall"),
         ("batch_size", int, "rows per step"),
         ("epochs", int, "passes over the training rows, at most"),
         ("l2", float, "L2 on the rows of the tables that a batch touches"),
         ("l2_power", float, "divide it by a feature's count to this power"),
         ("l1", float, "L1, of FTRL"),
-        ("initial_squares", float, "what Adagrad's sums of squares begin with"),
+        ("initial_accumulator", float, "what Adagrad's sums of squares begin with"),
         ("dropout", float, "share of embedding elements dropped in training"),
         ("field_dropout", float, "share of whole fields dropped in training"),
-        ("average", float, "decay of the average of the weights; 0 for none"),
+        ("ema_decay", float, "decay of the average of the weights; 0 for none"),
         ("positive_weight", float, "weight of rows with a click"),
         ("metric", Metric, "what decides which state is the best"),
-        ("evaluations", int, "how many in an epoch"),
+        ("evaluations_per_epoch", int, "how many in an epoch"),
         ("patience", int, "evaluations without a better one before it stops"),
         ("seed", int, "of first weights, shuffling and dropout"),
         ("threads", int, "how many (default: all processors)"),
@@ -152,20 +152,20 @@ def _options() -> tuple[tuple[str, Any, str], ...]:
 
 # Where help shows them; what is in no group stands with the options of the run.
 _GROUPS = {
-    "the model": ("linear", "hash_bits", "embedding_scale", "matrix_scale"),
+    "the model": ("linear", "hash_bits", "embedding_std", "matrix_std"),
     "learning": (
         "optimizer",
         "learning_rate",
-        "dense_rate",
-        "rate_scale",
+        "dense_learning_rate",
+        "learning_rate_scale",
         "schedule",
         "batch_size",
         "epochs",
-        "initial_squares",
+        "initial_accumulator",
         "positive_weight",
     ),
-    "holding back (regularization)": ("l2", "l2_power", "l1", "weight_decay", "dropout", "field_dropout", "average"),
-    "evaluating and stopping": ("metric", "evaluations", "patience"),
+    "holding back (regularization)": ("l2", "l2_power", "l1", "weight_decay", "dropout", "field_dropout", "ema_decay"),
+    "evaluating and stopping": ("metric", "evaluations_per_epoch", "patience"),
 }
 _OPTIONS = _options()
 _SHARED = [name for name, _, _ in _OPTIONS]
@@ -184,16 +184,16 @@ def _train(settings: argparse.Namespace) -> None:
     changes |= given_settings(settings, dataset.schema.names)
     chosen = None if settings.resume else Settings.of(settings.model, **changes)
 
-    from fm2.training.progress import Watcher
-    from fm2.training.rowwise_backend import slow_path
+    from fm2.training.progress import ProgressLine
+    from fm2.training.rowwise_backend import slow_path_warning
     from fm2.training.trackers import tracker
     from fm2.training.train import train  # torch, which takes seconds: only now that there is something to train
 
-    note = slow_path(chosen) if chosen else None
+    note = slow_path_warning(chosen) if chosen else None
     if note:
         print(f"fm2: {note}", file=sys.stderr)
     trackers = [tracker(text) for text in settings.track]
-    with Watcher() as watch:
+    with ProgressLine() as watch:
         run = train(
             settings.model,
             dataset,
@@ -247,18 +247,18 @@ def add_evaluate(commands: Any) -> argparse.ArgumentParser:
 
 def _evaluate(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
-    from fm2.evaluation.evaluate import evaluate_on, known_as, mostly_unknown
+    from fm2.evaluation.evaluate import evaluate_split, id_map, mostly_unknown
 
     dataset = Dataset.open(settings.data)
     model = _open_model(settings)
-    other = known_as(model.encoder, dataset, model.path) is not None
+    other = id_map(model.encoder, dataset, model.path) is not None
     if other and not dataset.manifest["settings"].get("like"):
         print(
             f"fm2: {settings.data} was not prepared --like the model's data set: values that were too rare in it are "
             "unknown, though the model may know them",
             file=sys.stderr,
         )
-    found = evaluate_on(model, dataset, settings.split)
+    found = evaluate_split(model, dataset, settings.split)
     rows = len(dataset.split(settings.split))
     _tell_unknown(mostly_unknown(model, dataset, settings.split))
     _show(found, f"{settings.run_path}, on {settings.split} ({rows:,} rows)", settings.json)

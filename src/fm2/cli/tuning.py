@@ -62,13 +62,13 @@ def _tune(settings: argparse.Namespace) -> None:
     from fm2.studies.tuning.choice import read_fixed
     from fm2.studies.tuning.printing import describe, show
     from fm2.studies.tuning.search import tune
-    from fm2.training.progress import Watcher, say
+    from fm2.training.progress import ProgressLine, say
 
     def tell(trials: list[Trial]) -> None:
         watch.restart()
         say(describe(trials))
 
-    with Watcher() as watch:
+    with ProgressLine() as watch:
         tuning = tune(
             settings.model,
             settings.data,

@@ -20,7 +20,7 @@ from fm2.compression.spectrum import Moments, Spectrum
 from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import translated
+from fm2.evaluation.evaluate import map_ids
 from fm2.models import FactorizationMachine, build
 from fm2.training.loop import Report
 from fm2.training.run import CHECKPOINT, Run
@@ -67,7 +67,7 @@ def cut(
         if (Path(out) / MODEL).is_file():
             return _kept(Run.open(out, first.threads), small)
         resume, overwrite = False, True  # it was interrupted before there was a model
-    options: dict[str, Any] = {**settings_of(first, gently=True), "rate_scale": RATE_SCALE, **settings}
+    options: dict[str, Any] = {**settings_of(first, gently=True), "learning_rate_scale": RATE_SCALE, **settings}
     options |= {
         "linear": "features",
         "resume": resume,
@@ -202,5 +202,5 @@ def _read_cuttable(run: Run) -> Weights:
 
 def _measure_moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:
     """Measure where the training rows lie; they may be another day's."""
-    ids = translated(spectrum.some_rows(dataset.train.ids), run.known_as(dataset))
+    ids = map_ids(spectrum.some_rows(dataset.train.ids), run.id_map(dataset))
     return spectrum.measure_moments(weights, ids)

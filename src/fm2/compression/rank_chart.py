@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fm2.files import new_file
+from fm2.files import atomic_file
 from fm2.svg import COLORS, Axis, Plot, Point, svg, text, ticks
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, BETWEEN, BOTTOM = 640, 200, 80, 24, 64, 56, 48
@@ -30,7 +30,7 @@ def draw_ranks(path: Path, rows: Sequence[dict[str, Any]], trained: bool = True)
         *_panel(TOP, "AUC lost", lost),
         *_panel(TOP + PANEL + BETWEEN, "worst logit error", worst, below="rank"),
     ]
-    with new_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text(svg(WIDTH, height, title, parts, background=True), encoding="utf-8")
 
 

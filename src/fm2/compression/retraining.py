@@ -18,7 +18,7 @@ from fm2.artifacts.settings import read_settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import evaluate, sigmoid
-from fm2.files import new_file, writing_to
+from fm2.files import atomic_file, write_errors
 from fm2.models import FactorizationMachine, complexity
 from fm2.training.backend import to_numpy
 from fm2.training.run import SETTINGS, Run, save_model
@@ -41,9 +41,9 @@ def settings_of(run: Run, gently: bool) -> dict[str, Any]:
         raise Fm2Error(
             f"{run.path} has no {SETTINGS}, so how it was trained is not known; put the file beside its model"
         )
-    own = ("model", "dim", "rate_scale")
+    own = ("model", "dim", "learning_rate_scale")
     found = {name: value for name, value in read_settings(run.path / SETTINGS).items() if name not in own}
-    return {**found, "rate_scale": GENTLY if gently else 1.0}
+    return {**found, "learning_rate_scale": GENTLY if gently else 1.0}
 
 
 def counts_of(run: Run, dataset: Dataset) -> list[Counts]:
@@ -53,10 +53,10 @@ def counts_of(run: Run, dataset: Dataset) -> list[Counts]:
     """
     sizes = dataset.field_sizes
     every = np.split(feature_counts(dataset, dataset.vocabularies), np.cumsum(sizes)[:-1])
-    known_as = run.known_as(dataset) or [np.arange(size, dtype=np.int32) for size in sizes]
+    id_map = run.id_map(dataset) or [np.arange(size, dtype=np.int32) for size in sizes]
     return [
         np.bincount(own, counts, minlength=size).astype(np.float64)
-        for own, counts, size in zip(known_as, every, run.model.field_sizes, strict=True)
+        for own, counts, size in zip(id_map, every, run.model.field_sizes, strict=True)
     ]
 
 
@@ -66,7 +66,7 @@ def as_run(model: FactorizationMachine, run: Run, near: Path) -> Iterator[Path]:
 
     Made again of the same run it is the same file, so that a training which was interrupted can be resumed.
     """
-    with writing_to(near, "train"):
+    with write_errors(near, "train"):
         near.mkdir(parents=True, exist_ok=True)
         room = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=near)
     with room as name:
@@ -101,7 +101,7 @@ def measure(run: Run, dataset: Dataset, logits: NDArray[np.float32] | None = Non
 
 def logits_of(run: Run, dataset: Dataset) -> NDArray[np.float32]:
     """Give a model's logits of the rows that it is measured on."""
-    return run.logits(dataset.split(measured_split(dataset)).ids, run.known_as(dataset))
+    return run.logits(dataset.split(measured_split(dataset)).ids, run.id_map(dataset))
 
 
 def _flops(model: FactorizationMachine) -> int:
@@ -138,6 +138,6 @@ def compare_all(
     for value, place in places.items():
         again = resume and (place / SETTINGS).is_file()
         rows.append({kept: value, "run": str(place), **make(value, place, again)})
-        with new_file(out / TABLE) as partial:
+        with atomic_file(out / TABLE) as partial:
             partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return rows

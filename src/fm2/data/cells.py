@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fm2.data.columns import Floats, Ints
 from fm2.data.synthetic.planted import Planted
-from fm2.errors import needs
+from fm2.errors import require
 
 if TYPE_CHECKING:
     import polars
@@ -19,7 +19,7 @@ class Cells:
     """Turns the features that a planted model has drawn into a table."""
 
     def __init__(self, model: Planted, salt: int) -> None:
-        self._polars = needs("polars", "train", "generating a log")
+        self._polars = require("polars", "train", "generating a log")
         self._fields = list(zip(model.columns, model.starts, strict=True))
         self._codes = {
             column.name: self._polars.Series([None, *hex_codes(start + np.arange(column.size), salt)])

@@ -7,7 +7,7 @@ from typing import Any
 
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
-from fm2.errors import needs
+from fm2.errors import require
 
 MOST_FREQUENT = 3
 PIPED_WIDTH = 160
@@ -56,7 +56,7 @@ def _most_frequent(vocabulary: Vocabulary, rows: int) -> list[dict[str, Any]]:
 
 def print_description(description: dict[str, Any], console: Any = None) -> None:
     """Print what :func:`describe` told, as tables."""
-    needs("rich", "train", "printing tables")
+    require("rich", "train", "printing tables")
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.data.chunks import read_chunks
 from fm2.data.faults import explain
-from fm2.data.rows import as_table, understood
+from fm2.data.rows import as_table, normalize_rows
 from fm2.data.sources import Source, Table, find_columns
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
@@ -62,7 +62,7 @@ class Encoder:
         there is a missing value; in a table, it is an error. An array of ids stays as it is.
         """
         columns = self.schema.source_columns[1:]
-        given = understood(rows, "encode")
+        given = normalize_rows(rows, "encode")
         if isinstance(given, np.ndarray):
             return given
         if isinstance(given, list | Mapping):

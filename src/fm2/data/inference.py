@@ -18,7 +18,7 @@ from fm2.data.sources import (
     split_line,
 )
 from fm2.data.streams import head, open_stream, packing
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 from fm2.schema import Field, Schema
 
 SAMPLE_ROWS = 10_000
@@ -76,7 +76,7 @@ def _field(name: str, values: Sequence[str], min_count: int) -> Field:
 
 
 def _sample_table(table: Any) -> dict[str, list[str]]:
-    polars = needs("polars", "train", "looking at a table")
+    polars = require("polars", "train", "looking at a table")
     if not hasattr(table, "collect_batches"):
         table = (table if isinstance(table, polars.DataFrame) else polars.from_arrow(table)).lazy()
     frame = table.head(SAMPLE_ROWS).collect()

@@ -25,7 +25,7 @@ from fm2.data.sources import open_sources
 from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
-from fm2.files import checksum, new_directory
+from fm2.files import atomic_directory, checksum
 from fm2.schema import Schema
 
 
@@ -80,7 +80,7 @@ def prepare(
     if not any(role is None for _, role in sources):
         raise Fm2Error("prepare: there are no sources")
     time = next((field for field in schema.fields if field.kind == "timestamp"), None) if split == "time" else None
-    with new_directory(Path(out), "prepare", MANIFEST, overwrite) as directory:
+    with atomic_directory(Path(out), "prepare", MANIFEST, overwrite) as directory:
         bad = BadRows(directory, bad_rows)
         with Scratch(directory, len(schema.fields), time is not None) as scratch:
             reader = LogReader(schema, time, bad, scratch, threads)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fm2.data.ids import as_ids
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 
 if TYPE_CHECKING:
     import polars
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 WHOLE = 9e15  # below it, what has no fraction is printed as a whole number
 
 
-def understood(rows: Any, operation: str) -> Any:
+def normalize_rows(rows: Any, operation: str) -> Any:
     """Give rows in one of four forms: an array of ids, a list, a dict of columns that are equally long, or a table.
 
-    >>> understood(({"site": "a"}, {"site": "b"}), "predict")
+    >>> normalize_rows(({"site": "a"}, {"site": "b"}), "predict")
     [{'site': 'a'}, {'site': 'b'}]
     """
     if isinstance(rows, np.ndarray):
@@ -77,7 +77,7 @@ def as_table(rows: list[Any] | Mapping[str, Any], names: Sequence[str], operatio
     >>> as_table([{"site": "a"}, {"ad": 2}], ["site", "ad"], "encode").rows()
     [('a', None), (None, 2)]
     """
-    needs("polars", "train", "encoding dicts")
+    require("polars", "train", "encoding dicts")
     if isinstance(rows, Mapping):
         count = len(next(iter(rows.values())))
         columns = {name: rows.get(name, [None] * count) for name in names}

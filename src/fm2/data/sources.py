@@ -13,7 +13,7 @@ from typing import Any
 
 from fm2 import _native
 from fm2.data.streams import head, packing
-from fm2.errors import Fm2Error, nearest, needs
+from fm2.errors import Fm2Error, require, suggest
 from fm2.schema import Schema
 
 SEPARATORS = "\t,;|\x01"
@@ -85,7 +85,7 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], where: str) -> lis
         if list(names).count(name) != 1:
             if name in names:
                 raise Fm2Error(f"{where} has two columns '{name}'; it has {_listing(names)}")
-            meant = nearest(name, names)
+            meant = suggest(name, names)
             suggestion = meant if meant.startswith("did you mean") else f"it has {_listing(names)}"
             raise Fm2Error(f"{where} has no column '{name}'; {suggestion}")
     return [list(names).index(name) for name in wanted]
@@ -186,7 +186,7 @@ def _open_file(path: Path, schema: Schema, labeled: bool) -> Source:
 
 def open_parquet(path: Path) -> Table:
     """Open a Parquet file, and count its rows: a damaged one must not end early unnoticed."""
-    polars = needs("polars", "train", "reading Parquet")
+    polars = require("polars", "train", "reading Parquet")
     frame = polars.scan_parquet(path, glob=False)
     with _readable(str(path)):
         return Table(str(path), frame, int(frame.select(polars.len()).collect().item()))

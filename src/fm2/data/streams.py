@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PAR1": "parquet"}
 
@@ -29,7 +29,7 @@ class _ZstdFile(io.RawIOBase):
     """Unpacks zstd frames one after the other; unlike zstandard's own reader it notices a file that is cut short."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        zstandard = needs("zstandard", "train", "reading .zst files")
+        zstandard = require("zstandard", "train", "reading .zst files")
         self._file, self._error, self._packed = file, zstandard.ZstdError, b""
         self._new_frame = zstandard.ZstdDecompressor().decompressobj
         self._frame: Any = None

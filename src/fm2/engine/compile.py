@@ -22,8 +22,8 @@ from fm2.engine.model_file import BEGINS, new_model
 from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import known_as, translated
-from fm2.files import check_replaced, writing_to
+from fm2.evaluation.evaluate import id_map, map_ids
+from fm2.files import check_replaceable, write_errors
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
 MEASURED_ROWS = 5000
@@ -75,7 +75,7 @@ def compile(
     if not memory >= 0:  # what is no number is not
         raise Fm2Error(f"compile: the memory is {memory:,.0f} bytes; it is 0 or more")
     out = Path(out)
-    check_replaced(out, "compile", "compiled model", BEGINS)
+    check_replaceable(out, "compile", "compiled model", BEGINS)
     watch("reading the model")
     weights = read_weights(run)
     if plan == "spectral":
@@ -150,9 +150,9 @@ def _known_rows(
     if data is None:
         return None, draw_rows(weights, MEASURED_ROWS)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
-    ours = known_as(weights, dataset, run)
-    training = translated(spectrum.some_rows(dataset.train.ids), ours)
-    others = translated(np.asarray(dataset.validation.ids[:MEASURED_ROWS]), ours)
+    ours = id_map(weights, dataset, run)
+    training = map_ids(spectrum.some_rows(dataset.train.ids), ours)
+    others = map_ids(np.asarray(dataset.validation.ids[:MEASURED_ROWS]), ours)
     return training, others if len(others) else training[:MEASURED_ROWS]
 
 
@@ -175,7 +175,7 @@ def _lost(weights: Weights, compiled: Path, ids: NDArray[np.int32]) -> dict[str,
 
 def _measure(weights: Weights, plan: Plan, folder: Path) -> float:
     """Give the median microseconds of a prediction, of a file that is written for it and removed again."""
-    with writing_to(folder, "compile"):
+    with write_errors(folder, "compile"):
         room = tempfile.TemporaryDirectory(dir=folder)
     with room as name:
         scorer = load(write(weights, plan, Path(name) / "model.fm2").path, verify=False)

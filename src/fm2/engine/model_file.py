@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.errors import Fm2Error
-from fm2.files import new_file
+from fm2.files import atomic_file
 
 Bytes = NDArray[np.uint8]
 LINE, NAME = 64, 48
@@ -51,7 +51,7 @@ def new_model(path: Path, sections: Mapping[str, NDArray[Any] | int]) -> Iterato
         index[place] = (name.encode(), at, size)
         at += rounded(size)
     try:
-        with new_file(path) as partial:
+        with atomic_file(path) as partial:
             with partial.open("wb") as file:
                 file.truncate(at)
             whole = np.memmap(partial, np.uint8, "r+")

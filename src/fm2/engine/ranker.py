@@ -15,8 +15,8 @@ from fm2 import _native
 from fm2.data.ids import as_ids
 from fm2.engine.model_file import BEGINS, new_model, open_sections
 from fm2.engine.plans import padded
-from fm2.errors import Fm2Error, nearest
-from fm2.files import check_replaced
+from fm2.errors import Fm2Error, suggest
+from fm2.files import check_replaceable
 
 if TYPE_CHECKING:
     from fm2.engine.scorer import Scorer
@@ -139,7 +139,7 @@ class Catalog:
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to a file, which appears whole or not at all; one that is there already is replaced."""
-        check_replaced(Path(path), "save", "catalog or model", BEGINS)
+        check_replaceable(Path(path), "save", "catalog or model", BEGINS)
         meta = json.dumps(self.ranker._identity(len(self))).encode()
         told: dict[str, NDArray[Any] | int] = {"kind": np.frombuffer(b"catalog", np.uint8), "rows": self.rows}
         with new_model(Path(path), told | {"meta": np.frombuffer(meta, np.uint8)}):
@@ -156,7 +156,7 @@ def _places(scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) ->
     """Give the fields of the context; every column has to be on one side."""
     for name in (*context, *candidate):
         if name not in scorer.columns:
-            raise Fm2Error(f"rank: the model has no column '{name}'; {nearest(name, scorer.columns)}")
+            raise Fm2Error(f"rank: the model has no column '{name}'; {suggest(name, scorer.columns)}")
     both = set(context) & set(candidate)
     if both:
         raise Fm2Error(f"rank: the column '{sorted(both)[0]}' is both the context's and the candidates'")

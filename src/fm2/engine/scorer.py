@@ -16,14 +16,14 @@ from fm2 import _native
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.rows import as_records, is_missing, understood
+from fm2.data.rows import as_records, is_missing, normalize_rows
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.explanation import Explanation
 from fm2.engine.metadata import read_description
 from fm2.engine.plans import NUMBERS
 from fm2.engine.ranker import Ranker
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import evaluate_on
+from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid
 
 
@@ -90,7 +90,7 @@ class Scorer:
 
     def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
         """Measure the model on a split of a data set: the one it was trained on, or one of another day."""
-        return evaluate_on(self, dataset, split)
+        return evaluate_split(self, dataset, split)
 
     @functools.cached_property
     def encoder(self) -> Encoder:
@@ -148,7 +148,7 @@ class Scorer:
 
     def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32]:
         """Give the ids of rows; ids stay as they are. A table need have these ``columns`` alone, if they are given."""
-        given = understood(rows, "predict")
+        given = normalize_rows(rows, "predict")
         if isinstance(given, np.ndarray):
             return given
         if isinstance(given, list | Mapping):

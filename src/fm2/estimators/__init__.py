@@ -17,7 +17,7 @@ class LRClassifier(Classifier):
     """Logistic regression: a weight for every feature."""
 
     model = "lr"
-    dense_rate: float | None = None
+    dense_learning_rate: float | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -34,7 +34,7 @@ class FFMClassifier(Classifier):
 
     model = "ffm"
     dim: int | None = None
-    embedding_scale: float | None = None
+    embedding_std: float | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -42,9 +42,9 @@ class EmbeddingClassifier(Classifier):
     """What embeddings and dense parameters beside them have in common."""
 
     dim: int | Sequence[int] | None = None
-    embedding_scale: float | None = None
-    dense_rate: float | None = None
-    rate_scale: float | None = None
+    embedding_std: float | None = None
+    dense_learning_rate: float | None = None
+    learning_rate_scale: float | None = None
     dropout: float | None = None
     field_dropout: float | None = None
 
@@ -54,7 +54,7 @@ class FamilyClassifier(EmbeddingClassifier):
     """What the models of the paper's united framework have in common."""
 
     linear: Linear | None = None
-    matrix_scale: float | None = None
+    matrix_std: float | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

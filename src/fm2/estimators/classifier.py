@@ -69,11 +69,11 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     l2: float | None = None
     l2_power: float | None = None
     l1: float | None = None
-    initial_squares: float | None = None
-    average: float | None = None
+    initial_accumulator: float | None = None
+    ema_decay: float | None = None
     positive_weight: float | None = None
     metric: Metric | None = None
-    evaluations: int | None = None
+    evaluations_per_epoch: int | None = None
     patience: int | None = None
     threads: int | None = None
     device: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import polars
 
 from fm2.data.inference import FEW_VALUES, IDENTIFIER
-from fm2.errors import nearest
+from fm2.errors import suggest
 from fm2.estimators.inputs import InputError
 from fm2.schema import DEFAULT_BUCKETS, DEFAULT_MIN_COUNT, Field, Kind, Schema
 
@@ -44,7 +44,7 @@ def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) 
     told = dict(fields or {})
     for name in told:
         if name not in table.columns:
-            raise InputError(f"fields: X has no column '{name}'; {nearest(name, table.columns)}")
+            raise InputError(f"fields: X has no column '{name}'; {suggest(name, table.columns)}")
     least = min_count if min_count is not None else DEFAULT_MIN_COUNT if len(table) >= FEW_ROWS else 1
     return Schema([_field(column, told.get(column.name), least) for column in table.get_columns()], label)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fm2.artifacts.settings import read_settings
-from fm2.errors import Fm2Error, needs
-from fm2.files import new_directory
+from fm2.errors import Fm2Error, require
+from fm2.files import atomic_directory
 from fm2.schema import Field, Schema
 from fm2.training.run import HISTORY, SETTINGS, Run, read_history, write_history
 
@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", bound="Classifier")
 
 def save(estimator: Classifier, path: Path, overwrite: bool) -> None:
     """Write a directory, which appears whole or not at all."""
-    tomli_w = needs("tomli_w", "train", "writing settings")
+    tomli_w = require("tomli_w", "train", "writing settings")
     names = getattr(estimator, "feature_names_in_", None)
     classes = estimator.classes_
     values = {
@@ -42,7 +42,7 @@ def save(estimator: Classifier, path: Path, overwrite: bool) -> None:
         text = json.dumps(values, indent=1)
     except TypeError as wrong:
         raise Fm2Error(f"save: the classes {classes.tolist()} are no texts or numbers, which JSON holds") from wrong
-    with new_directory(path, "save", ESTIMATOR, overwrite) as directory:
+    with atomic_directory(path, "save", ESTIMATOR, overwrite) as directory:
         estimator.run_.save(directory)
         write_history(directory / HISTORY, estimator.history_)
         (directory / SETTINGS).write_text(tomli_w.dumps(estimator.settings_), encoding="utf-8")

@@ -32,7 +32,7 @@ class Known(Protocol):
         """The values of each field."""
 
 
-def evaluate_on(model: Predictor, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
+def evaluate_split(model: Predictor, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
     """Measure a model on a split of a data set.
 
     Of another one than it was trained on, values are found again by their text; what the model does not know is unknown
@@ -44,11 +44,11 @@ def evaluate_on(model: Predictor, dataset: Dataset | str | Path, split: str = "t
     rows = opened.split(split)
     if len(rows) == 0:
         raise Fm2Error(f"evaluate: {opened.path} has no rows in the split '{split}'")
-    ours, found = known_as(model.encoder, opened, model.path), np.empty(len(rows), np.float32)
+    ours, found = id_map(model.encoder, opened, model.path), np.empty(len(rows), np.float32)
     for begin in range(0, len(rows), ROWS_A_TIME):
         some = np.asarray(rows.ids[begin : begin + ROWS_A_TIME])
         try:
-            found[begin : begin + len(some)] = model.probabilities(translated(some, ours))
+            found[begin : begin + len(some)] = model.probabilities(map_ids(some, ours))
         except IndexError as wrong:
             where = f"the rows from {begin:,} on"
             raise Fm2Error(f"evaluate: {where} of {opened.path} are damaged: {wrong}") from wrong
@@ -58,12 +58,12 @@ def evaluate_on(model: Predictor, dataset: Dataset | str | Path, split: str = "t
 def mostly_unknown(model: Predictor, dataset: Dataset, split: str = "test") -> dict[str, float]:
     """Give the share of values that a model does not know, of the fields of a split where it is large."""
     ids = np.asarray(dataset.split(split).ids[:LOOKED_AT])
-    ids = translated(ids, known_as(model.encoder, dataset, model.path))
+    ids = map_ids(ids, id_map(model.encoder, dataset, model.path))
     counts = dict(zip(model.encoder.schema.names, np.count_nonzero(ids == 0, axis=0).tolist(), strict=True))
     return large_shares(counts, len(ids))
 
 
-def known_as(model: Known, dataset: Dataset, path: Path) -> list[NDArray[np.int32]] | None:
+def id_map(model: Known, dataset: Dataset, path: Path) -> list[NDArray[np.int32]] | None:
     """Give a model's ids of a data set's, field by field; None where they are the same. ``path`` is for the errors."""
     if dataset.schema.names != model.schema.names:
         raise Fm2Error(f"{dataset.path} has other fields than the model of {path}")
@@ -72,7 +72,7 @@ def known_as(model: Known, dataset: Dataset, path: Path) -> list[NDArray[np.int3
     fields = zip(model.schema.fields, dataset.schema.fields, strict=True)
     vocabularies = list(zip(model.vocabularies, dataset.vocabularies, strict=True))
     for (ours, theirs), (known, given) in zip(fields, vocabularies, strict=True):
-        if not same_meaning(ours, theirs, known, given):
+        if not same_encoding(ours, theirs, known, given):
             raise Fm2Error(
                 f"the field '{ours.name}' of {dataset.path} is read, hashed or cut into buckets otherwise than for "
                 f"the model of {path}; prepare the rows with --like and the data set that it was trained on"
@@ -82,10 +82,10 @@ def known_as(model: Known, dataset: Dataset, path: Path) -> list[NDArray[np.int3
     return [np.maximum(given.ids_in(known), 0) for known, given in vocabularies]
 
 
-def translated(ids: NDArray[np.int32], ours: Sequence[NDArray[np.int32]] | None) -> NDArray[np.int32]:
+def map_ids(ids: NDArray[np.int32], ours: Sequence[NDArray[np.int32]] | None) -> NDArray[np.int32]:
     """Look ids up, field by field; those of None are the same.
 
-    >>> translated(np.array([[1, 2]], np.int32), [np.array([0, 5]), np.array([0, 0, 7])])
+    >>> map_ids(np.array([[1, 2]], np.int32), [np.array([0, 5]), np.array([0, 0, 7])])
     array([[5, 7]])
     """
     if ours is None:
@@ -101,7 +101,7 @@ def _begins_with(whole: Vocabulary, part: Vocabulary) -> bool:
     return ends and np.array_equal(whole.data[: len(part.data)], part.data)
 
 
-def same_meaning(one: Field, other: Field, its: Vocabulary, others: Vocabulary) -> bool:
+def same_encoding(one: Field, other: Field, its: Vocabulary, others: Vocabulary) -> bool:
     """Tell whether two fields read a value alike, whichever values they know."""
     alike = dataclasses.replace(one, min_count=1) == dataclasses.replace(other, min_count=1)
     return alike and its.hashed == others.hashed and np.array_equal(its.boundaries, others.boundaries)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fm2.data.encoder import Encoder
 from fm2.data.sources import open_sources
 from fm2.errors import Fm2Error
-from fm2.files import check_replaced, new_file
+from fm2.files import atomic_file, check_replaceable
 from fm2.progress import Progress
 
 LARGE_SHARE = 0.5
@@ -58,7 +58,7 @@ def predict_files(run: Predictor, sources: Sequence[str | Path], out: Path | Non
     if out is not None:
         if any(Path(str(source)).exists() and out.exists() and out.samefile(str(source)) for source in sources):
             raise Fm2Error(f"predict: {out} is one of the files to score; choose another --out")
-        check_replaced(out, "predict", "file of probabilities", PROBABILITIES)
+        check_replaceable(out, "predict", "file of probabilities", PROBABILITIES)
     array = out is not None and out.suffix == ".npy"
     rows, unknown = 0, np.zeros(len(run.encoder.schema.fields), np.int64)
     try:
@@ -89,7 +89,7 @@ def _opened(out: Path | None) -> Iterator[IO[bytes]]:
     if out is None:
         yield sys.stdout.buffer
         return
-    with new_file(out) as partial, partial.open("wb") as file:
+    with atomic_file(out) as partial, partial.open("wb") as file:
         yield file
 
 

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from fm2 import __version__
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 from fm2.export.onnx_rules import Translation
-from fm2.files import check_replaced, new_file
+from fm2.files import atomic_file, check_replaceable
 from fm2.models import FFM, DeepModel, FactorizationMachine, FlatEmbedding, Model, Poly2
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
 from fm2.training.run import Run
@@ -39,8 +39,8 @@ def export_onnx(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -
     """
     if ids not in get_args(Ids):
         raise Fm2Error(f"export: ids are '{ids}'; they are one of {', '.join(get_args(Ids))}")
-    onnx, out = needs("onnx", "onnx", "export"), Path(out)
-    check_replaced(out, "export", "ONNX file", "\x08")  # as the version, its first field, begins
+    onnx, out = require("onnx", "onnx", "export"), Path(out)
+    check_replaceable(out, "export", "ONNX file", "\x08")  # as the version, its first field, begins
     opened = run if isinstance(run, Run) else Run.open(run)
     size = 4 * sum(parameter.numel() for parameter in opened.model.parameters())
     if size > MOST_BYTES:
@@ -52,7 +52,7 @@ def export_onnx(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -
     onnx.helper.set_model_props(made, {key: json.dumps(value) for key, value in described.items()})
     onnx.checker.check_model(made)
     try:
-        with new_file(out) as partial:
+        with atomic_file(out) as partial:
             partial.write_bytes(made.SerializeToString())
     except OSError as refused:
         raise Fm2Error(f"export: {out}: {refused.strerror or refused}") from refused

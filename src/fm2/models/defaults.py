@@ -13,17 +13,17 @@ from fm2.models.networks import NETWORKS
 _FAMILY: dict[str, Any] = {
     "dim": 8,
     "linear": "features",
-    "embedding_scale": 0.05,
-    "matrix_scale": 0.3,
+    "embedding_std": 0.05,
+    "matrix_std": 0.3,
     "optimizer": "adam",
     "learning_rate": 0.002,
-    "dense_rate": 0.004,
+    "dense_learning_rate": 0.004,
     "batch_size": 256,
     "epochs": 50,
     "l2": 0.03,
     "l2_power": 0.5,
     "field_dropout": 0.2,
-    "average": 0.998,
+    "ema_decay": 0.998,
 }
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -34,29 +34,29 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "epochs": 50,
         "l2": 0.003,
         "l2_power": 0.5,
-        "average": 0.998,
+        "ema_decay": 0.998,
     },
     "poly2": {
         "optimizer": "adagrad",
         "learning_rate": 0.001,
-        "initial_squares": 0.1,
+        "initial_accumulator": 0.1,
         "batch_size": 4096,
         "epochs": 50,
     },
-    "fm": {**_FAMILY, "linear": "both", "dense_rate": 0.008, "embedding_scale": 0.03, "matrix_scale": 0.03},
+    "fm": {**_FAMILY, "linear": "both", "dense_learning_rate": 0.008, "embedding_std": 0.03, "matrix_std": 0.03},
     "ffm": {
         "dim": 4,
-        "embedding_scale": 0.03,
+        "embedding_std": 0.03,
         "optimizer": "adagrad",
         "learning_rate": 0.02,
-        "initial_squares": 0.1,
+        "initial_accumulator": 0.1,
         "batch_size": 4096,
         "epochs": 50,
         "l2": 0.005,
     },
     "fwfm": {**_FAMILY},
-    "fvfm": {**_FAMILY, "embedding_scale": 0.03},
-    "fmfm": {**_FAMILY, "matrix_scale": 0.03},
+    "fvfm": {**_FAMILY, "embedding_std": 0.03},
+    "fmfm": {**_FAMILY, "matrix_std": 0.03},
 }
 
 # Above so many training rows there is less to hold back: larger batches at higher rates that fall to zero over a few
@@ -65,7 +65,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 MANY_ROWS = 500_000
 _LARGE_FAMILY: dict[str, Any] = {
     "learning_rate": 0.004,
-    "dense_rate": 0.008,
+    "dense_learning_rate": 0.008,
     "schedule": "linear",
     "batch_size": 1024,
     "epochs": 4,
@@ -75,7 +75,7 @@ _LARGE_FAMILY: dict[str, Any] = {
 LARGE: dict[str, dict[str, Any]] = {
     "lr": {"learning_rate": 0.006, "schedule": "linear", "batch_size": 1024, "epochs": 4, "l2": 0.00025},
     "poly2": {},
-    "fm": {**_LARGE_FAMILY, "dense_rate": 0.016},
+    "fm": {**_LARGE_FAMILY, "dense_learning_rate": 0.016},
     "ffm": {"l2": 0.002},
     "fwfm": _LARGE_FAMILY,
     "fvfm": _LARGE_FAMILY,
@@ -138,8 +138,8 @@ def _for_few_fields(model: str, usual: dict[str, Any], fields: int) -> dict[str,
         found["field_dropout"] = round(usual["field_dropout"] * (fields - 1) / (USUAL_FIELDS - 1), 3)
     if model == "fmfm":
         pairs = max(fields * (fields - 1), 2)
-        scale = usual["matrix_scale"] * math.sqrt(MOST_FIELDS * (MOST_FIELDS - 1) / pairs)
-        found |= {"embedding_scale": 0.1, "matrix_scale": round(scale, 3)}
+        scale = usual["matrix_std"] * math.sqrt(MOST_FIELDS * (MOST_FIELDS - 1) / pairs)
+        found |= {"embedding_std": 0.1, "matrix_std": round(scale, 3)}
     return found
 
 

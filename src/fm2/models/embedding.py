@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from fm2.errors import Fm2Error
 from fm2.models.gradient import TableGradient
-from fm2.models.initial import Seed, generator, randomize
+from fm2.models.initial import Seed, fill_normal, generator
 
 
 def per_field(dims: int | Sequence[int], n_fields: int) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ class FlatEmbedding(nn.Module):
         # Numpy's zeros take no memory until something else is written there.
         self.weight = nn.Parameter(torch.from_numpy(np.zeros(floats, np.float32)))
         if scale:
-            randomize(self.weight, scale, generator(seed))
+            fill_normal(self.weight, scale, generator(seed))
 
         # Weights move in units, as long as every row allows: whole rows where all dimensions are equal.
         self.unit = math.gcd(*self.dims)

@@ -13,7 +13,7 @@ from fm2.errors import Fm2Error
 from fm2.models import complexity
 from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
-from fm2.models.initial import Seed, generator, randomize
+from fm2.models.initial import Seed, fill_normal, generator
 
 
 class FFM(Model):
@@ -21,7 +21,7 @@ class FFM(Model):
 
     A row of the table ``embedding`` holds n − 1 vectors of ``dim`` floats, one for each of the other fields, in their
     order: a feature of field i finds its vector for field j at place j if j < i, at place j − 1 otherwise. The vectors
-    are first normal numbers of standard deviation ``embedding_scale``.
+    are first normal numbers of standard deviation ``embedding_std``.
 
     >>> model = FFM([10, 20, 30], dim=4)
     >>> model.n_parameters == 60 + 60 * 2 * 4
@@ -31,18 +31,18 @@ class FFM(Model):
     """
 
     def __init__(
-        self, field_sizes: Sequence[int], dim: int = 4, *, embedding_scale: float = 0.01, seed: Seed = 0
+        self, field_sizes: Sequence[int], dim: int = 4, *, embedding_std: float = 0.01, seed: Seed = 0
     ) -> None:
         if len(field_sizes) < 2:
             raise Fm2Error(f"ffm: there are {len(field_sizes)} fields; it needs two at least")
         if dim < 1:
             raise Fm2Error(f"ffm: the dimension is {dim}; it must be at least 1")
-        config = {"model": "ffm", "field_sizes": list(field_sizes), "dim": dim, "embedding_scale": embedding_scale}
+        config = {"model": "ffm", "field_sizes": list(field_sizes), "dim": dim, "embedding_std": embedding_std}
         super().__init__(config)
         self.dim = dim
         self.embedding = FlatEmbedding(field_sizes, (len(field_sizes) - 1) * dim)
         self.linear = FlatEmbedding(field_sizes, 1)
-        randomize(self.embedding.weight, embedding_scale, generator(seed))
+        fill_normal(self.embedding.weight, embedding_std, generator(seed))
 
     def forward(self, ids: Tensor) -> Tensor:
         """Give the logits [rows] of ids [rows, fields]."""

@@ -11,7 +11,7 @@ Seed = int | torch.Generator | None
 
 
 @runtime_checkable
-class Drawn(Protocol):
+class Initializes(Protocol):
     """A module that knows how its own parameters begin."""
 
     def draw(self, source: torch.Generator) -> None:
@@ -24,14 +24,14 @@ def generator(seed: Seed) -> torch.Generator | None:
 
 
 @torch.no_grad()
-def randomize(weight: Tensor, scale: float, source: torch.Generator | None) -> None:
+def fill_normal(weight: Tensor, scale: float, source: torch.Generator | None) -> None:
     """Fill with normal numbers of this standard deviation; without a source, leave as it is."""
     if source is not None:
         weight.normal_(0, scale, generator=source)
 
 
-def draw_all(module: nn.Module, source: torch.Generator | None) -> None:
-    """Draw the first weights of a module and of all in it that are :class:`Drawn`."""
+def initialize_all(module: nn.Module, source: torch.Generator | None) -> None:
+    """Draw the first weights of a module and of all in it that are :class:`Initializes`."""
     for part in module.modules():
-        if source is not None and isinstance(part, Drawn):
+        if source is not None and isinstance(part, Initializes):
             part.draw(source)

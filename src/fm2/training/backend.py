@@ -20,7 +20,7 @@ Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 
-class Stepper(ABC):
+class Backend(ABC):
     """Takes steps, one batch each, and scores rows with the weights as they are, or as they are on average.
 
     ``rate`` is what the schedule multiplies the learning rates with.
@@ -62,8 +62,8 @@ class DenseOptimizer:
         sparse = {f"{name}.weight" for name in model.tables}
         self._parameters = {name: value for name, value in model.named_parameters() if name not in sparse}
         self._kept = {**self._parameters, **model.statistics()}
-        self._rate, self._weight_decay = settings.dense_rate, settings.weight_decay
-        self._decay = float(np.float32(settings.average))  # as native code has it
+        self._rate, self._weight_decay = settings.dense_learning_rate, settings.weight_decay
+        self._decay = float(np.float32(settings.ema_decay))  # as native code has it
         values = [parameter.detach() for parameter in self._parameters.values()]
         self._first, self._second = ([torch.zeros_like(value) for value in values] for _ in range(2))
         self._counts = [torch.zeros((), device=value.device) for value in values]

@@ -16,7 +16,7 @@ from fm2.training.tables import Dropout, Minibatch, Table, Update
 Tables = dict[str, Table]
 
 
-class Work(ABC):
+class ForwardBackward(ABC):
     """What a batch asks of the model's tables; the gradients of dense parameters go where autograd puts them."""
 
     def __init__(self, model: GatheredModel, threads: int, dropout: Dropout | None = None) -> None:
@@ -43,7 +43,7 @@ class Work(ABC):
         """Score the batch, without dropout."""
 
 
-class FusedWork(Work):
+class FusedForwardBackward(ForwardBackward):
     """LR and FM: logits come straight from the tables, and gradients go straight back."""
 
     def __init__(self, model: GatheredModel, threads: int) -> None:
@@ -75,7 +75,7 @@ class FusedWork(Work):
         return logits, sums
 
 
-class MatrixWork(Work):
+class MatrixForwardBackward(ForwardBackward):
     """FmFM: rows are gathered, and a native kernel makes the two products of matrices."""
 
     _model: FactorizationMachine
@@ -123,7 +123,7 @@ class MatrixWork(Work):
         return logits
 
 
-class AutogradWork(Work):
+class AutogradForwardBackward(ForwardBackward):
     """All others: rows are gathered, the rest is the module's."""
 
     def learn(

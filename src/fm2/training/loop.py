@@ -24,7 +24,7 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid
-from fm2.training.backend import Stepper
+from fm2.training.backend import Backend
 from fm2.training.run import CHECKPOINT, HISTORY, add_history, read_history, save_model, write_history
 from fm2.training.shuffling import shuffled
 
@@ -36,7 +36,7 @@ HIGHER_IS_BETTER = {"log_loss": False, "auc": True, "rig": True}
 
 @dataclass
 class Position:
-    """Where a training is: this, the stepper's state and the settings decide all that follows."""
+    """Where a training is: this, the backend's state and the settings decide all that follows."""
 
     epoch: int = 0
     row: int = 0
@@ -66,7 +66,7 @@ class Report:
     evaluated: bool = False
 
 
-class Loop:
+class TrainingLoop:
     """Trains until the epochs are over, or until no evaluation has been better for as long as patience lasts.
 
     ``fingerprint`` tells data, row weights and first weights from others: only with the same can a run be resumed.
@@ -74,7 +74,7 @@ class Loop:
 
     def __init__(
         self,
-        stepper: Stepper,
+        backend: Backend,
         dataset: Dataset,
         vocabularies: Sequence[Vocabulary],
         path: Path,
@@ -82,9 +82,9 @@ class Loop:
         row_weights: NDArray[np.float32] | None = None,
         fingerprint: dict[str, str | None] | None = None,
     ) -> None:
-        self._stepper, self._dataset, self._path, self._watch = stepper, dataset, path, watch
+        self._backend, self._dataset, self._path, self._watch = backend, dataset, path, watch
         self._encoder = (dataset.schema, vocabularies)
-        self.settings: Settings = stepper.settings
+        self.settings: Settings = backend.settings
         self._train = dataset.train
         self._labels, self._rows = np.asarray(self._train.labels), np.asarray(self._train.rows)
         self._row_weights, self._fingerprint = row_weights, fingerprint or {}
@@ -104,7 +104,7 @@ class Loop:
                 if values["fingerprint"].get(name) != now:
                     raise Fm2Error(f"train: the run in {self._path} had {name}; give the same to resume it")
             self._at = Position(**values["position"])
-            self._stepper.load(arrays, self._at.steps)
+            self._backend.load(arrays, self._at.steps)
         history = read_history(self._path / HISTORY)[: self._at.evaluations]
         self._evaluation = history[-1] if history else None
         write_history(self._path / HISTORY, history)
@@ -147,7 +147,8 @@ class Loop:
     def _run_epoch(self) -> None:
         rows, batch = len(self._train), self.settings.batch_size
         pauses = {
-            rows * (i + 1) // self.settings.evaluations // batch * batch for i in range(self.settings.evaluations - 1)
+            rows * (i + 1) // self.settings.evaluations_per_epoch // batch * batch
+            for i in range(self.settings.evaluations_per_epoch - 1)
         }
         for order in shuffled(rows, [self.settings.seed, self._at.epoch], batch, skip=self._at.row):
             self._step(order)
@@ -167,9 +168,9 @@ class Loop:
         weights = self._weights(order, labels)
         loss = 0.0
         if weights is None or weights.any():
-            loss = self._stepper.step(self._train.ids, order, labels, weights, self._rate())
+            loss = self._backend.step(self._train.ids, order, labels, weights, self._rate())
         self._at.row += len(order)
-        self._at.steps = self._stepper.steps
+        self._at.steps = self._backend.steps
         self._at.loss += loss * len(order)
         self._at.loss_rows += len(order)
         if not loss < RUNAWAY_LOSS:
@@ -202,18 +203,18 @@ class Loop:
         done = self._at.epoch * len(self._train) + self._at.row
         left = 1 - done / (self.settings.epochs * len(self._train))
         falling = {"constant": 1.0, "linear": left, "cosine": math.sin(math.pi / 2 * left) ** 2}
-        return max(falling[self.settings.schedule] * self.settings.rate_scale, 1e-12)
+        return max(falling[self.settings.schedule] * self.settings.learning_rate_scale, 1e-12)
 
     def _evaluate(self) -> None:
         found = metrics.evaluate(
-            self._dataset.validation.labels, probabilities(self._stepper, self._dataset.validation)
+            self._dataset.validation.labels, probabilities(self._backend, self._dataset.validation)
         )
         value = found[self.settings.metric]
         better = self._at.best is None or (value > self._at.best) == HIGHER_IS_BETTER[self.settings.metric]
         better = better and value != self._at.best
-        settled = self._stepper.model.is_settled(self._at.steps)
+        settled = self._backend.model.is_settled(self._at.steps)
         if better:
-            save_model(self._path / MODEL, self._stepper.model, self._stepper.weights(), *self._encoder, found)
+            save_model(self._path / MODEL, self._backend.model, self._backend.weights(), *self._encoder, found)
             self._at.best, self._at.waited = value if settled else None, 0
         else:
             self._at.waited += 1
@@ -233,7 +234,7 @@ class Loop:
 
     def _save_checkpoint(self) -> None:
         values = {"position": asdict(self._at), "fingerprint": self._fingerprint}
-        save_arrays(self._path / CHECKPOINT, self._stepper.state(), values)
+        save_arrays(self._path / CHECKPOINT, self._backend.state(), values)
         self._saved = time.monotonic()
 
 
@@ -250,9 +251,9 @@ def check_splits(dataset: Dataset, operation: str = "train", measured: str = "va
             )
 
 
-def probabilities(stepper: Stepper, split: Split) -> NDArray[np.float64]:
+def probabilities(backend: Backend, split: Split) -> NDArray[np.float64]:
     """Score a whole split, some rows at a time."""
     parts = [
-        stepper.logits(split.ids[start : start + EVALUATION_ROWS]) for start in range(0, len(split), EVALUATION_ROWS)
+        backend.logits(split.ids[start : start + EVALUATION_ROWS]) for start in range(0, len(split), EVALUATION_ROWS)
     ]
     return sigmoid(np.concatenate(parts))

@@ -13,14 +13,19 @@ from fm2.artifacts.settings import Settings
 from fm2.models import FactorizationMachine, GatheredModel
 from fm2.models.lr import LR
 from fm2.training import tables
-from fm2.training.backend import DenseOptimizer, Floats, Ids, Stepper, to_numpy
-from fm2.training.forward_backward import AutogradWork, FusedWork, MatrixWork, Work
+from fm2.training.backend import Backend, DenseOptimizer, Floats, Ids, to_numpy
+from fm2.training.forward_backward import (
+    AutogradForwardBackward,
+    ForwardBackward,
+    FusedForwardBackward,
+    MatrixForwardBackward,
+)
 from fm2.training.tables import Dropout, Optimizer, Table
 
 FTRL_BETA = 1.0
 
 
-class NativeStepper(Stepper):
+class NativeBackend(Backend):
     """Drives a model that is scored from gathered rows.
 
     LR and FM need no rows side by side: their logits come straight from the tables, and so do their gradients. FmFM's
@@ -39,13 +44,13 @@ class NativeStepper(Stepper):
                 table.dims,
                 self._optimizers[name],
                 weights=to_numpy(table.weight),
-                decay=settings.average,
+                decay=settings.ema_decay,
                 l2_scale=l2_scale,
             )
             for name, table in model.tables.items()
         }
         for name, table in model.tables.items():
-            first = first_memory(settings, to_numpy(table.weight), l2_scale)
+            first = initial_state(settings, to_numpy(table.weight), l2_scale)
             if np.any(first):  # zeros take no memory until they are written
                 self._tables[name].state[0][:] = first
             table.weight.data = torch.from_numpy(self._tables[name].weights)
@@ -54,17 +59,21 @@ class NativeStepper(Stepper):
         self._dropout = Dropout(settings.dropout, settings.field_dropout, settings.seed) if drops else None
         self._batch = tables.minibatch(model.field_sizes)
         self._averages: tuple[int, dict[str, Table]] | None = None
-        self._work = self._make_work(model)
+        self._forward_backward = self._make_forward_backward(model)
 
-    def _make_work(self, model: GatheredModel) -> Work:
+    def _make_forward_backward(self, model: GatheredModel) -> ForwardBackward:
         threads = self.settings.threads
         if isinstance(model, LR):
-            return FusedWork(model, threads)
+            return FusedForwardBackward(model, threads)
         if isinstance(model, FactorizationMachine) and model.name == "fmfm":
-            return MatrixWork(model, threads, self._dropout)
+            return MatrixForwardBackward(model, threads, self._dropout)
         if isinstance(model, FactorizationMachine) and model.name == "fm" and model.field_linear is None:
-            return FusedWork(model, threads) if self._dropout is None else AutogradWork(model, threads, self._dropout)
-        return AutogradWork(model, threads, self._dropout)
+            return (
+                FusedForwardBackward(model, threads)
+                if self._dropout is None
+                else AutogradForwardBackward(model, threads, self._dropout)
+            )
+        return AutogradForwardBackward(model, threads, self._dropout)
 
     def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         self.steps += 1
@@ -73,7 +82,7 @@ class NativeStepper(Stepper):
         self._batch.load(ids, order, self.settings.threads)
         for optimizer in self._optimizers.values():
             optimizer.learning_rate = self.settings.learning_rate * rate
-        loss, updates = self._work.learn(self._batch, self._tables, self.steps, labels, weights)
+        loss, updates = self._forward_backward.learn(self._batch, self._tables, self.steps, labels, weights)
         tables.update(self._batch, updates, self.steps, self.settings.threads)
         self._dense.step(rate)
         for name, gone in self.model.end_step(self.steps).items():
@@ -94,7 +103,7 @@ class NativeStepper(Stepper):
         self._batch.load(np.ascontiguousarray(ids), None, self.settings.threads)
         self.model.eval()
         with torch.no_grad(), self._dense.averaged():
-            return self._work.logits(self._batch, self._averaged())
+            return self._forward_backward.logits(self._batch, self._averaged())
 
     def _averaged(self) -> dict[str, Table]:
         """Give the averaged tables; they are made once after each step that is followed by a question."""
@@ -131,13 +140,13 @@ def make_optimizer(settings: Settings) -> Optimizer:
     return tables.adagrad(rate, l2=l2)
 
 
-def first_memory(settings: Settings, weights: Floats, l2_scale: Floats | float = 1.0, plain: bool = False) -> Any:
+def initial_state(settings: Settings, weights: Floats, l2_scale: Floats | float = 1.0, plain: bool = False) -> Any:
     """Give what the rule remembers first of the weights: FTRL has to know why they are what they are.
 
     A ``plain`` weight is not held back by l1 and l2.
     """
     if settings.optimizer == "adagrad":
-        return settings.initial_squares
+        return settings.initial_accumulator
     if settings.optimizer == "adam":
         return 0.0
     l1, l2 = (0.0, 0.0) if plain else (settings.l1, settings.l2)

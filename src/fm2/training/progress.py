@@ -20,7 +20,7 @@ def say(text: str) -> None:
     print(f"{CLEAR if sys.stderr.isatty() else ''}{text}", file=sys.stderr, flush=True)
 
 
-class Watcher:
+class ProgressLine:
     """Writes one line to the terminal, over and over; where standard error is a file, a new line now and then."""
 
     def __init__(self, terminal: bool | None = None) -> None:
@@ -54,7 +54,7 @@ class Watcher:
             reason = f"all epochs done{_unfinished(report.evaluation)}"
         return f"{done}, in {seconds:.0f} s ({_speed(report, seconds):,.0f} rows/s); {reason}"
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(

@@ -23,12 +23,12 @@ from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.vocabulary import ARRAYS, Vocabulary
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import evaluate_on, known_as, translated
+from fm2.evaluation.evaluate import evaluate_split, id_map, map_ids
 from fm2.evaluation.metrics import sigmoid
-from fm2.files import new_file
+from fm2.files import atomic_file
 from fm2.models import FactorizationMachine, Model, build
 from fm2.schema import Schema
-from fm2.training.backend import Stepper, to_numpy
+from fm2.training.backend import Backend, to_numpy
 from fm2.training.scorer import make_scorer, torch_threads
 
 PREDICT_ROWS = 8192
@@ -63,34 +63,32 @@ class Run:
         what the data set itself dropped as too rare. Fields that are hashed, transformed or cut into buckets have to be
         so in the same way. ``fm2 prepare --like`` sees to it, and drops nothing that the older data set knew.
         """
-        return evaluate_on(self, dataset, split)
+        return evaluate_split(self, dataset, split)
 
-    def known_as(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
+    def id_map(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
         """Give the model's ids of a data set's, field by field; None where they are the same."""
-        return known_as(self.encoder, dataset, self.path)
+        return id_map(self.encoder, dataset, self.path)
 
     def probabilities(
-        self, ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]] | None = None
+        self, ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
     ) -> NDArray[np.float32]:
-        """Give the click probability of encoded rows; ``known_as`` tells, by field, the model's ids of these."""
-        return sigmoid(self.logits(ids, known_as)).astype(np.float32)
+        """Give the click probability of encoded rows; ``id_map`` tells, by field, the model's ids of these."""
+        return sigmoid(self.logits(ids, id_map)).astype(np.float32)
 
-    def logits(
-        self, ids: NDArray[np.int32], known_as: Sequence[NDArray[np.int32]] | None = None
-    ) -> NDArray[np.float32]:
-        """Give the logits of encoded rows; ``known_as`` tells, by field, the model's ids of these."""
+    def logits(self, ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None) -> NDArray[np.float32]:
+        """Give the logits of encoded rows; ``id_map`` tells, by field, the model's ids of these."""
         found = [np.empty(0, np.float32)]
         for start in range(0, len(ids), PREDICT_ROWS):
             some = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
             try:
                 with torch_threads(self.threads):
-                    found.append(self._scorer.logits(translated(some, known_as)))
+                    found.append(self._scorer.logits(map_ids(some, id_map)))
             except IndexError as wrong:
                 raise Fm2Error(f"the rows from {start:,} on do not fit the model of {self.path}: {wrong}") from wrong
         return np.concatenate(found)
 
     @functools.cached_property
-    def _scorer(self) -> Stepper:
+    def _scorer(self) -> Backend:
         return make_scorer(self.model, self.threads)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
@@ -156,7 +154,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 def write_history(path: Path, entries: list[dict[str, Any]]) -> None:
     """Write all evaluations of a run so far."""
-    with new_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
 
 

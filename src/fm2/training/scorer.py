@@ -12,9 +12,9 @@ from fm2 import _native
 from fm2.artifacts.settings import Settings
 from fm2.models import FFM, GatheredModel, Model, Poly2
 from fm2.models.lr import LR
-from fm2.training.backend import Stepper
-from fm2.training.native_backend import NativeStepper
-from fm2.training.rowwise_backend import FfmStepper, Poly2Stepper
+from fm2.training.backend import Backend
+from fm2.training.native_backend import NativeBackend
+from fm2.training.rowwise_backend import FFMBackend, Poly2Backend
 
 
 @contextlib.contextmanager
@@ -28,12 +28,12 @@ def torch_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make_scorer(model: Model, threads: int = 0) -> Stepper:
+def make_scorer(model: Model, threads: int = 0) -> Backend:
     """Make something that scores rows with a model's weights as they are; it is not there to be trained."""
     settings = Settings.from_dict({"model": model.name, "optimizer": "adagrad", "threads": threads})
     if isinstance(model, FFM):
-        return FfmStepper(model, settings)
+        return FFMBackend(model, settings)
     if isinstance(model, Poly2 | LR):
-        return Poly2Stepper(model, settings)
+        return Poly2Backend(model, settings)
     assert isinstance(model, GatheredModel)
-    return NativeStepper(model.for_scoring(), settings, np.ones(sum(model.field_sizes), np.float32))
+    return NativeBackend(model.for_scoring(), settings, np.ones(sum(model.field_sizes), np.float32))

@@ -86,7 +86,7 @@ class Table:
 
     Field f has sizes[f] rows of dims[f] weights, which begin at offsets[f] of the buffers and stand in the columns from
     starts[f] of a gathered row. `l2_scale` multiplies the optimizer's l2: an entry for every feature, field after
-    field. A checkpoint has to keep `weights`, `state`, `average` and `touched`; a torch parameter may share `weights`,
+    field. A checkpoint has to keep `weights`, `state`, `average` and `touched`; a torch parameter shares `weights`,
     which begin a cache line, and lie in huge pages where the system has them.
     """
 

@@ -14,10 +14,10 @@ from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
 from fm2.errors import Fm2Error
 from fm2.models import GatheredModel, Model
-from fm2.training.backend import DenseOptimizer, Floats, Ids, Stepper, to_numpy
+from fm2.training.backend import Backend, DenseOptimizer, Floats, Ids, to_numpy
 
 
-class PlainStepper(Stepper):
+class TorchBackend(Backend):
     """Autograd for everything; torch's sparse Adagrad or Adam moves the tables' touched rows.
 
     ``l2_scale`` gives for each table, element by element, what its l2 is multiplied with.
@@ -37,12 +37,12 @@ class PlainStepper(Stepper):
         self._l2 = {f"{name}.weight": self._tensor(scale * settings.l2) for name, scale in l2_scale.items()}
         self._dense = DenseOptimizer(model, settings)
         self._sparse = self._make_optimizer(list(tables.values()))
-        self._average = {n: torch.zeros_like(w) for n, w in tables.items()} if settings.average else {}
+        self._average = {n: torch.zeros_like(w) for n, w in tables.items()} if settings.ema_decay else {}
         self._random = torch.Generator(self._device)
 
     def _make_optimizer(self, tables: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         if self.settings.optimizer == "adagrad":
-            squares = self.settings.initial_squares
+            squares = self.settings.initial_accumulator
             return torch.optim.Adagrad(tables, lr=self.settings.learning_rate, initial_accumulator_value=squares)
         if self.settings.optimizer == "adam":
             return torch.optim.SparseAdam(tables, lr=self.settings.learning_rate)
@@ -74,7 +74,7 @@ class PlainStepper(Stepper):
         self._sparse.zero_grad(set_to_none=True)
         self._dense.step(rate)
         for name, average in self._average.items():
-            average.lerp_(self._tables[name].detach(), 1 - self.settings.average)
+            average.lerp_(self._tables[name].detach(), 1 - self.settings.ema_decay)
         for name, gone in self.model.end_step(self.steps).items():
             self._clear(name, gone)
         return float(loss.detach())
@@ -124,7 +124,7 @@ class PlainStepper(Stepper):
         return to_numpy(found)
 
     def _averaged(self) -> dict[str, Tensor]:
-        total = 1 - self.settings.average**self.steps
+        total = 1 - self.settings.ema_decay**self.steps
         tables = {name: average / total for name, average in self._average.items()} if total else {}
         return {**self._dense.averages(), **(tables or self._tables)}
 

@@ -19,19 +19,19 @@ from fm2.artifacts.settings import FAMILY, Settings, read_settings
 from fm2.data.dataset import Dataset
 from fm2.data.row_values import read_row_values
 from fm2.data.vocabulary import Vocabulary
-from fm2.errors import Fm2Error, needs
-from fm2.files import alone_in, checksum, new_file, remove_partial_files
+from fm2.errors import Fm2Error, require
+from fm2.files import atomic_file, checksum, directory_lock, remove_partial_files
 from fm2.models import FFM, DeepModel, GatheredModel, Model, Poly2, build
 from fm2.models.lr import LR
 from fm2.models.networks import NETWORKS
 from fm2.training import warm_start
-from fm2.training.backend import Floats, Stepper
-from fm2.training.loop import Loop, Report
-from fm2.training.native_backend import NativeStepper
-from fm2.training.rowwise_backend import FfmStepper, Poly2Stepper, learns_by_rows
+from fm2.training.backend import Backend, Floats
+from fm2.training.loop import Report, TrainingLoop
+from fm2.training.native_backend import NativeBackend
+from fm2.training.rowwise_backend import FFMBackend, Poly2Backend, trains_rowwise
 from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
 from fm2.training.scorer import torch_threads
-from fm2.training.torch_backend import PlainStepper
+from fm2.training.torch_backend import TorchBackend
 from fm2.training.tracking import Tracker, Tracking
 
 WORTH_THREADS, WORTH_THREADS_OF_NETWORKS = 100e6, 500e6
@@ -77,16 +77,16 @@ def train(
         "other row weights": fingerprint_of_weights(weights),
         "another model to begin with (--from)": checksum(before.path / MODEL) if before else None,
     }
-    stepper, vocabularies = _make_stepper(chosen, dataset, before, weights)
-    del before  # its weights are the stepper's now
+    backend, vocabularies = _make_stepper(chosen, dataset, before, weights)
+    del before  # its weights are the backend's now
     tracking = Tracking(track, watch)
-    loop = Loop(stepper, dataset, vocabularies, path, tracking, weights, fingerprint)
-    with _directory(path, chosen, resume), torch_threads(_torch_threads(stepper.model, chosen)):
+    loop = TrainingLoop(backend, dataset, vocabularies, path, tracking, weights, fingerprint)
+    with _directory(path, chosen, resume), torch_threads(_torch_threads(backend.model, chosen)):
         if resume:
             loop.resume()
         with tracking.following(chosen, path, resume):
             loop.run(learned=start is not None) if learn else loop.keep()
-    del loop, stepper  # their tables, before the model is there again
+    del loop, backend  # their tables, before the model is there again
     return Run.open(path, chosen.threads)
 
 
@@ -136,16 +136,16 @@ def _hash(values: Any) -> str:
 
 def _make_stepper(
     settings: Settings, dataset: Dataset, before: Run | None, weights: NDArray[np.float32] | None
-) -> tuple[Stepper, list[Vocabulary]]:
+) -> tuple[Backend, list[Vocabulary]]:
     vocabularies = warm_start.grow(before, dataset) if before else dataset.vocabularies
-    drawn = before is not None or not learns_by_rows(settings)
+    drawn = before is not None or not trains_rowwise(settings)
     held = warm_start.held(before) if before else {}
     network = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], drawn, held)
     if before:
         warm_start.transplant(before, network, vocabularies)
     else:
         network.bias.data.fill_(_log_odds(dataset, settings, weights))
-    return make_stepper(network, settings, feature_counts(dataset, vocabularies), drawn), vocabularies
+    return make_backend(network, settings, feature_counts(dataset, vocabularies), drawn), vocabularies
 
 
 def _log_odds(dataset: Dataset, settings: Settings, weights: NDArray[np.float32] | None) -> float:
@@ -182,25 +182,25 @@ def make_model(
         config["hash_bits"] = settings.hash_bits
     elif settings.model != "lr":
         dim = {"dim" if settings.model == "ffm" else "dims": settings.dim}
-        config |= {**dim, "embedding_scale": settings.embedding_scale}
+        config |= {**dim, "embedding_std": settings.embedding_std}
     if settings.model in NETWORKS:
         config |= {name: settings.to_dict()[name] for name in NETWORKS[settings.model].option_names}
     elif settings.model in FAMILY:
         config |= {"linear": settings.linear} if settings.linear else {}
-        config |= {"interaction_scale": settings.matrix_scale, "linear_scale": settings.matrix_scale}
+        config |= {"interaction_std": settings.matrix_std, "linear_std": settings.matrix_std}
     return build(config | dict(held or {}), seed=settings.seed if drawn else None)
 
 
-def make_stepper(model: Model, settings: Settings, counts: NDArray[np.int64], drawn: bool = True) -> Stepper:
+def make_backend(model: Model, settings: Settings, counts: NDArray[np.int64], drawn: bool = True) -> Backend:
     """Choose what moves the weights: native code on the CPU, torch elsewhere."""
-    if learns_by_rows(settings) and isinstance(model, FFM):
-        return FfmStepper(model, settings, drawn)
-    if learns_by_rows(settings) and isinstance(model, Poly2 | LR):
-        return Poly2Stepper(model, settings)
+    if trains_rowwise(settings) and isinstance(model, FFM):
+        return FFMBackend(model, settings, drawn)
+    if trains_rowwise(settings) and isinstance(model, Poly2 | LR):
+        return Poly2Backend(model, settings)
     scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
     if settings.device == "cpu" and isinstance(model, GatheredModel):
-        return NativeStepper(model, settings, scale)
-    return PlainStepper(model, settings, {name: _spread(model, name, scale) for name in model.tables})
+        return NativeBackend(model, settings, scale)
+    return TorchBackend(model, settings, {name: _spread(model, name, scale) for name in model.tables})
 
 
 def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.int64]:
@@ -220,13 +220,13 @@ def _spread(model: Model, name: str, scale: Floats) -> Floats:
 @contextlib.contextmanager
 def _directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
     """Keep the run's directory for this training alone. An old model stays until a new one takes its place."""
-    tomli_w = needs("tomli_w", "train", "writing settings")
-    with alone_in(path, "train", "another training"):
+    tomli_w = require("tomli_w", "train", "writing settings")
+    with directory_lock(path, "train", "another training"):
         remove_partial_files(path)
         if not resume:
             for name in (CHECKPOINT, HISTORY):
                 (path / name).unlink(missing_ok=True)
-        with new_file(path / SETTINGS) as partial:
+        with atomic_file(path / SETTINGS) as partial:
             partial.write_text(tomli_w.dumps(settings.used()), encoding="utf-8")
         yield
 

@@ -11,7 +11,7 @@ from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import same_meaning
+from fm2.evaluation.evaluate import same_encoding
 from fm2.models import Model
 from fm2.models.networks import NETWORKS
 from fm2.training.run import Run
@@ -55,7 +55,7 @@ def grow(run: Run, dataset: Dataset) -> list[Vocabulary]:
     for old_field, field, old, new in zip(
         schema.fields, dataset.schema.fields, run.encoder.vocabularies, dataset.vocabularies, strict=True
     ):
-        if not same_meaning(old_field, field, old, new):
+        if not same_encoding(old_field, field, old, new):
             raise Fm2Error(
                 f"train: the field '{field.name}' is read, hashed or cut into buckets otherwise than for the model of "
                 f"{run.path}; prepare the new rows with --like and the data set that it was trained on"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fm2.data.cells import Cells
 from fm2.data.synthetic.planted import expected_auc, plant
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 
 Format = Literal["tsv", "tsv.gz", "parquet"]
 
@@ -149,7 +149,7 @@ def _random(seed: int, stream: int) -> np.random.Generator:
 
 def _write(frames: Callable[..., Iterator[object]], schema: dict[str, Any], file: IO[bytes], form: Format) -> None:
     """Let polars write the frames as they come."""
-    table = needs("polars.io.plugins", "train", "generating a log").register_io_source(frames, schema=schema)
+    table = require("polars.io.plugins", "train", "generating a log").register_io_source(frames, schema=schema)
     if form == "parquet":
         table.sink_parquet(file, row_group_size=ROW_GROUP_ROWS)
     elif form == "tsv":

@@ -45,7 +45,7 @@ class Planted:
     weights: Floats  # features
     embeddings: Floats  # features × DIM
     matrix: Floats  # S, the symmetric block matrix of all field matrices; its diagonal blocks are zero
-    linear_scale: float = 1.0
+    linear_std: float = 1.0
     pair_scale: float = 1.0
     intercept: float = 0.0
 
@@ -60,7 +60,7 @@ class Planted:
     def linear(self, features: Ints) -> Floats:
         """Sum the weights of each row's features."""
         sums: Floats = self.weights.take(features).sum(1)
-        return self.linear_scale * sums
+        return self.linear_std * sums
 
     def pairs(self, features: Ints) -> Floats:
         """Sum the pair terms of each row in the block form, 1/2 vᵀ S v."""
@@ -142,11 +142,11 @@ def _calibrate(model: Planted, rng: np.random.Generator) -> Planted:
     """Scale the two parts to their shares of the variance and to the AUC wanted, and fit the intercept."""
     samples = [model.draw(CALIBRATION_ROWS // 16, rng) for _ in range(16)]
     linear, pairs = (np.concatenate([part(sample) for sample in samples]) for part in (model.linear, model.pairs))
-    linear_scale, pair_scale = np.sqrt(1 - PAIR_SHARE) / linear.std(), np.sqrt(PAIR_SHARE) / pairs.std()
-    logits = np.sort(linear_scale * linear + pair_scale * pairs)[4::8]  # as good as all of them, and faster
+    linear_std, pair_scale = np.sqrt(1 - PAIR_SHARE) / linear.std(), np.sqrt(PAIR_SHARE) / pairs.std()
+    logits = np.sort(linear_std * linear + pair_scale * pairs)[4::8]  # as good as all of them, and faster
 
     def intercept(scale: float) -> float:
         return solve(lambda shift: float(sigmoid(scale * logits + shift).mean()), CLICK_RATE, -50, 50)
 
     scale = solve(lambda scale: expected_auc(sigmoid(scale * logits + intercept(scale))), TRUE_AUC, 0, 10)
-    return replace(model, linear_scale=scale * linear_scale, pair_scale=scale * pair_scale, intercept=intercept(scale))
+    return replace(model, linear_std=scale * linear_std, pair_scale=scale * pair_scale, intercept=intercept(scale))

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fm2 import _native
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class FieldAttention(nn.Module):
@@ -35,7 +35,7 @@ class FieldAttention(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw each of the four matrices as a linear layer's."""
-        randomize(self.weight, math.sqrt(2 / sum(self.weight.shape[1:])), source)
+        fill_normal(self.weight, math.sqrt(2 / sum(self.weight.shape[1:])), source)
 
     def attention(self, x: Tensor) -> Tensor:
         """Give αₘₖ, how much of field k field m takes, in every head: [rows, heads, fields, fields]."""

@@ -12,7 +12,7 @@ from fm2.errors import Fm2Error
 from fm2.models.base import GatheredModel
 from fm2.models.deep.dropout import Noise
 from fm2.models.embedding import FlatEmbedding, per_field
-from fm2.models.initial import Seed, draw_all, generator, randomize
+from fm2.models.initial import Seed, fill_normal, generator, initialize_all
 from fm2.models.networks import NETWORKS
 
 
@@ -35,7 +35,7 @@ class DeepModel(GatheredModel):
         field_sizes: Sequence[int],
         dims: int | Sequence[int] = 8,
         *,
-        embedding_scale: float = 0.01,
+        embedding_std: float = 0.01,
         seed: Seed = 0,
         **options: Any,
     ) -> None:
@@ -51,7 +51,7 @@ class DeepModel(GatheredModel):
                 "model": self.registered,
                 "field_sizes": list(field_sizes),
                 "dims": list(every),
-                "embedding_scale": embedding_scale,
+                "embedding_std": embedding_std,
                 **{name: list(value) if isinstance(value, tuple) else value for name, value in options.items()},
             }
         )
@@ -62,8 +62,8 @@ class DeepModel(GatheredModel):
         self.assemble(**options)
         self.linear = FlatEmbedding(field_sizes, 1) if self.wide else None
         source = generator(seed)
-        randomize(self.embedding.weight, embedding_scale, source)
-        draw_all(self, source)
+        fill_normal(self.embedding.weight, embedding_std, source)
+        initialize_all(self, source)
 
     def _completed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Give all options, those that are not given by their defaults."""

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class FeatureMaps(nn.Module):
@@ -29,8 +29,8 @@ class FeatureMaps(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw all weights, as those of linear layers."""
-        randomize(self.weight, math.sqrt(2 / sum(self.weight.shape)), source)
-        randomize(self.output, math.sqrt(2 / (len(self.output) + 1)), source)
+        fill_normal(self.weight, math.sqrt(2 / sum(self.weight.shape)), source)
+        fill_normal(self.output, math.sqrt(2 / (len(self.output) + 1)), source)
 
     def pooled(self) -> Tensor:
         """Give the weights of all pooled maps as those of one, [inputs]."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.layers import Linear
 from fm2.models.deep.mlp import MLP
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class Cross(nn.Module):
@@ -79,7 +79,7 @@ class CrossMixture(nn.Module):
         """Draw each expert's matrices as linear layers'."""
         _, rank, _ = self.core.shape
         for matrices, inputs in ((self.down, len(self.bias)), (self.core, rank), (self.up, len(self.bias))):
-            randomize(matrices, math.sqrt(2 / (inputs + rank)), source)
+            fill_normal(matrices, math.sqrt(2 / (inputs + rank)), source)
 
     def forward(self, start: Tensor, x: Tensor) -> Tensor:
         experts, rank, _ = self.core.shape

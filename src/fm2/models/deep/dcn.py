@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.mlp import MLP
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class VectorCross(nn.Module):
@@ -35,7 +35,7 @@ class VectorCross(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the vectors; biases begin at zero."""
-        randomize(self.weight, math.sqrt(2 / (self.weight.shape[1] + 1)), source)
+        fill_normal(self.weight, math.sqrt(2 / (self.weight.shape[1] + 1)), source)
 
     def forward(self, x: Tensor) -> Tensor:
         fixed = (functional.pad(self.bias.cumsum(0), (0, 0, 1, 0)) * self.weight).sum(1)

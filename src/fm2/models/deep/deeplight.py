@@ -17,7 +17,7 @@ from fm2.models.deep.light_scoring import PAYS, LightScoring
 from fm2.models.deep.mlp import MLP
 from fm2.models.deep.sparsity import Schedule, hold_zeros, smallest, zeros
 from fm2.models.family.diagonal import Scalar
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class DeepLight(DeepModel):
@@ -47,7 +47,7 @@ class DeepLight(DeepModel):
 
     def assemble(
         self,
-        matrix_scale: float,
+        matrix_std: float,
         network_sparsity: float,
         pair_sparsity: float,
         embedding_sparsity: float,
@@ -57,10 +57,10 @@ class DeepLight(DeepModel):
         damping_steps: float,
         **mlp: Any,
     ) -> None:
-        for name in ("embedding_scale", "matrix_scale"):
+        for name in ("embedding_std", "matrix_std"):
             if not self.config[name]:
                 raise Fm2Error(f"deeplight: {name} is 0; what begins at zero would stay there, as what is pruned does")
-        self.scale = matrix_scale
+        self.scale = matrix_std
         self.interaction = Scalar(self.dims)
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
         self.schedule = Schedule(warm_up, prune_every, damping, damping_steps)
@@ -75,7 +75,7 @@ class DeepLight(DeepModel):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the pairs' weights."""
-        randomize(self.interaction.weight, self.scale, source)
+        fill_normal(self.interaction.weight, self.scale, source)
 
     def network(self, embedding: Tensor) -> Tensor:
         if self.training:  # so that a number that is zero has no gradient, and stays zero

@@ -16,7 +16,7 @@ from fm2.models.deep.layers import Linear
 from fm2.models.deep.mlp import MLP
 from fm2.models.deep.products import InnerProducts
 from fm2.models.embedding import FlatEmbedding
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class Generation(nn.Module):
@@ -33,7 +33,7 @@ class Generation(nn.Module):
     def draw(self, source: torch.Generator) -> None:
         """Draw the convolutions' weights as those of a linear layer that sees ``height`` fields of all maps."""
         out_maps, maps = self.weight.shape[:2]
-        randomize(self.weight, math.sqrt(2 / ((maps + out_maps) * self.height)), source)
+        fill_normal(self.weight, math.sqrt(2 / ((maps + out_maps) * self.height)), source)
 
     def forward(self, maps: Tensor) -> tuple[Tensor, Tensor]:
         same = functional.conv2d(maps, self.weight, padding=(self.height // 2, 0))[:, :, : self.n]
@@ -84,7 +84,7 @@ class FGCNN(DeepModel):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the embeddings that features are made of."""
-        randomize(self.generation.weight, self.config["embedding_scale"], source)
+        fill_normal(self.generation.weight, self.config["embedding_std"], source)
 
     def generated(self, generation: Tensor) -> list[Tensor]:
         """Give the new features of every round, [rows, features, K], from the embeddings of ``generation``."""

@@ -14,7 +14,7 @@ from fm2.models.deep.base import DeepModel
 from fm2.models.deep.dropout import Noise
 from fm2.models.deep.mlp import MLP
 from fm2.models.embedding import FlatEmbedding
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class Gate(nn.Module):
@@ -37,7 +37,7 @@ class Gate(nn.Module):
     def draw(self, source: torch.Generator) -> None:
         """Draw the vector: at zero, nothing of the perceptron but its last bias would have a gradient."""
         if self.vector is not None:
-            randomize(self.vector, 1.0, source)
+            fill_normal(self.vector, 1.0, source)
 
     def forward(self, embedding: Tensor) -> Tensor:
         seen = embedding.index_select(1, self._columns) if self.vector is None else self.vector
@@ -71,8 +71,8 @@ class Fusion(nn.Module):
     def draw(self, source: torch.Generator) -> None:
         """Draw vectors and matrices as linear layers'."""
         for vector in (self.first, self.second):
-            randomize(vector, math.sqrt(2 / (len(vector) + 1)), source)
-        randomize(self.weight, math.sqrt(2 / sum(self.weight.shape[1:])), source)
+            fill_normal(vector, math.sqrt(2 / (len(vector) + 1)), source)
+        fill_normal(self.weight, math.sqrt(2 / sum(self.weight.shape[1:])), source)
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
         parts = one.view(-1, *self.weight.shape[:2])

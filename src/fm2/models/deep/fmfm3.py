@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fm2.models import complexity
 from fm2.models.deep.base import DeepModel
 from fm2.models.family.matrix import FieldMatrixInteraction
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class FmFM3(DeepModel):
@@ -30,9 +30,9 @@ class FmFM3(DeepModel):
 
     registered = "fmfm3"
 
-    def assemble(self, triple_rank: int, triple_scale: float, matrix_scale: float) -> None:
-        self.pairs = FieldMatrixInteraction(self.dims, matrix_scale, seed=None)
-        self.triples = TripleInteraction(self.dims, triple_rank, triple_scale)
+    def assemble(self, triple_rank: int, triple_std: float, matrix_std: float) -> None:
+        self.pairs = FieldMatrixInteraction(self.dims, matrix_std, seed=None)
+        self.triples = TripleInteraction(self.dims, triple_rank, triple_std)
 
     def network(self, embedding: Tensor) -> Tensor:
         return self.pairs(embedding) + self.triples(embedding)
@@ -78,7 +78,7 @@ class TripleInteraction(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the first vectors."""
-        randomize(self.weight, self.scale, source)
+        fill_normal(self.weight, self.scale, source)
 
     def projections(self, V: Tensor) -> Tensor:
         """Give u, [fields, ranks, rows]."""

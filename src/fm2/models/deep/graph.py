@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fm2.models.deep.layers import Linear
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class FieldGraph(nn.Module):
@@ -39,7 +39,7 @@ class FieldGraph(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the nodes' matrices as linear layers'."""
-        randomize(self.transforms, math.sqrt(1 / self.width), source)
+        fill_normal(self.transforms, math.sqrt(1 / self.width), source)
 
     def edges(self, embeddings: Tensor) -> Tensor:
         """Give the weights A [rows, n, n] by which each node (the row) hears the others: softmax, without itself."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fm2.models.choices import Activation
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -35,7 +35,7 @@ class Linear(nn.Linear):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the matrix; the bias begins at zero."""
-        randomize(self.weight, math.sqrt(2 / (self.in_features + self.out_features)), source)
+        fill_normal(self.weight, math.sqrt(2 / (self.in_features + self.out_features)), source)
 
     def flops(self) -> int:
         """Count the operations of a row: a multiplication and an addition per weight."""

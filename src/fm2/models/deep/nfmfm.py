@@ -37,8 +37,8 @@ class NFmFM(DeepModel):
 
     registered = "nfmfm"
 
-    def assemble(self, matrix_scale: float, **mlp: Any) -> None:
-        self.interaction = FieldMatrixInteraction(self.dims, matrix_scale, seed=None)
+    def assemble(self, matrix_std: float, **mlp: Any) -> None:
+        self.interaction = FieldMatrixInteraction(self.dims, matrix_std, seed=None)
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
 
     def network(self, embedding: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
-from fm2.models.initial import randomize
+from fm2.models.initial import fill_normal
 
 
 class InnerProducts(nn.Module):
@@ -76,7 +76,7 @@ class Bilinear(nn.Module):
 
     def draw(self, source: torch.Generator) -> None:
         """Draw the matrices as those of a linear layer."""
-        randomize(self.weight, math.sqrt(len(self.dims) / sum(self.dims)), source)
+        fill_normal(self.weight, math.sqrt(len(self.dims) / sum(self.dims)), source)
 
     def matrices(self) -> Sequence[Tensor]:
         """Give the matrices of every field but the last; where each pair has one, those of a field side by side."""

@@ -17,7 +17,7 @@ from fm2.models.family.constant import Constant
 from fm2.models.family.diagonal import Scalar, Vector
 from fm2.models.family.interaction import Interaction
 from fm2.models.family.matrix import FieldMatrixInteraction
-from fm2.models.initial import Seed, generator, randomize
+from fm2.models.initial import Seed, fill_normal, generator
 
 InteractionName = Literal["constant", "scalar", "vector", "matrix"]
 
@@ -36,8 +36,8 @@ class FactorizationMachine(GatheredModel):
     ``dims`` is the embeddings' dimension, for the interaction ``matrix`` also one per field. The ``linear`` part is a
     weight per feature (``features``), the paper's vector per field <v, w_F> (``fields``, section 4.5) or ``both``.
 
-    The first weights are normal numbers with a standard deviation of ``embedding_scale`` for the embeddings,
-    ``interaction_scale`` for the field matrices' entries and ``linear_scale`` for the vectors w_F; defaults as in the
+    The first weights are normal numbers with a standard deviation of ``embedding_std`` for the embeddings,
+    ``interaction_std`` for the field matrices' entries and ``linear_std`` for the vectors w_F; defaults as in the
     paper's code. ``identity`` times the identity is added to every field matrix. Weights per feature begin at zero. A
     ``seed`` of None leaves everything zero, for weights that are loaded. The field matrices of ``pruned`` pairs [i, j],
     i < j, are zero and stay so. ``signs``, 1 or -1 for each of an FM's dimensions, are what its products count.
@@ -56,10 +56,10 @@ class FactorizationMachine(GatheredModel):
         interaction: InteractionName,
         linear: Linear = "fields",
         *,
-        embedding_scale: float = 0.01,
-        interaction_scale: float | None = None,
+        embedding_std: float = 0.01,
+        interaction_std: float | None = None,
         identity: float = 0.0,
-        linear_scale: float = 1.0,
+        linear_std: float = 1.0,
         pruned: Sequence[Sequence[int]] = (),
         signs: Sequence[int] = (),
         seed: Seed = 0,
@@ -70,18 +70,18 @@ class FactorizationMachine(GatheredModel):
             raise Fm2Error(f"model: the linear part is '{linear}'; it is one of {', '.join(get_args(Linear))}")
         kind = INTERACTIONS[interaction]
         dims = per_field(dims, len(field_sizes))
-        if interaction_scale is None:
-            interaction_scale = kind.default_scale
+        if interaction_std is None:
+            interaction_std = kind.default_scale
         super().__init__(
             {
                 "model": NAMES[interaction],
                 "field_sizes": list(field_sizes),
                 "dims": list(dims),
                 "linear": linear,
-                "embedding_scale": embedding_scale,
-                "interaction_scale": interaction_scale,
+                "embedding_std": embedding_std,
+                "interaction_std": interaction_std,
                 "identity": identity,
-                "linear_scale": linear_scale,
+                "linear_std": linear_std,
                 **({"pruned": [list(pair) for pair in pruned]} if pruned else {}),
                 **({"signs": list(signs)} if signs else {}),
             }
@@ -107,11 +107,11 @@ class FactorizationMachine(GatheredModel):
         return list(self.config.get("signs", ()))
 
     def _initialize(self, source: torch.Generator | None) -> None:
-        randomize(self.embedding.weight, self.config["embedding_scale"], source)
+        fill_normal(self.embedding.weight, self.config["embedding_std"], source)
         if self.interaction.weight is not None:
-            randomize(self.interaction.weight, self.config["interaction_scale"], source)
+            fill_normal(self.interaction.weight, self.config["interaction_std"], source)
         if self.field_linear is not None:
-            randomize(self.field_linear, self.config["linear_scale"], source)
+            fill_normal(self.field_linear, self.config["linear_std"], source)
         if source is not None:
             self.interaction.add_identity(self.config["identity"])
 

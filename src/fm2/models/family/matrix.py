@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fm2.models.family.interaction import Trainable
-from fm2.models.initial import Seed, generator, randomize
+from fm2.models.initial import Seed, fill_normal, generator
 
 # The outer products are wanted above the diagonal alone. So many strips of columns, each from its diagonal on, save a
 # third of the operations and are still wide enough for the product to run at full speed.
@@ -49,7 +49,7 @@ class FieldMatrixInteraction(Trainable):
     def draw(self, source: torch.Generator | None) -> None:
         """Draw the first matrices."""
         if self.scale:
-            randomize(self.weight, self.scale, source)
+            fill_normal(self.weight, self.scale, source)
 
     def symmetric(self) -> Tensor:
         """Give S, D × D."""

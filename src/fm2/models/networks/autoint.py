@@ -11,11 +11,11 @@ NETWORK = Network(
     equal_dims="the same matrices look at the embeddings of all fields; dcnv2 takes one per field",
     options=(*ATTENTION, NETWORK_DROPOUT, WIDE),
     defaults={
-        "embedding_scale": 0.1,
+        "embedding_std": 0.1,
         "learning_rate": 0.004,
-        "dense_rate": 0.002,
+        "dense_learning_rate": 0.002,
         "field_dropout": 0.05,
         "network_dropout": 0.5,
     },
-    large={"learning_rate": 0.004, "dense_rate": 0.004, "network_dropout": 0.0},
+    large={"learning_rate": 0.004, "dense_learning_rate": 0.004, "network_dropout": 0.0},
 )

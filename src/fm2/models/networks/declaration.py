@@ -14,28 +14,28 @@ from fm2.models.networks.options import MLP, Option
 # changes nothing.
 DEFAULTS: Mapping[str, Any] = {
     "dim": 8,
-    "embedding_scale": 0.05,
+    "embedding_std": 0.05,
     "optimizer": "adam",
     "learning_rate": 0.002,
-    "dense_rate": 0.001,
+    "dense_learning_rate": 0.001,
     "batch_size": 256,
     "epochs": 50,
     "l2": 0.03,
     "l2_power": 0.5,
     "field_dropout": 0.2,
-    "average": 0.9995,
+    "ema_decay": 0.9995,
 }
 # And on large ones, beside these: from a few trials of DeepFM and DCN on a million generated rows, where doubled and
 # tripled rates (from .004 and .001) raised the validation AUC by .003 and .001.
 LARGE: Mapping[str, Any] = {
     "learning_rate": 0.008,
-    "dense_rate": 0.003,
+    "dense_learning_rate": 0.003,
     "schedule": "linear",
     "batch_size": 1024,
     "epochs": 4,
     "l2": 0.0075,
     "field_dropout": 0.05,
-    "average": 0.998,
+    "ema_decay": 0.998,
 }
 
 

@@ -31,6 +31,6 @@ NETWORK = Network(
     source="Deng et al., 2021",
     equal_dims="its FwFM part multiplies the embeddings of any two fields; widedeep and deepfmfm take one per field",
     options=(*MLP, MATRIX_SCALE, *SPARSITY),
-    defaults={"matrix_scale": 0.3},
+    defaults={"matrix_std": 0.3},
     large={"damping_steps": 2.0},
 )

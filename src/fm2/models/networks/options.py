@@ -65,7 +65,7 @@ WIDE = Option("wide", bool, False, "a weight per feature beside the network")
 
 # Those that the factorization machines have too.
 LINEAR = Option("linear", str, "features", "what the linear part is made of", choices=get_args(Linear))
-MATRIX_SCALE = Option("matrix_scale", float, 0.03, "deviation of the first field matrices", 0.0, 100.0, shapes=False)
+MATRIX_SCALE = Option("matrix_std", float, 0.03, "deviation of the first field matrices", 0.0, 100.0, shapes=False)
 
 # Those of cross networks.
 CROSS_LAYERS = Option("cross_layers", int, 3, "how many cross layers", 1, 64)

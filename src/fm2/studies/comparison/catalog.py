@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fm2.errors import Fm2Error, nearest, needs
+from fm2.errors import Fm2Error, require, suggest
 from fm2.models.defaults import DEFAULTS, MODELS
 from fm2.models.networks import NETWORKS
 
@@ -55,7 +55,7 @@ def chosen(models: str | Sequence[str]) -> list[str]:
     words = [word.strip() for word in models.split(",")] if isinstance(models, str) else list(models)
     for word in words:
         if word not in (*GROUPS, *MODELS):
-            raise Fm2Error(f"compare: there is no model '{word}'; {nearest(word, (*GROUPS, *MODELS))}")
+            raise Fm2Error(f"compare: there is no model '{word}'; {suggest(word, (*GROUPS, *MODELS))}")
     if not words:
         raise Fm2Error("compare: no models are named; 'shallow' are the paper's seven, 'all' are all there are")
     return list(dict.fromkeys(name for word in words for name in GROUPS.get(word, (word,))))
@@ -68,7 +68,7 @@ def as_dicts() -> list[dict[str, Any]]:
 
 def print_catalog(console: Any = None) -> None:
     """Print the models as a table."""
-    needs("rich", "train", "printing tables")
+    require("rich", "train", "printing tables")
     from rich.console import Console
     from rich.table import Table
 

@@ -19,7 +19,7 @@ from fm2.data.row_values import read_row_values
 from fm2.engine.inspect import operations
 from fm2.errors import Fm2Error, printable
 from fm2.evaluation import metrics
-from fm2.files import alone_in
+from fm2.files import directory_lock
 from fm2.models.defaults import MODELS
 from fm2.models.networks import NETWORKS
 from fm2.studies.comparison.catalog import chosen
@@ -66,7 +66,7 @@ def compare(
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     left_out(comparison.models, comparison.settings)
     trainings = _trainings(comparison, (len(dataset.train), len(dataset.field_sizes)))
-    with alone_in(path, "compare", "another comparison"):
+    with directory_lock(path, "compare", "another comparison"):
         if overwrite:
             _clear(path)
         rows = {run: comparison.row(each.model, each.seed) for run, each in trainings.items()}

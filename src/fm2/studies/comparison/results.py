@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import new_file
+from fm2.files import atomic_file
 
 FORMAT, VERSION = "fm2 compare", 1
 JSON, CSV = "compare.json", "compare.csv"
@@ -106,10 +106,10 @@ class Comparison:
         self._find_gaps()
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
         try:
-            with new_file(self.path / JSON) as partial:
+            with atomic_file(self.path / JSON) as partial:
                 text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
                 partial.write_text(text + "\n", encoding="utf-8")
-            with new_file(self.path / CSV) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+            with atomic_file(self.path / CSV) as partial, partial.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)
                 writer.writeheader()
                 writer.writerows(self.rows)

@@ -12,7 +12,7 @@ from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import calibration, calibration_bins
-from fm2.files import check_replaced, new_file, writing_to
+from fm2.files import atomic_file, check_replaceable, write_errors
 from fm2.studies.comparison.results import JSON as COMPARISON
 from fm2.studies.reporting import sections
 from fm2.studies.reporting.field_sections import dimensions_figure, information_figure, most_telling, strengths_figure
@@ -51,7 +51,7 @@ def report(
     parts = [note and paragraph(note, "soft"), *_parts(study, dataset, shrunk, threads)]
     kind = f"{len(study.models)} models compared" if compared else f"A run of {study.entries[0].model}"
     about = f"{path.name or path}, on {dataset.path.name}" if dataset else str(path.name or path)
-    with writing_to(Path(out).resolve().parent, "report"), new_file(Path(out)) as partial:
+    with write_errors(Path(out).resolve().parent, "report"), atomic_file(Path(out)) as partial:
         partial.write_text(page(kind, about, parts), encoding="utf-8")
     return Path(out)
 
@@ -62,7 +62,7 @@ def _check_out(out: Path) -> None:
         raise Fm2Error(f"report: cannot write to {out.resolve().parent}: there is no such directory")
     if out.is_dir():
         raise Fm2Error(f"report: {out} is a directory; --out is the page's file, such as report.html")
-    check_replaced(out, "report", "HTML page", BEGIN)
+    check_replaceable(out, "report", "HTML page", BEGIN)
 
 
 def _open_data(data: Dataset | str | Path | None, study: Study | None) -> tuple[Dataset | None, str]:
@@ -127,7 +127,7 @@ def _calibration(run: Run, name: str, split: str, dataset: Dataset | None) -> st
     if dataset is None or not len(dataset.split(split)):
         return ""
     rows = dataset.split(split)
-    found = run.probabilities(rows.ids, run.known_as(dataset))
+    found = run.probabilities(rows.ids, run.id_map(dataset))
     over_all = calibration(rows.labels, found) if rows.labels.any() else None
     return sections.calibration(name, split, calibration_bins(rows.labels, found), over_all)
 

@@ -24,20 +24,20 @@ _PAPER: dict[str, Any] = {
     "epochs": 20,
     "l2": 1e-5,
     "l2_power": 0.0,
-    "average": 0.0,
+    "ema_decay": 0.0,
     "schedule": "constant",
-    "evaluations": 1,
+    "evaluations_per_epoch": 1,
     "patience": 1,
     "field_dropout": 0.0,
-    "dense_rate": 1e-4,
-    "embedding_scale": 0.01,
-    "matrix_scale": 0.01,
+    "dense_learning_rate": 1e-4,
+    "embedding_std": 0.01,
+    "matrix_std": 0.01,
 }
 # A vector per field for the linear part, and FwFM's weights and vectors from N(0, 1). The code draws the linear vectors
 # of FvFM and FmFM so too; here they have the deviation of the field matrices.
 _PAPER_OWN: dict[str, dict[str, Any]] = {
     "fm": {"linear": "features"},
-    "fwfm": {"linear": "fields", "matrix_scale": 1.0},
+    "fwfm": {"linear": "fields", "matrix_std": 1.0},
     "fvfm": {"linear": "fields"},
     "fmfm": {"linear": "fields"},
 }

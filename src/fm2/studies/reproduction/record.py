@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import new_file, writing_to
+from fm2.files import atomic_file, write_errors
 from fm2.studies.reproduction.discrepancies import contradictions
 from fm2.studies.reproduction.protocol import Protocol
 from fm2.studies.reproduction.published import SAMPLES
@@ -50,10 +50,10 @@ class Reproduction:
 
     def save(self) -> None:
         """Write the page, and the record by which it can be gone on with."""
-        with writing_to(self.path, "reproduce"):
+        with write_errors(self.path, "reproduce"):
             self.path.mkdir(parents=True, exist_ok=True)
             for name, text in ((RECORD, json.dumps(self.record(), indent=1)), (PAGE, "\n".join(self.lines()))):
-                with new_file(self.path / name) as partial:
+                with atomic_file(self.path / name) as partial:
                     partial.write_text(text + "\n", encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from fm2.compression.shrink import compare as shrink_all
 from fm2.data.dataset import MANIFEST, Dataset
 from fm2.data.prepare import prepare
-from fm2.errors import Fm2Error, nearest
+from fm2.errors import Fm2Error, suggest
 from fm2.studies.comparison.compare import compare
 from fm2.studies.comparison.plan import usable
 from fm2.studies.comparison.results import JSON as COMPARISON
@@ -129,7 +129,7 @@ def _models(log: str, models: str | Sequence[str]) -> list[str]:
     words = [word.strip() for word in models.split(",")] if isinstance(models, str) else list(models)
     for word in words:
         if word not in (*there, "all"):
-            raise Fm2Error(f"reproduce: the table has no model '{word}'; {nearest(word, [*there, 'all'])}")
+            raise Fm2Error(f"reproduce: the table has no model '{word}'; {suggest(word, [*there, 'all'])}")
     wanted = there if "all" in words else words
     return [name for name in there if name in wanted]
 

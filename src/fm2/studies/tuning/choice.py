@@ -37,7 +37,7 @@ class Plan:
     def start(self) -> dict[str, Any]:
         """Give what is tried first: the defaults, as far as they are in the space."""
         usual = self.settings({}).used()
-        return {name: choice.nearest(usual.get(name)) for name, choice in self.space.items()}
+        return {name: choice.suggest(usual.get(name)) for name, choice in self.space.items()}
 
 
 def make_plan(

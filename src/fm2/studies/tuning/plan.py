@@ -8,8 +8,8 @@ from typing import Any
 
 from fm2.artifacts.settings import read_settings
 from fm2.data.dataset import Dataset
-from fm2.errors import Fm2Error, needs
-from fm2.files import new_file
+from fm2.errors import Fm2Error, require
+from fm2.files import atomic_file
 from fm2.models.choices import Metric
 from fm2.studies.tuning.choice import Plan, make_plan, written_space
 from fm2.training.train import fingerprint_of
@@ -74,7 +74,7 @@ def write_plan(path: Path, plan: Plan, dataset: Dataset, row_weights: str | None
         "fixed": dict(plan.fixed),
         "space": {name: value for name, value in written_space(plan).items() if name in plan.space},
     }
-    with new_file(path / SPACE) as partial:
-        partial.write_text(needs("tomli_w", "train", "writing settings").dumps(written_space(plan)), encoding="utf-8")
-    with new_file(path / PLAN) as partial:
+    with atomic_file(path / SPACE) as partial:
+        partial.write_text(require("tomli_w", "train", "writing settings").dumps(written_space(plan)), encoding="utf-8")
+    with atomic_file(path / PLAN) as partial:
         partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from fm2.artifacts.settings import read_settings
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
-from fm2.errors import Fm2Error, needs
-from fm2.files import alone_in, new_file
+from fm2.errors import Fm2Error, require
+from fm2.files import atomic_file, directory_lock
 from fm2.models.choices import Metric
 from fm2.studies.tuning.choice import Plan
 from fm2.studies.tuning.plan import find_plan, write_plan
@@ -88,8 +88,8 @@ def tune(
     weighed = fingerprint_of_weights(weights)
     given = {"metric": metric, "seed": seed, "fix": fix, "space": space, "row_weights": weighed}
     plan = find_plan(path, resume, model, dataset, given)
-    needs("optuna", "tune", "fm2 tune")
-    with alone_in(path, "tune", "another search"):
+    require("optuna", "tune", "fm2 tune")
+    with directory_lock(path, "tune", "another search"):
         write_plan(path, plan, dataset, weighed)
         search = _Search(path, plan, dataset, {"threads": threads, "row_weights": weights}, watch)
         search.run(trials, None if timeout is None else time.monotonic() + timeout, tell)
@@ -163,10 +163,10 @@ class _Search:
         if _settings_in(kept) != wanted and _settings_in(current) == wanted:
             shutil.rmtree(kept, ignore_errors=True)
             current.rename(kept)
-        text = needs("tomli_w", "train", "writing settings").dumps(wanted)
+        text = require("tomli_w", "train", "writing settings").dumps(wanted)
         found = f"{best.metric} {best.value:.5f} on validation"
         title = f"# trial {best.number} of {len(self._study.trials())}: {found}\n"
-        with new_file(self._path / BEST) as partial:
+        with atomic_file(self._path / BEST) as partial:
             partial.write_text(title + text, encoding="utf-8")
 
     def tuning(self) -> Tuning:

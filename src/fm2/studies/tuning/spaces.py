@@ -39,9 +39,9 @@ class Between:
         (0.0123, 0.99877)
         """
         places = 3 - math.ceil(math.log10(self.high - self.low)) if self.high > self.low else 15
-        return self.nearest(tidy(value) if self.log else round(value, places))
+        return self.suggest(tidy(value) if self.log else round(value, places))
 
-    def nearest(self, value: Any) -> Any:
+    def suggest(self, value: Any) -> Any:
         """Give the number within the range that is nearest to another."""
         inside = min(max(value, self.low), self.high)
         return round(inside) if self.whole else float(inside)
@@ -61,7 +61,7 @@ class OneOf:
         """Give the value as it is."""
         return value
 
-    def nearest(self, value: Any) -> Any:
+    def suggest(self, value: Any) -> Any:
         """Give the value itself if it is there, else the one that is nearest, else the first."""
         if value in self.values:
             return value
@@ -128,7 +128,7 @@ TABLE: Mapping[str, Callable[[Any], Choice | None]] = {
     "hidden": _times(0.5, 1, 2),
     "linear": _among(*get_args(Linear)),
     "learning_rate": _within(4),
-    "dense_rate": _within(4),
+    "dense_learning_rate": _within(4),
     "batch_size": _times(0.5, 1, 2),
     "l2": _within(5, 1e-3, 1e-2, 0.1),
     "dropout": _up_to(0.2),
@@ -136,9 +136,9 @@ TABLE: Mapping[str, Callable[[Any], Choice | None]] = {
     "network_dropout": _up_to(0.5),
     "weight_decay": _among(0.0, 1e-4, 1e-3, 1e-2),
     "average": _averages,
-    "initial_squares": _within(10),
-    "embedding_scale": _within(3),
-    "matrix_scale": _within(3),
+    "initial_accumulator": _within(10),
+    "embedding_std": _within(3),
+    "matrix_std": _within(3),
 }
 # And where the rates fall to zero over the epochs, so that their number decides.
 FALLING: Mapping[str, Callable[[Any], Choice | None]] = {
@@ -148,7 +148,7 @@ FALLING: Mapping[str, Callable[[Any], Choice | None]] = {
 # FTRL counts both in gradients, not in shares of the weights.
 FTRL: Mapping[str, Callable[[Any], Choice | None]] = {"l1": _among(0.0, 0.1, 0.5, 1.0), "l2": _among(0.0, 10.0, 100.0)}
 # What is not worth a search: the rate of LR's bias, and batches where kernels learn row after row.
-LEFT = {"lr": ("dense_rate",), "poly2": ("batch_size",), "ffm": ("batch_size",)}
+LEFT = {"lr": ("dense_learning_rate",), "poly2": ("batch_size",), "ffm": ("batch_size",)}
 
 
 def space_around(settings: Settings) -> Space:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fm2.errors import Fm2Error, needs
+from fm2.errors import Fm2Error, require
 from fm2.studies.tuning.choice import Plan
 from fm2.studies.tuning.pruner import is_hopeless
 from fm2.studies.tuning.spaces import Choice, OneOf, near
@@ -53,7 +53,7 @@ class Study:
     """
 
     def __init__(self, path: Path, plan: Plan) -> None:
-        optuna = needs("optuna", "tune", "fm2 tune")
+        optuna = require("optuna", "tune", "fm2 tune")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self.plan = optuna, plan
         _mend(path / JOURNAL)
@@ -144,13 +144,13 @@ class Asked:
 
     def hopeless(self, evaluation: Mapping[str, Any]) -> bool:
         """Hear of an evaluation, and tell whether the trial is to be given up, for it will not be the best."""
-        step = round(evaluation["epoch"] * self._settings.evaluations)
+        step = round(evaluation["epoch"] * self._settings.evaluations_per_epoch)
         if step not in self._losses:  # one that is resumed may hear of some again
             self._losses[step] = _loss(evaluation, self._settings.metric)
             self._trial.report(evaluation[self._settings.metric], step)
         if not self._best_losses:
             return False
-        return is_hopeless(list(self._losses.values()), self._settings.evaluations, self._best_losses)
+        return is_hopeless(list(self._losses.values()), self._settings.evaluations_per_epoch, self._best_losses)
 
     def tell(self, outcome: Trial) -> None:
         """Keep what came of it."""

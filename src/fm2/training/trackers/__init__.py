@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fm2.errors import Fm2Error, nearest
+from fm2.errors import Fm2Error, suggest
 from fm2.training.trackers.mlflow import MLflow
 from fm2.training.trackers.tensorboard import TensorBoard
 from fm2.training.tracking import Tracker, figures
@@ -20,5 +20,5 @@ def tracker(text: str) -> Tracker:
     """
     name, _, place = text.partition(":")
     if name not in _KINDS:
-        raise Fm2Error(f"train: there is no tracker '{name}'; {nearest(name, _KINDS)}")
+        raise Fm2Error(f"train: there is no tracker '{name}'; {suggest(name, _KINDS)}")
     return _KINDS[name](place or None)

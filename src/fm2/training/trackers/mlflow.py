@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fm2.errors import needs
+from fm2.errors import require
 from fm2.training.tracking import Evaluation, Tracker, figures
 
 EXPERIMENT = "fm2"
@@ -28,9 +28,9 @@ class MLflow(Tracker):
         # MLflow sends usage figures to its makers and tries for minutes to reach a server; it reads this when imported.
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        self._module = needs("mlflow", "mlflow", "tracking by MLflow")
+        self._module = require("mlflow", "mlflow", "tracking by MLflow")
         for module in ("sqlalchemy", "alembic"):
-            needs(module, "mlflow", "tracking by MLflow")
+            require(module, "mlflow", "tracking by MLflow")
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of each table that it makes
         self._uri = str(uri or "mlflow.db")
         self._client: Any = None

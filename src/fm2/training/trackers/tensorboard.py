@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fm2.errors import needs
+from fm2.errors import require
 from fm2.training.tracking import Evaluation, Tracker, figures
 
 
@@ -19,7 +19,7 @@ class TensorBoard(Tracker):
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:
-        self._module = needs("torch.utils.tensorboard", "tensorboard", "tracking by TensorBoard")
+        self._module = require("torch.utils.tensorboard", "tensorboard", "tracking by TensorBoard")
         self._directory = None if directory is None else Path(directory)
         self._writer: Any = None
         self._settings: dict[str, Any] = {}
