@@ -1,10 +1,9 @@
-"""What nobody writes: the page of all commands, which the parser itself knows, and the order of the pages."""
+"""Generate the page of all commands from the parser."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,36 +11,7 @@ from mkdocs.structure.files import File, Files
 
 from fm2.cli.main import COMMANDS, make_parser
 
-COMMANDS_PAGE = "commands.md"
-# What is read first stands first; pages that are not named here follow by name.
-ORDER = (
-    "index",
-    "data",
-    "training",
-    "deep",
-    "comparison",
-    "reproduction",
-    "report",
-    "tuning",
-    "tracking",
-    "sklearn",
-    "compression",
-    "engine",
-    "serving",
-    "command-line",
-    "commands",
-    "api",
-    "mathematics",
-    "measuring",
-)
-
-
-def on_config(config: Any) -> Any:
-    """Order the pages."""
-    there = {path.stem for path in Path(config["docs_dir"]).glob("*.md")} | {Path(COMMANDS_PAGE).stem}
-    named = [name for name in ORDER if name in there]
-    config["nav"] = [f"{name}.md" for name in [*named, *sorted(there - set(named))]]
-    return config
+COMMANDS_PAGE = "reference/commands.md"
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -51,12 +21,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def commands_page() -> str:
-    """Write the help of every command, chapter by chapter."""
+    """Return the help of every command, by group."""
     with mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}):
         parser = make_parser()
         (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         named = iter(commands.choices.items())
-        parts = ["# All commands", "What `fm2 COMMAND --help` says."]
+        parts = ["# All commands", "The output of `fm2 COMMAND --help`."]
         for title, group in COMMANDS.items():
             parts.append(f"## {title[0].upper()}{title[1:]}")
             for name, command in (next(named) for _ in group):
