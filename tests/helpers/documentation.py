@@ -1,4 +1,4 @@
-"""The code blocks of a page of the documentation, and how each kind of them is run."""
+"""Find and run the code blocks of the documentation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCTEST_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of code, and where it stands."""
+    """A code block and its position."""
 
     page: str
     line: int
@@ -37,8 +37,8 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def commands(self) -> Iterator[str]:
-        """Give the commands of a shell block, without comments, each in one line."""
-        if "<<" in self.text:  # a text for a command goes over several lines
+        """Yield the commands of a shell block, without comments, one line each."""
+        if "<<" in self.text:  # a here-document spans several lines
             yield self.text
             return
         for line in self.text.replace("\\\n", " ").splitlines():
@@ -47,12 +47,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Give all pages: those of the documentation, and the README."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Return the pages of the documentation, the README and the contributing guide."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks_of(path: Path) -> list[Block]:
-    """Find the fenced blocks of a page."""
+    """Return the fenced blocks of a page."""
     text = path.read_text(encoding="utf-8")
     page = str(path.relative_to(ROOT))
     return [
@@ -62,7 +62,7 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 def words(command: str) -> list[str]:
-    """Give the words of a command, and what stands between them for the shell, without comments.
+    """Split a command into words and shell operators, without comments.
 
     >>> words("fm2 rank m '{}' a.jsonl | head  # ten")
     ['fm2', 'rank', 'm', '{}', 'a.jsonl', '|', 'head']
@@ -73,36 +73,36 @@ def words(command: str) -> list[str]:
 
 
 class Runner:
-    """Runs blocks in the current directory; those of Python share their names, of which ``fm2`` is there already.
+    """Runs blocks in the current directory. Python blocks share a namespace, in which ``fm2`` is imported.
 
-    ``left_out`` has the beginnings of commands that cannot run; ``less`` has words that would take long, and what
-    stands for them here.
+    ``skipped`` are prefixes of commands that cannot run; ``smaller`` maps words to replacements that run faster.
     """
 
-    def __init__(self, left_out: Iterable[str], less: Mapping[str, str]) -> None:
+    def __init__(self, skipped: Iterable[str], smaller: Mapping[str, str]) -> None:
         self._names: dict[str, Any] = {"__name__": "page", "fm2": fm2}
-        self._left_out, self._less = tuple(left_out), less
+        self._skipped = tuple(skipped)
+        self._smaller = smaller
 
     def run(self, block: Block) -> None:
-        """Run a block, or parse what cannot be run."""
+        """Run a block, or parse it if it cannot run."""
         kinds: dict[str, Callable[[Block], None]] = {
             "sh": self._shell,
             "python": self._python,
             "toml": _toml,
             "json": _json,
             "c": _c,
-            "text": lambda block: None,  # what is shown, not what is typed
+            "text": lambda block: None,  # output
         }
-        assert block.language in kinds, f"{block}: say of what kind the block is: {', '.join(kinds)}"
+        assert block.language in kinds, f"{block}: add a language to the fence: {', '.join(kinds)}"
         kinds[block.language](block)
 
     def _shell(self, block: Block) -> None:
         for command in block.commands():
             given = words(command)
-            if command.startswith(self._left_out):
+            if command.startswith(self._skipped):
                 continue
             if given[0] == "fm2" and not set(given) & {";", "<", ">", ">>", "|", "&", "&&"}:
-                code = _exit_code([self._less.get(word, word) for word in given[1:]])
+                code = _exit_code([self._smaller.get(word, word) for word in given[1:]])
                 assert code == 0, f"{block}: {command}"
             else:
                 path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -123,15 +123,15 @@ class Runner:
 
 
 def _exit_code(arguments: list[str]) -> int:
-    """Run fm2 in this process, which knows torch already."""
+    """Run fm2 in this process, which has already imported torch."""
     try:
         return main(arguments)
-    except SystemExit as left:  # after help, or words that were not understood
+    except SystemExit as left:  # after --help or a usage error
         return int(left.code or 0)
 
 
 def _toml(block: Block) -> None:
-    """Parse it, and write it to the file that its first line names."""
+    """Parse the block and write it to the file named in its first line."""
     tomllib.loads(block.text)
     named = re.match(r"# (\S+\.toml)\b", block.text)
     if named:
@@ -143,7 +143,7 @@ def _json(block: Block) -> None:
 
 
 def _c(block: Block) -> None:
-    """Let the compiler read it: what includes stands first, the rest in a function."""
+    """Check the syntax with a C compiler: includes first, the rest inside a function."""
     lines = block.text.splitlines(keepends=True)
     includes = "".join(line for line in lines if line.startswith("#include"))
     body = "".join(line for line in lines if not line.startswith("#include"))

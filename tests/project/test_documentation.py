@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs, page by page, from top to bottom."""
+"""Every code block of the documentation runs, from top to bottom of each page."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from tests.helpers.documentation import ROOT, Block, Runner, blocks_of, pages
 
 from fm2.artifacts import settings
 
-# What cannot run here, by how the command begins, and why.
-LEFT_OUT = {
-    "make demo": "it takes minutes; its parts are tested",
-    "make test": "it runs these tests",
+# Commands that cannot run here, by prefix, and the reason.
+SKIPPED = {
+    "make demo": "takes minutes; its parts are tested",
+    "make test": "runs these tests",
     "make capi": "tests/engine/test_c_interface.py builds the library",
     "cc examples/score.c": "tests/engine/test_c_interface.py builds and runs it",
     "./score": "tests/engine/test_c_interface.py builds and runs it",
-    ". .venv": "the tests run in the environment already",
-    "pip install": "nothing is fetched in tests",
+    "pip install": "tests do not use the network",
 }
-# Fewer rows, features and ranks make the same point.
+# Smaller sizes keep the tests fast.
 LESS = {"1000000": "5000", "100000": "1000", "4,8,16,29": "4,16"}
-# What pages make in Python, and so do not start with; what they make by --out is seen.
-WITHOUT = {"README.md": ("data",)}
+# Outputs that a page creates in Python; outputs of --out are found in the page.
+CREATED_IN_PYTHON = {"README.md": ("data", "run")}
 
 
 def quick(model: str, *arguments: object) -> dict[str, object]:
@@ -45,13 +44,13 @@ def filled(tmp_path_factory):
 
 
 def made_by(page: str, blocks: list[Block]) -> set[str]:
-    """Name what the commands of a page make, and so what it does not start with."""
+    """Return the outputs that a page creates itself."""
     shell = "\n".join(block.text for block in blocks if block.language == "sh")
-    return {*WITHOUT.get(page, ()), *re.findall(r"(?:--out|fm2 generate) (\S+)", shell)}
+    return {*CREATED_IN_PYTHON.get(page, ()), *re.findall(r"(?:--out|fm2 generate) (\S+)", shell)}
 
 
-@pytest.mark.parametrize("path", pages(), ids=lambda path: path.name)
-def test_the_blocks_of_a_page_run_from_top_to_bottom(path, filled, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_blocks_run(path, filled, tmp_path, monkeypatch):
     blocks = blocks_of(path)
     assert len(blocks) == len(re.findall(r"^ *```\w", path.read_text(encoding="utf-8"), re.MULTILINE))
     monkeypatch.chdir(tmp_path)
@@ -60,12 +59,12 @@ def test_the_blocks_of_a_page_run_from_top_to_bottom(path, filled, tmp_path, mon
     for entry in filled.iterdir():
         if entry.name not in made:
             (shutil.copytree if entry.is_dir() else shutil.copy)(entry, tmp_path / entry.name)
-    runner = Runner(LEFT_OUT, LESS)
+    runner = Runner(SKIPPED, LESS)
     for block in blocks:
         runner.run(block)
 
 
-def test_what_is_left_out_is_there_and_little():
+def test_skipped_commands_exist_and_are_few():
     commands = [
         command
         for path in pages()
@@ -73,11 +72,11 @@ def test_what_is_left_out_is_there_and_little():
         if block.language == "sh"
         for command in block.commands()
     ]
-    counts = Counter(begin for begin in LEFT_OUT for command in commands if command.startswith(begin))
-    assert set(counts) == set(LEFT_OUT), "a reason for a command that is nowhere is no reason"
+    counts = Counter(begin for begin in SKIPPED for command in commands if command.startswith(begin))
+    assert set(counts) == set(SKIPPED), "remove reasons for commands that no page has"
     assert sum(counts.values()) < len(commands) / 2
 
 
-def test_the_readme_links_to_what_is_there():
+def test_readme_links_exist():
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8")):
         assert target.startswith("http") or (ROOT / target).exists(), target
