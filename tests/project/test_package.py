@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -38,12 +39,14 @@ def test_every_public_name_is_there():
 def test_the_environment_forces_a_level():
     for level in fm2.cpu_info()["levels"]:
         assert run("import fm2; print(fm2.cpu_info()['level'])", FM2_SIMD=level).stdout.strip() == level
-    assert "FM2_SIMD is 'sse9'; this machine has: generic" in run("import fm2; fm2.cpu_info()", FM2_SIMD="sse9").stderr
+    message = run("import fm2; fm2.cpu_info()", FM2_SIMD="sse9").stderr
+    assert re.search("FM2_SIMD must be one of generic.* on this machine, got 'sse9'", message)
 
 
 def test_the_environment_sets_the_threads():
     assert run("import fm2; print(fm2.cpu_info()['threads'])", FM2_THREADS="3").stdout.strip() == "3"
-    assert "FM2_THREADS is 'many'" in run("import fm2; fm2.cpu_info()", FM2_THREADS="many").stderr
+    message = run("import fm2; fm2.cpu_info()", FM2_THREADS="many").stderr
+    assert "FM2_THREADS must be a number between 1 and 1024, got 'many'" in message
 
 
 @pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
