@@ -3,11 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+CPP := $(shell find native examples -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name '*.c')
 SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
 INSTALLED := .venv/installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup test lint native-test capi sanitize arm-test python-test wheel wheel-test docs demo peers clean
+.PHONY: setup test lint format native-test capi sanitize arm-test python-test wheel wheel-test docs demo peers clean
 
 # Recreates a broken environment (different Python version, interrupted install) and keeps a working one.
 setup:
@@ -26,7 +27,13 @@ test: lint native-test python-test
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
 
 configure = $(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 build_and_test = $(BIN)/cmake --build $(1) && $(BIN)/ctest --test-dir $(1) --output-on-failure
