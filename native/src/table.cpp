@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <stdexcept>
-#include <string>
 
 #include "fm2/hash.h"
 
@@ -66,10 +65,10 @@ void TableView::find(std::span<const std::string_view> texts, std::int32_t* numb
 }
 
 std::int32_t Table::add(std::string_view text, TableView::Probe at) {
-    Slot& slot = const_cast<Slot&>(*view().locate(text, at));  // never null, because a third of the slots is free
+    Slot& slot = const_cast<Slot&>(*view().locate(text, at));  // never null: a third of the slots is free
     if (slot.number != absent) return slot.number;
     if (size() >= std::numeric_limits<std::int32_t>::max() - 1)
-        throw std::length_error("a field has more than 2^31 - 2 distinct values; set hash_bits for it");
+        throw std::length_error("a field has more than two thousand million different values; give it hash_bits");
     const auto number = static_cast<std::int32_t>(size());
     bytes_.insert(bytes_.end(), text.begin(), text.end());
     ends_.push_back(bytes_.size());
@@ -108,10 +107,10 @@ Table table_of(std::string_view bytes, std::span<const std::uint64_t> ends) {
     Table table;
     std::uint64_t begin = 0;
     for (const std::uint64_t end : ends) {
-        if (end < begin || end > bytes.size()) throw std::invalid_argument("vocabulary: `ends` is inconsistent with the length of the text");
+        if (end < begin || end > bytes.size()) throw std::invalid_argument("the vocabulary's ends do not fit its bytes");
         const std::size_t size = table.size();
         if (table.add(bytes.substr(begin, end - begin)) != static_cast<std::int32_t>(size))
-            throw std::invalid_argument("vocabulary: duplicate value '" + std::string(bytes.substr(begin, end - begin)) + "'");
+            throw std::invalid_argument("the vocabulary has a value twice");
         begin = end;
     }
     return table;

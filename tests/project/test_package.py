@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.helpers.documentation import ROOT
 
 import fm2
 from fm2 import _native
@@ -56,6 +57,17 @@ def test_find_bytes_finds_what_numpy_finds(level, text, marks):
     values = np.frombuffer(text, np.uint8)
     expected = np.flatnonzero((values == ord(a)) | (values == ord(b)))
     assert _native.find_bytes(text, a, b, level) == expected.tolist()
+
+
+def test_the_bindings_use_the_stable_abi_only():
+    """Python 3.11 builds do not notice: nanobind offers the stable ABI from 3.12 on."""
+    sources = [*(ROOT / "native" / "bindings").glob("*.cpp"), *(ROOT / "native" / "bindings").glob("*.h")]
+    assert sources
+    for source in sources:
+        unstable = re.findall(
+            r"\bPy\w+_(?:AS|GET)_[A-Z]+\b|->(?:tp|ob)_\w+|\bPy_SIZE\b", source.read_text(encoding="utf-8")
+        )
+        assert not unstable, f"{source.name}: {unstable}"
 
 
 def test_what_scikit_learn_brings_is_named():

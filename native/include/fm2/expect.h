@@ -1,4 +1,4 @@
-// Argument checks.
+// Refusing what a caller cannot mean.
 #pragma once
 
 #include <stdexcept>
@@ -7,11 +7,11 @@
 
 namespace fm2 {
 
-// Throws std::invalid_argument unless `condition` is true. The message is built from strings and numbers only then, because a
-// prediction can take less time than building a string.
+// Throws std::invalid_argument unless `fits`. The message is put together from texts and numbers only then: checks stand before
+// predictions that take less time than a string.
 template <class... Parts>
-void expect(bool condition, const Parts&... parts) {
-    if (condition) [[likely]]
+void expect(bool fits, const Parts&... parts) {
+    if (fits) [[likely]]
         return;
     std::string message;
     const auto add = [&](const auto& part) {

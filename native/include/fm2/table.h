@@ -1,4 +1,4 @@
-// A hash table that numbers texts: the n-th distinct text that is added gets the number n.
+// A table from texts to numbers: the n-th different text that is added gets the number n.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace fm2 {
 
-// A read-only table over arrays stored elsewhere, such as a memory-mapped file. The arrays are not trusted: whatever they contain, a
-// lookup returns a number from -1 to ends.size() - 1.
+// A table that is there to be asked, wherever its parts lie. They may be anyone's: whatever they hold, an answer is a number from -1 to
+// below ends.size().
 struct TableView {
     static constexpr std::int32_t absent = -1;
 
-    // A text of up to eight bytes is its own key, so that a lookup touches one cache line. The key of a longer text is its hash, and
-    // the bytes are compared as well.
+    // A text of up to eight bytes is its own key, so that finding it touches one cache line; a longer one is known by
+    // its hash and compared in the bytes.
     struct Slot {
         std::uint64_t key;
         std::uint32_t size;
@@ -26,14 +26,14 @@ struct TableView {
     };
     static Probe probe(std::string_view text);
 
-    std::string_view text(std::size_t number) const;  // empty if the arrays are inconsistent
-    const Slot* locate(std::string_view text, Probe at) const;  // the text's slot or the free slot for it; null if there is neither
+    std::string_view text(std::size_t number) const;  // empty where the parts do not fit each other
+    const Slot* locate(std::string_view text, Probe at) const;  // the text's slot, or the free one where it would go; null: neither
 
     std::int32_t find(std::string_view text) const;
-    // Looks up many texts, and prefetches their slots.
+    // The same for many texts; their places in the table are fetched before they are read.
     void find(std::span<const std::string_view> texts, std::int32_t* numbers) const;
 
-    std::span<const Slot> slots;  // their number is zero or a power of two
+    std::span<const Slot> slots;  // a power of two of them, or none
     std::span<const std::uint64_t> ends;
     std::span<const char> bytes;
 };
@@ -64,7 +64,7 @@ private:
     std::vector<char> bytes_;
 };
 
-// Returns the table of the texts that end at ends[0], ends[1], ... in `bytes`. Throws std::invalid_argument if a text occurs twice.
+// The table of texts that end at ends[0], ends[1], ... of the bytes. Throws std::invalid_argument where one is there twice.
 Table table_of(std::string_view bytes, std::span<const std::uint64_t> ends);
 
 }  // namespace fm2
