@@ -17,7 +17,7 @@ struct Kernels;
 
 // The layout of the weights: a flat buffer of floats with a row of `stride` floats for every feature. The fields are divided into a few
 // groups of neighbors. A row has a section for each group: [count, dim] vectors for the group's fields, then Adagrad's [count] sums of
-// squares, one per vector. A feature needs no vector for its own field; that place stores its linear weight (and zeros) and its sum of
+// squares, one per vector. A feature needs no vector for its own field; that slot stores its linear weight (and zeros) and its sum of
 // squares. Sections fill whole cache lines, so threads do not share any.
 struct FfmLayout {
     static constexpr std::int32_t max_fields = 1024, max_dim = 1024;
