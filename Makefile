@@ -1,23 +1,25 @@
-# make test: set everything up and pass the tests.    make demo: set everything up and run the main job.
+# make test: install everything and run the tests.    make demo: install everything and run the demo.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+CPP := $(shell find native examples -name '*.cpp' -o -name '*.h' -o -name '*.inc' -o -name '*.c')
 SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -type f)
 INSTALLED := .venv/installed
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup test lint native-test capi sanitize python-test docs demo peers clean
+.PHONY: setup test lint format native-test capi sanitize arm-test python-test wheel wheel-test docs demo peers clean
 
-# A broken environment (another Python, a half-finished install) is made anew; a good one is kept.
+# Recreates a broken environment (different Python version, interrupted install) and keeps a working one.
 setup:
 	@test ! -e $(INSTALLED) || $(BIN)/python -c 'import fm2, pip, pytest' 2> /dev/null || rm -f $(INSTALLED)
 	@$(MAKE) --no-print-directory $(INSTALLED)
 
 $(INSTALLED): $(SOURCES)
 	@$(BIN)/python -c 'import pip' 2> /dev/null || { rm -rf .venv && $(PYTHON) -m venv .venv; }
-	@echo "installing into .venv (PyTorch among it, about 2.3 GB): this takes some minutes the first time"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@echo "installing into .venv (2.3 GB including PyTorch); the first time takes a few minutes"
+	$(PIP_INSTALL) scikit-build-core nanobind cmake ninja
+	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 test: lint native-test python-test
@@ -25,14 +27,20 @@ test: lint native-test python-test
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/mypy
 
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
+
 configure = $(BIN)/cmake -S . -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+build_and_test = $(BIN)/cmake --build $(1) && $(BIN)/ctest --test-dir $(1) --output-on-failure
 
 native-test: setup
 	$(call configure,build/native)
-	$(BIN)/cmake --build build/native
-	$(BIN)/ctest --test-dir build/native --output-on-failure
+	$(call build_and_test,build/native)
 
 # The C interface: build/capi/include/fm2.h and build/capi/lib/libfm2.so.
 capi: setup
@@ -40,26 +48,46 @@ capi: setup
 	$(BIN)/cmake --build build/native --target fm2
 	$(BIN)/cmake --install build/native --prefix build/capi --component capi
 
-# The C++ tests again, under the address and undefined-behavior sanitizers; not part of `make test`.
+# The C++ tests with the address and undefined-behavior sanitizers. Not part of `make test`.
 SANITIZERS := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
 sanitize: setup
 	$(call configure,build/sanitize) -DCMAKE_BUILD_TYPE=Debug \
 	  -DCMAKE_CXX_FLAGS="$(SANITIZERS)" -DCMAKE_C_FLAGS="$(SANITIZERS)"
-	$(BIN)/cmake --build build/sanitize
-	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+	$(call build_and_test,build/sanitize)
+
+# The C++ tests on 64-bit Arm: cross-compiled, run under QEMU. Not part of `make test`.
+# Installs Debian's packages if they are missing (needs root).
+ARM := aarch64-linux-gnu
+arm-test: setup
+	@{ command -v $(ARM)-g++ && command -v qemu-aarch64; } > /dev/null || \
+	  { apt-get update && apt-get install --yes --no-install-recommends g++-$(ARM) qemu-user; }
+	$(call configure,build/arm) -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_C_COMPILER=$(ARM)-gcc -DCMAKE_CXX_COMPILER=$(ARM)-g++ \
+	  -DCMAKE_CROSSCOMPILING_EMULATOR="qemu-aarch64;-L;/usr/$(ARM)"
+	$(call build_and_test,build/arm)
 
 python-test: setup
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests src/fm2
 
-# The documentation as a site that needs no network: build/site/index.html.
+# dist/fm2-*.whl for this machine's Python. auditwheel fails if the wheel needs libraries that other Linux machines may lack.
+wheel: setup
+	rm -rf build/wheel dist
+	$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir build/wheel .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist build/wheel/fm2-*.whl
+
+# Installs the wheel into an environment with numpy alone and no compiler; loads, scores and ranks with a compiled model.
+wheel-test: wheel
+	FM2_WHEEL=$$(echo dist/fm2-*.whl) $(BIN)/python -m pytest tests/project/test_wheel.py
+
+# The documentation as a website that works offline: build/site/index.html.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# What the benchmarks compare with: xLearn in an environment of its own, which needs no other package but a user's name;
-# deepctr-torch beside it, to be used with the packages of .venv.
+# The libraries that the benchmarks compare fm2 with: xLearn in an environment of its own (it reads $USER when imported), and
+# deepctr-torch in a directory that is used together with .venv.
 peers: setup .peers/installed
 
 .peers/installed: constraints.txt
@@ -70,4 +98,4 @@ peers: setup .peers/installed
 	@touch $@
 
 clean:
-	rm -rf .venv .peers build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .peers build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

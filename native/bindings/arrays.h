@@ -1,4 +1,4 @@
-// What all topics need to take numpy's arrays.
+// Helpers to pass numpy arrays to C++.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -26,5 +26,23 @@ std::vector<std::remove_const_t<T>> as_vector(const Array<T, 1>& array) {
 }
 
 using fm2::expect;
+
+// Throws std::invalid_argument unless the array has `size` entries.
+template <class T>
+void expect_size(const char* operation, const char* name, const Array<T, 1>& array, std::size_t size) {
+    expect(array.size() == size, operation, ": ", name, " must have ", size, " entries, got ", array.size());
+}
+
+template <class T>
+void expect_size(const char* operation, const char* name, const Maybe<T, 1>& array, std::size_t size) {
+    if (array) expect_size(operation, name, *array, size);
+}
+
+// Throws std::invalid_argument unless the array has the shape [rows, columns].
+template <class T>
+void expect_shape(const char* operation, const char* name, const Array<T, 2>& array, std::size_t rows, std::size_t columns) {
+    expect(array.shape(0) == rows && array.shape(1) == columns, operation, ": ", name, " must have the shape [", rows, ", ", columns,
+           "], got [", array.shape(0), ", ", array.shape(1), "]");
+}
 
 inline const fm2::Kernels& kernels_of(const std::string& level) { return level.empty() ? fm2::kernels() : fm2::kernels(level); }

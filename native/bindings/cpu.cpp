@@ -1,4 +1,4 @@
-// The instruction set and the threads in use.
+// The instruction set and the number of threads.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -13,9 +13,9 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 void init_cpu(nb::module_& module) {
-    module.def("cpu_levels", &fm2::cpu_levels, "The instruction-set levels this machine can run, plainest first.");
-    module.def("cpu_level", &fm2::cpu_level, "The level in use; the environment variable FM2_SIMD forces one.");
-    module.def("default_threads", &fm2::default_threads, "How many threads are used where a call does not say.");
+    module.def("cpu_levels", &fm2::cpu_levels, "Return the instruction-set levels that this machine supports, slowest first.");
+    module.def("cpu_level", &fm2::cpu_level, "Return the level in use; the environment variable FM2_SIMD forces one.");
+    module.def("default_threads", &fm2::default_threads, "Return the default number of threads.");
     module.def(
         "find_bytes",
         [](nb::bytes text, char a, char b, const std::string& level) {
@@ -23,5 +23,5 @@ void init_cpu(nb::module_& module) {
             positions.resize(fm2::kernels(level).find_bytes(text.c_str(), text.size(), a, b, positions.data()));
             return positions;
         },
-        "text"_a, "a"_a, "b"_a, "level"_a, "The kernel of that name at one level; for tests.");
+        "text"_a, "a"_a, "b"_a, "level"_a, "Run the kernel of that name at one level; for tests.");
 }

@@ -67,6 +67,9 @@ std::unique_ptr<Compiled> open_compiled(const std::string& path, bool verify, st
     return model;
 }
 
+// The stable ABI offers no tp_name.
+std::string type_name(nb::handle value) { return nb::cast<std::string>(value.type().attr("__name__")); }
+
 // The text of a value of Python's: of a missing one, nothing; of a time, "@" and its seconds.
 class Text {
 public:
@@ -79,13 +82,13 @@ public:
         }
         if (value == Py_None) return {};
         if (PyBool_Check(value)) return value == Py_True ? "true" : "false";
-        if (PyFloat_Check(value)) return number(PyFloat_AS_DOUBLE(value));
+        if (PyFloat_Check(value)) return number(PyFloat_AsDouble(value));
         if (PyLong_Check(value)) {
             int overflow;
             const long long whole = PyLong_AsLongLongAndOverflow(value, &overflow);
             if (!overflow) return number(whole);
         }
-        if (PyBytes_Check(value)) return {PyBytes_AS_STRING(value), static_cast<std::size_t>(PyBytes_GET_SIZE(value))};
+        if (PyBytes_Check(value)) return {PyBytes_AsString(value), static_cast<std::size_t>(PyBytes_Size(value))};
         return other(value);
     }
 
@@ -111,7 +114,7 @@ private:
             return {scratch_.data(), static_cast<std::size_t>(std::to_chars(scratch_.data() + 1, scratch_.data() + scratch_.size(), seconds).ptr - scratch_.data())};
         }
         if (PyLong_Check(value)) return of_kept(nb::steal<nb::object>(PyObject_Str(value)));
-        throw nb::type_error(("a value is of the type '" + std::string(Py_TYPE(value)->tp_name) + "', which no field can be").c_str());
+        throw nb::type_error(("a value is of the type '" + type_name(value) + "', which no field can be").c_str());
     }
 
     std::string_view of_kept(nb::object value) {
@@ -127,7 +130,7 @@ private:
 
 // The ids of a row, by the names of its columns. A column that is not there is a missing value.
 void encode_row(const Compiled& model, PyObject* row, std::int32_t* ids) {
-    if (!PyDict_Check(row)) throw nb::type_error(("a row is a dict of values by column, not '" + std::string(Py_TYPE(row)->tp_name) + "'").c_str());
+    if (!PyDict_Check(row)) throw nb::type_error(("a row is a dict of values by column, not '" + type_name(row) + "'").c_str());
     const std::size_t count = model.columns.size();
     std::vector<Text> texts(count);
     std::vector<std::string_view> cells(count);

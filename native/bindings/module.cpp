@@ -1,8 +1,8 @@
 #include "topics.h"
 
 NB_MODULE(_native, module) {
-    module.doc() = "fm2's native part.";
-    nanobind::set_leak_warnings(false);  // at exit a traceback or a cache may still hold objects, which is nobody's leak
+    module.doc() = "The native module of fm2.";
+    nanobind::set_leak_warnings(false);  // objects that tracebacks or caches hold at exit are not leaks
     init_cpu(module);
     init_data(module);
     init_training(module);

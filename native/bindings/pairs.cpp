@@ -1,4 +1,4 @@
-// Models of pairs that are trained row after row: FFM and Poly2.
+// FFM and Poly2, which are trained row by row.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
@@ -16,66 +16,65 @@ using namespace nb::literals;
 namespace {
 
 using Floats = Array<float, 1>;
-using Given = Array<const float, 1>;
-using MaybeGiven = Maybe<const float, 1>;
+using ConstFloats = Array<const float, 1>;
+using OptionalFloats = Maybe<const float, 1>;
 using Rule = fm2::Optimizer::Rule;
 
-void check_rows(const std::string& operation, const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights) {
-    expect(labels.size() == batch.size(), operation + ": labels has an entry for every row of the batch");
-    expect(!weights || weights->size() == batch.size(), operation + ": weights has an entry for every row of the batch");
+void check_rows(const char* operation, const fm2::Minibatch& batch, const ConstFloats& labels, const OptionalFloats& weights) {
+    expect_size(operation, "labels", labels, batch.size());
+    expect_size(operation, "weights", weights, batch.size());
 }
 
-// A field-aware factorization machine and the arrays it lives in.
+// A field-aware factorization machine and its arrays.
 struct Ffm {
     fm2::FfmLayout layout;
     Floats table, bias;
 
     void check() const {
-        expect(table.size() == static_cast<std::size_t>(layout.floats),
-               "ffm: the layout asks for a table of " + std::to_string(layout.floats) + " floats");
-        expect(bias.size() == 2, "ffm: bias has two floats, the bias and its sum of squares");
+        expect_size("ffm", "table", table, static_cast<std::size_t>(layout.floats));
+        expect_size("ffm", "bias (the bias and its sum of squares)", bias, 2);
     }
 
     fm2::Ffm view() const { return {&layout, table.data(), bias.data()}; }
 
-    fm2::Ffm view(const std::string& operation, const fm2::Minibatch& batch) const {
-        expect(batch.sizes() == layout.sizes, operation + ": the batch and the model have fields of other sizes");
+    fm2::Ffm view(const char* operation, const fm2::Minibatch& batch) const {
+        expect(batch.sizes() == layout.sizes, operation, ": the batch and the model have different field sizes");
         return view();
     }
 
     void score(const fm2::Minibatch& batch, const Floats& logits, std::size_t threads, const std::string& level) const {
         const fm2::Ffm model = view("ffm.score", batch);
-        expect(logits.size() == batch.size(), "ffm.score: logits has an entry for every row of the batch");
+        expect_size("ffm.score", "logits", logits, batch.size());
         const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
         fm2::ffm_score(kernels, model, batch, logits.data(), threads);
     }
 
-    double step(const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights, const fm2::Optimizer& vectors,
+    double step(const fm2::Minibatch& batch, const ConstFloats& labels, const OptionalFloats& weights, const fm2::Optimizer& vectors,
                 const fm2::Optimizer& linear, std::size_t threads, const std::string& level) const {
         const fm2::Ffm model = view("ffm.step", batch);
         check_rows("ffm.step", batch, labels, weights);
         vectors.check();
         linear.check();
-        expect(vectors.rule == Rule::adagrad && linear.rule == Rule::adagrad, "ffm.step: the rule is adagrad");
+        expect(vectors.rule == Rule::adagrad && linear.rule == Rule::adagrad, "ffm.step: the only supported optimizer is adagrad");
         const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
         return fm2::ffm_step(kernels, model, batch, labels.data(), pointer(weights), {vectors, linear}, threads);
     }
 
     template <class Vectors, class Linear>
-    void check_copy(const std::string& operation, std::int64_t begin, const Vectors& vectors, const Linear& linear) const {
+    void check_copy(const char* operation, std::int64_t begin, const Vectors& vectors, const Linear& linear) const {
         const auto n = layout.fields(), dim = static_cast<std::size_t>(layout.dim);
         const auto features = static_cast<std::size_t>(layout.features);
         expect(vectors.shape(1) == n - 1 && vectors.shape(2) == dim && vectors.shape(0) == linear.size(),
-               operation + ": vectors is [features, fields - 1, dim], linear [features]");
+               operation, ": vectors must be [features, fields - 1, dim] and linear [features]");
         expect(begin >= 0 && static_cast<std::size_t>(begin) <= features && linear.size() <= features - static_cast<std::size_t>(begin),
-               operation + ": there are " + std::to_string(features) + " features");
+               operation, ": cannot copy ", linear.size(), " features from feature ", begin, " on; there are ", features, " features");
     }
 
-    void write(const Array<const float, 3>& vectors, const Given& linear, float squares, std::int64_t begin, std::size_t threads) const {
+    void write(const Array<const float, 3>& vectors, const ConstFloats& linear, float squares, std::int64_t begin, std::size_t threads) const {
         check_copy("ffm.write", begin, vectors, linear);
-        expect(squares >= 0, "ffm.write: squares is not negative");
+        expect(squares >= 0, "ffm.write: squares must not be negative, got ", squares);
         nb::gil_scoped_release release;
         fm2::ffm_write(view(), begin, linear.size(), vectors.data(), linear.data(), squares, threads);
     }
@@ -87,7 +86,7 @@ struct Ffm {
     }
 };
 
-// A degree-2 polynomial and the arrays it lives in.
+// A degree-2 polynomial and its arrays.
 struct Poly2 {
     std::vector<std::int32_t> sizes;
     std::int32_t hash_bits;
@@ -97,74 +96,78 @@ struct Poly2 {
     void check() const {
         std::int64_t features = 0;
         for (const std::int32_t size : sizes) features += size;
-        expect(sizes.size() >= 1 && sizes.size() <= fm2::Poly2::max_fields, "poly2: the number of fields goes from 1 to 1024");
-        expect(hash_bits >= 0 && hash_bits <= fm2::Poly2::max_hash_bits, "poly2: hash_bits goes from 0, for no pairs, to 30");
-        expect(pairs.shape(0) == (hash_bits ? std::size_t{1} << hash_bits : 0), "poly2: pairs has 2^hash_bits cells, or none");
-        expect(linear.shape(0) == static_cast<std::size_t>(features), "poly2: linear has a cell for every feature");
+        expect(sizes.size() >= 1 && sizes.size() <= fm2::Poly2::max_fields,
+               "poly2: the number of fields must be between 1 and ", fm2::Poly2::max_fields, ", got ", sizes.size());
+        expect(hash_bits >= 0 && hash_bits <= fm2::Poly2::max_hash_bits,
+               "poly2: hash_bits must be between 0 (no pairs) and ", fm2::Poly2::max_hash_bits, ", got ", hash_bits);
+        expect(pairs.shape(0) == (hash_bits ? std::size_t{1} << hash_bits : 0),
+               "poly2: pairs must have 2^hash_bits cells, or none if hash_bits is 0; got ", pairs.shape(0));
+        expect(linear.shape(0) == static_cast<std::size_t>(features),
+               "poly2: linear must have one cell per feature (", features, "), got ", linear.shape(0));
         expect(pairs.shape(1) >= 1 && pairs.shape(1) == linear.shape(1) && pairs.shape(1) == bias.size(),
-               "poly2: the cells of pairs, linear and bias have the same number of floats");
+               "poly2: the cells of pairs, linear and bias must have the same number of floats");
     }
 
-    fm2::Poly2 view(const std::string& operation, const fm2::Minibatch& batch) const {
-        expect(batch.sizes() == sizes, operation + ": the batch and the model have fields of other sizes");
+    fm2::Poly2 view(const char* operation, const fm2::Minibatch& batch) const {
+        expect(batch.sizes() == sizes, operation, ": the batch and the model have different field sizes");
         return {hash_bits, bias.size(), pairs.data(), linear.data(), bias.data()};
     }
 
     void score(const fm2::Minibatch& batch, const Floats& logits, std::size_t threads, const std::string& level) const {
         const fm2::Poly2 model = view("poly2.score", batch);
-        expect(logits.size() == batch.size(), "poly2.score: logits has an entry for every row of the batch");
+        expect_size("poly2.score", "logits", logits, batch.size());
         const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
         fm2::poly2_score(kernels, model, batch, logits.data(), threads);
     }
 
-    double step(const fm2::Minibatch& batch, const Given& labels, const MaybeGiven& weights, const fm2::Optimizer& pairs_rule,
-                const fm2::Optimizer& linear_rule, std::size_t threads, const std::string& level) const {
+    double step(const fm2::Minibatch& batch, const ConstFloats& labels, const OptionalFloats& weights, const fm2::Optimizer& pairs_optimizer,
+                const fm2::Optimizer& linear_optimizer, std::size_t threads, const std::string& level) const {
         const fm2::Poly2 model = view("poly2.step", batch);
         check_rows("poly2.step", batch, labels, weights);
-        pairs_rule.check();
-        linear_rule.check();
-        expect(pairs_rule.rule == linear_rule.rule && pairs_rule.rule != Rule::adam,
-               "poly2.step: the rule is adagrad or ftrl, the same for both tables");
-        expect(model.cell >= fm2::Poly2::cell_of(pairs_rule), "poly2.step: the rule needs cells of " +
-               std::to_string(fm2::Poly2::cell_of(pairs_rule)) + " floats");
+        pairs_optimizer.check();
+        linear_optimizer.check();
+        expect(pairs_optimizer.rule == linear_optimizer.rule && pairs_optimizer.rule != Rule::adam,
+               "poly2.step: the optimizer must be adagrad or ftrl, the same for both tables");
+        const std::size_t cell = fm2::Poly2::cell_of(pairs_optimizer);
+        expect(model.cell >= cell, "poly2.step: the optimizer requires cells of ", cell, " floats, got ", model.cell);
         const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
-        return fm2::poly2_step(kernels, model, batch, labels.data(), pointer(weights), {pairs_rule, linear_rule}, threads);
+        return fm2::poly2_step(kernels, model, batch, labels.data(), pointer(weights), {pairs_optimizer, linear_optimizer}, threads);
     }
 };
 
 }  // namespace
 
 void init_pairs(nb::module_& module) {
-    nb::class_<fm2::FfmLayout>(module, "FfmLayout", "Where a field-aware factorization machine's weights lie in its table.")
+    nb::class_<fm2::FfmLayout>(module, "FfmLayout", "The layout of the table of a field-aware factorization machine.")
         .def("__init__", [](fm2::FfmLayout* self, const Array<const std::int32_t, 1>& sizes, std::int32_t dim) {
                  new (self) fm2::FfmLayout(as_vector(sizes), dim);
              },
              "sizes"_a.noconvert(), "dim"_a)
-        .def_ro("floats", &fm2::FfmLayout::floats, "How long the table is.")
-        .def_ro("features", &fm2::FfmLayout::features, "Of all fields.");
+        .def_ro("floats", &fm2::FfmLayout::floats, "Length of the table.")
+        .def_ro("features", &fm2::FfmLayout::features, "Number of features of all fields.");
 
-    nb::class_<Ffm>(module, "Ffm", "A field-aware factorization machine that learns row after row.")
+    nb::class_<Ffm>(module, "Ffm", "A field-aware factorization machine that is trained row by row.")
         .def("__init__", [](Ffm* self, const fm2::FfmLayout& layout, Floats table, Floats bias) {
                  Ffm model{layout, std::move(table), std::move(bias)};
                  model.check();
                  new (self) Ffm(std::move(model));
              },
              "layout"_a, "table"_a.noconvert(), "bias"_a.noconvert(),
-             "The table is best aligned to cache lines. The bias is followed by its sum of squares.")
-        .def("score", &Ffm::score, "batch"_a, "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Writes the batch's logits.")
+             "The table should be aligned to cache lines. The bias is followed by its sum of squares.")
+        .def("score", &Ffm::score, "batch"_a, "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Write the logits of the batch.")
         .def("step", &Ffm::step, "batch"_a, "labels"_a.noconvert(), "weights"_a.noconvert().none(), "vectors"_a, "linear"_a,
              "threads"_a = 0, "level"_a = "",
-             "Learns from the batch, row after row, by Adagrad; gives the weighted mean of the rows' log losses. The result is the "
-             "same for any number of threads.")
+             "Train on the batch, row by row, with Adagrad; return the weighted mean of the rows' log losses. The result is the same "
+             "for any number of threads.")
         .def("write", &Ffm::write, "vectors"_a.noconvert(), "linear"_a.noconvert(), "squares"_a, "begin"_a = 0, "threads"_a = 0,
-             "Sets the weights of the features from begin on: vectors [features, fields - 1, dim] for the other fields in their "
-             "order, linear [features]; all their sums of squares become the same.")
+             "Set the weights of the features from begin on: vectors [features, fields - 1, dim] for the other fields in order, and "
+             "linear [features]. Their sums of squares are all set to `squares`.")
         .def("read", &Ffm::read, "vectors"_a.noconvert(), "linear"_a.noconvert(), "begin"_a = 0, "threads"_a = 0,
-             "Copies the weights of the features from begin on to such arrays.");
+             "Copy the weights of the features from begin on to arrays of these shapes.");
 
-    nb::class_<Poly2>(module, "Poly2", "A degree-2 polynomial with hashed pairs that learns row after row.")
+    nb::class_<Poly2>(module, "Poly2", "A degree-2 polynomial with hashed pairs that is trained row by row.")
         .def("__init__", [](Poly2* self, const Array<const std::int32_t, 1>& sizes, std::int32_t hash_bits, Array<float, 2> pairs,
                             Array<float, 2> linear, Floats bias) {
                  Poly2 model{as_vector(sizes), hash_bits, std::move(pairs), std::move(linear), std::move(bias)};
@@ -172,11 +175,11 @@ void init_pairs(nb::module_& module) {
                  new (self) Poly2(std::move(model));
              },
              "sizes"_a.noconvert(), "hash_bits"_a, "pairs"_a.noconvert(), "linear"_a.noconvert(), "bias"_a.noconvert(),
-             "Cells are a weight and what its rule remembers: (w, n) for Adagrad, (w, z, n, 0) for FTRL.")
-        .def_static("cell", &fm2::Poly2::cell_of, "optimizer"_a, "How many floats a cell has for this rule.")
-        .def("score", &Poly2::score, "batch"_a, "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Writes the batch's logits.")
+             "A cell is a weight and its optimizer state: (w, n) for Adagrad, (w, z, n, 0) for FTRL.")
+        .def_static("cell", &fm2::Poly2::cell_of, "optimizer"_a, "Return the number of floats per cell for this optimizer.")
+        .def("score", &Poly2::score, "batch"_a, "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Write the logits of the batch.")
         .def("step", &Poly2::step, "batch"_a, "labels"_a.noconvert(), "weights"_a.noconvert().none(), "pairs"_a, "linear"_a,
              "threads"_a = 0, "level"_a = "",
-             "Learns from the batch, row after row, by Adagrad or FTRL; gives the weighted mean of the rows' log losses. The result "
-             "is the same for any number of threads.");
+             "Train on the batch, row by row, with Adagrad or FTRL; return the weighted mean of the rows' log losses. The result is "
+             "the same for any number of threads.");
 }

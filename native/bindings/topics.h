@@ -1,4 +1,4 @@
-// One function per topic; module.cpp calls them all.
+// Each binding file defines one init function; module.cpp calls them all.
 #pragma once
 
 #include <nanobind/nanobind.h>

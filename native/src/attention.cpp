@@ -9,55 +9,60 @@
 namespace fm2 {
 namespace {
 
-constexpr std::size_t rows_a_task = 32;
+constexpr std::size_t rows_per_task = 32;
 
-std::size_t tasks_of(std::size_t rows) { return (rows + rows_a_task - 1) / rows_a_task; }
+std::size_t tasks_for(std::size_t rows) { return (rows + rows_per_task - 1) / rows_per_task; }
 
-// Calls body(task, row, room) for every row, with room for what a row needs meanwhile.
+// Calls body(task, row, scratch) for every row.
 template <class Body>
 void for_rows(const AttentionShape& shape, std::size_t rows, std::size_t threads, const Body& body) {
-    parallel_for(tasks_of(rows), threads, [&](std::size_t task) {
-        std::vector<float> room(attention_room(shape));
-        for (std::size_t row = task * rows_a_task; row < std::min(rows, (task + 1) * rows_a_task); ++row) body(task, row, room.data());
+    parallel_for(tasks_for(rows), threads, [&](std::size_t task) {
+        std::vector<float> scratch(attention_scratch_size(shape));
+        const std::size_t end = std::min(rows, (task + 1) * rows_per_task);
+        for (std::size_t row = task * rows_per_task; row < end; ++row) body(task, row, scratch.data());
     });
 }
 
-// The matrices as kernels want them: below each other, with zeros behind; and lying across, side by side.
+// The matrices in the forms that kernels use: [4 width, inputs] and transposed, both with padded rows.
 struct Matrices {
     Matrices(const AttentionShape& shape, const float* weights)
-        : below(4 * shape.width() * in_lanes(shape.inputs)), beside(shape.inputs * in_lanes(4 * shape.width())) {
+        : padded(4 * shape.width() * in_lanes(shape.inputs)), transposed(shape.inputs * in_lanes(4 * shape.width())) {
         for (std::size_t row = 0; row < 4 * shape.width(); ++row)
-            for (std::size_t k = 0; k < shape.inputs; ++k)
-                below[row * in_lanes(shape.inputs) + k] = beside[k * in_lanes(4 * shape.width()) + row] = weights[row * shape.inputs + k];
+            for (std::size_t k = 0; k < shape.inputs; ++k) {
+                const float weight = weights[row * shape.inputs + k];
+                padded[row * in_lanes(shape.inputs) + k] = weight;
+                transposed[k * in_lanes(4 * shape.width()) + row] = weight;
+            }
     }
 
-    std::vector<float> below, beside;
+    std::vector<float> padded, transposed;
 };
 
 }  // namespace
 
-void attend(const Kernels& kernels, const AttentionShape& shape, const float* weights, const float* x, std::size_t rows, float* out,
-            std::size_t threads) {
+void attention_forward(const Kernels& kernels, const AttentionShape& shape, const float* weights, const float* x, std::size_t rows,
+                       float* out, std::size_t threads) {
     const Matrices matrices(shape, weights);
-    const std::size_t in = shape.fields * shape.inputs, to = shape.fields * shape.width();
-    for_rows(shape, rows, threads, [&](std::size_t, std::size_t row, float* room) {
-        kernels.attention.attend(shape, matrices.beside.data(), x + row * in, out + row * to, room);
+    const std::size_t x_width = shape.fields * shape.inputs, out_width = shape.fields * shape.width();
+    for_rows(shape, rows, threads, [&](std::size_t, std::size_t row, float* scratch) {
+        kernels.attention.forward(shape, matrices.transposed.data(), x + row * x_width, out + row * out_width, scratch);
     });
 }
 
-void follow_attention(const Kernels& kernels, const AttentionShape& shape, const float* weights, const float* x, const float* out,
-                      const float* out_slopes, std::size_t rows, float* x_slopes, float* weights_slopes, std::size_t threads) {
+void attention_backward(const Kernels& kernels, const AttentionShape& shape, const float* weights, const float* x, const float* out,
+                        const float* out_gradients, std::size_t rows, float* x_gradients, float* weight_gradients, std::size_t threads) {
     const Matrices matrices(shape, weights);
-    const std::size_t in = shape.fields * shape.inputs, to = shape.fields * shape.width();
-    std::vector<float> parts(tasks_of(rows) * matrices.below.size());  // what each task adds to the matrices' slopes
-    for_rows(shape, rows, threads, [&](std::size_t task, std::size_t row, float* room) {
-        kernels.attention.follow(shape, matrices.below.data(), matrices.beside.data(), x + row * in, out + row * to, out_slopes + row * to,
-                                 x_slopes + row * in, parts.data() + task * matrices.below.size(), room);
+    const std::size_t x_width = shape.fields * shape.inputs, out_width = shape.fields * shape.width(), size = matrices.padded.size();
+    std::vector<float> task_gradients(tasks_for(rows) * size);  // the weight gradients of each task
+    for_rows(shape, rows, threads, [&](std::size_t task, std::size_t row, float* scratch) {
+        kernels.attention.backward(shape, matrices.padded.data(), matrices.transposed.data(), x + row * x_width, out + row * out_width,
+                                   out_gradients + row * out_width, x_gradients + row * x_width, task_gradients.data() + task * size,
+                                   scratch);
     });
-    for (std::size_t at = 0; at < shape.weights(); ++at) {
-        const std::size_t place = at / shape.inputs * in_lanes(shape.inputs) + at % shape.inputs;
-        weights_slopes[at] = 0;
-        for (std::size_t task = 0; task < tasks_of(rows); ++task) weights_slopes[at] += parts[task * matrices.below.size() + place];
+    for (std::size_t i = 0; i < shape.weights(); ++i) {
+        const std::size_t padded = i / shape.inputs * in_lanes(shape.inputs) + i % shape.inputs;
+        weight_gradients[i] = 0;
+        for (std::size_t task = 0; task < tasks_for(rows); ++task) weight_gradients[i] += task_gradients[task * size + padded];
     }
 }
 

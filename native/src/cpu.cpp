@@ -15,7 +15,7 @@ struct Level {
 };
 
 const std::vector<Level>& levels() {
-    static const std::vector<Level> found = [] {
+    static const std::vector<Level> supported = [] {
         std::vector<Level> list{{"generic", &generic::kernels}};
 #ifdef FM2_HAS_X86_64_V3
         __builtin_cpu_init();
@@ -25,7 +25,7 @@ const std::vector<Level>& levels() {
 #endif
         return list;
     }();
-    return found;
+    return supported;
 }
 
 const Level& chosen() {
@@ -36,7 +36,7 @@ const Level& chosen() {
             if (candidate.name == name) return candidate;
         std::string known;
         for (const Level& candidate : levels()) known += (known.empty() ? "" : ", ") + candidate.name;
-        throw std::runtime_error("FM2_SIMD is '" + std::string(name) + "'; this machine has: " + known);
+        throw std::runtime_error("FM2_SIMD must be one of " + known + " on this machine, got '" + std::string(name) + "'");
     }();
     return level;
 }
@@ -59,7 +59,7 @@ const Kernels& kernels() { return *chosen().kernels; }
 const Kernels& kernels(const std::string& name) {
     for (const Level& level : levels())
         if (level.name == name) return *level.kernels;
-    throw std::invalid_argument("no kernels for the level '" + name + "'");
+    throw std::invalid_argument("unknown instruction-set level '" + name + "'");
 }
 
 }  // namespace fm2

@@ -1,14 +1,13 @@
 #include "fm2/dropout.h"
 
-#include <stdexcept>
-
+#include "fm2/expect.h"
 #include "fm2/hash.h"
 
 namespace fm2 {
 namespace {
 
 std::uint32_t threshold(float probability) {
-    if (!(probability >= 0 && probability < 1)) throw std::invalid_argument("dropout: a probability is at least 0 and below 1");
+    expect(probability >= 0 && probability < 1, "dropout: a probability must be at least 0 and below 1, got ", probability);
     return static_cast<std::uint32_t>(static_cast<double>(probability) * 4294967296.0);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using Block = FfmLayout::Block;
 
-std::int64_t work(const FfmLayout& layout, const Block& block) {
+std::int64_t pairs_of(const FfmLayout& layout, const Block& block) {
     const std::int64_t a = layout.groups[block.a].count, b = layout.groups[block.b].count;
     return block.a == block.b ? a * (a - 1) / 2 + a : a * b;
 }
@@ -23,17 +23,18 @@ struct Share {
     std::size_t begin, end;
 };
 
-// A member's blocks: consecutive ones, about as much work for each member.
+// Assigns consecutive blocks to a member, with about the same number of pairs for each member.
 Share share_of(const FfmLayout& layout, const Member& member) {
-    std::int64_t all = 0, done = 0;
-    for (const Block& block : layout.blocks) all += work(layout, block);
-    const auto count = static_cast<std::int64_t>(member.of), mine = static_cast<std::int64_t>(member.number);
+    std::int64_t total = 0;
+    for (const Block& block : layout.blocks) total += pairs_of(layout, block);
+    const auto members = static_cast<std::int64_t>(member.of), number = static_cast<std::int64_t>(member.number);
+    std::int64_t done = 0;
     Share share{0, 0};
     for (std::size_t b = 0; b < layout.blocks.size(); ++b) {
-        const std::int64_t next = done + work(layout, layout.blocks[b]);
-        const std::int64_t owner = (done + next) * count / (2 * all);  // of the middle of the block's work
-        if (owner < mine) share.begin = b + 1;
-        if (owner <= mine) share.end = b + 1;
+        const std::int64_t next = done + pairs_of(layout, layout.blocks[b]);
+        const std::int64_t owner = (done + next) * members / (2 * total);  // the member that owns the middle of the block
+        if (owner < number) share.begin = b + 1;
+        if (owner <= number) share.end = b + 1;
         done = next;
     }
     return share;
@@ -55,8 +56,8 @@ public:
 
     void score(const Share& share, FfmTerms& terms) const { kernels_.score(view(), share.begin, share.end, terms); }
 
-    void move(const Share& share, const float* slopes, const FfmOptimizers& optimizers) const {
-        kernels_.move(view(), share.begin, share.end, slopes, optimizers);
+    void update(const Share& share, const float* gradients, const FfmOptimizers& optimizers) const {
+        kernels_.update(view(), share.begin, share.end, gradients, optimizers);
     }
 
 private:
@@ -69,21 +70,22 @@ private:
     std::size_t rows_ = 0;
 };
 
-// What the blocks add to each row of a tile. The sum runs in the order of the blocks, whoever scored them.
+// The contributions of the blocks to each row of a tile. They are summed in the order of the blocks, whichever thread scored them.
 struct alignas(64) Terms {
     float sum(std::size_t row, std::size_t blocks, float bias) const {
-        for (std::size_t b = 0; b < blocks; ++b) bias += of[b][row];
-        return bias;
+        float logit = bias;
+        for (std::size_t b = 0; b < blocks; ++b) logit += by_block[b][row];
+        return logit;
     }
 
-    FfmTerms of;
+    FfmTerms by_block;
 };
 
-// The bias moves as the linear weights do; every member has one of its own, and all are alike.
+// The bias is updated like a linear weight. Every member computes its own, identical copy.
 struct Bias {
-    void move(float slope, const Optimizer& optimizer) {
-        squares += slope * slope;
-        value -= optimizer.learning_rate * slope / std::sqrt(squares + std::max(optimizer.epsilon * optimizer.epsilon, 1e-30f));
+    void update(float gradient, const Optimizer& optimizer) {
+        squares += gradient * gradient;
+        value -= optimizer.learning_rate * gradient / std::sqrt(squares + std::max(optimizer.epsilon * optimizer.epsilon, 1e-30f));
     }
 
     float value, squares;
@@ -92,16 +94,16 @@ struct Bias {
 }  // namespace
 
 void ffm_score(const Kernels& kernels, const Ffm& model, const Minibatch& batch, float* logits, std::size_t threads) {
-    constexpr std::size_t tiles_a_task = 8;
+    constexpr std::size_t tiles_per_task = 8;
     const Share all{0, model.layout->blocks.size()};
     const std::size_t tiles = (batch.size() + ffm_tile - 1) / ffm_tile;
-    parallel_for((tiles + tiles_a_task - 1) / tiles_a_task, threads, [&](std::size_t task) {
+    parallel_for((tiles + tiles_per_task - 1) / tiles_per_task, threads, [&](std::size_t task) {
         Tile tile(kernels, model, batch);
         Terms terms;
-        for (std::size_t t = task * tiles_a_task; t < std::min(tiles, (task + 1) * tiles_a_task); ++t) {
+        for (std::size_t t = task * tiles_per_task; t < std::min(tiles, (task + 1) * tiles_per_task); ++t) {
             const std::size_t begin = t * ffm_tile, rows = std::min(ffm_tile, batch.size() - begin);
             tile.load(begin, rows);
-            tile.score(all, terms.of);
+            tile.score(all, terms.by_block);
             for (std::size_t r = 0; r < rows; ++r) logits[begin + r] = terms.sum(r, all.end, model.bias[0]);
         }
     });
@@ -113,25 +115,25 @@ double ffm_step(const Kernels& kernels, const Ffm& model, const Minibatch& batch
     const std::vector<Block>& blocks = layout.blocks;
     threads = batch.size() <= 2 * ffm_tile ? 1 : std::min(threads ? threads : default_threads(), blocks.size());
     std::vector<Tile> tiles(threads, Tile(kernels, model, batch));
-    Terms terms[2];  // a member that is ahead writes one while others still read the other
+    Terms terms[2];  // members that are ahead write one while others still read the other
     double loss = 0;
     parallel_team(threads, [&](const Member& member) {
         const Share share = share_of(layout, member);
         Tile& tile = tiles[member.number];
         Bias bias{model.bias[0], model.bias[1]};
-        float logits[ffm_tile], losses[ffm_tile], slopes[ffm_tile], ones[ffm_tile];
+        float logits[ffm_tile], losses[ffm_tile], gradients[ffm_tile], ones[ffm_tile];
         std::fill(std::begin(ones), std::end(ones), 1.0f);
         for (std::size_t begin = 0; begin < batch.size(); begin += ffm_tile) {
             const std::size_t rows = std::min(ffm_tile, batch.size() - begin);
             Terms& shared = terms[begin / ffm_tile % 2];
             tile.load(begin, rows);
-            tile.score(share, shared.of);
+            tile.score(share, shared.by_block);
             member.barrier.wait();
             for (std::size_t r = 0; r < rows; ++r) logits[r] = shared.sum(r, blocks.size(), bias.value);
-            kernels.logistic(logits, labels + begin, weights ? weights + begin : ones, rows, losses, slopes);
+            kernels.logistic(logits, labels + begin, weights ? weights + begin : ones, rows, losses, gradients);
             if (member.number == 0) loss = std::accumulate(losses, losses + rows, loss);
-            tile.move(share, slopes, optimizers);
-            for (std::size_t r = 0; r < rows; ++r) bias.move(slopes[r], optimizers.linear);
+            tile.update(share, gradients, optimizers);
+            for (std::size_t r = 0; r < rows; ++r) bias.update(gradients[r], optimizers.linear);
         }
         if (member.number) return;
         model.bias[0] = bias.value;

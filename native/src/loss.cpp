@@ -9,17 +9,17 @@
 namespace fm2 {
 
 double log_loss(const Kernels& kernels, const float* logits, const float* labels, const float* weights, std::size_t count,
-                float* slopes) {
+                float* gradients) {
     constexpr std::size_t block = 256;
     const double total = weights ? std::accumulate(weights, weights + count, 0.0) : static_cast<double>(count);
-    if (!(total > 0)) throw std::invalid_argument("log_loss: the rows' weights have no positive sum");
+    if (!(total > 0)) throw std::invalid_argument("log_loss: the sum of the weights must be positive");
     const float scale = static_cast<float>(1 / total);
     double loss = 0;
     for (std::size_t begin = 0; begin < count; begin += block) {
         const std::size_t size = std::min(block, count - begin);
         float shares[block], losses[block];
         for (std::size_t i = 0; i < size; ++i) shares[i] = weights ? weights[begin + i] * scale : scale;
-        kernels.logistic(logits + begin, labels + begin, shares, size, losses, slopes + begin);
+        kernels.logistic(logits + begin, labels + begin, shares, size, losses, gradients + begin);
         loss = std::accumulate(losses, losses + size, loss);
     }
     return loss;

@@ -1,24 +1,23 @@
 #include "fm2/optimizer.h"
 
 #include <limits>
-#include <stdexcept>
-#include <string>
+
+#include "fm2/expect.h"
 
 namespace fm2 {
 
 void Optimizer::check() const {
-    constexpr float least = std::numeric_limits<float>::min(), most = std::numeric_limits<float>::max();
-    const auto expect = [](const char* name, float value, float from, float to) {
-        if (!(value >= from && value <= to))
-            throw std::invalid_argument(std::string("optimizer: ") + name + " is " + std::to_string(value) + ", which is out of bounds");
+    constexpr float smallest = std::numeric_limits<float>::min(), largest = std::numeric_limits<float>::max();
+    const auto check_range = [](const char* name, float value, float from, float to) {
+        expect(value >= from && value <= to, "optimizer: ", name, " is out of range: ", value);
     };
-    expect("learning_rate", learning_rate, least, most);
-    expect("epsilon", epsilon, 0, most);
-    expect("beta1", beta1, 0, 1 - std::numeric_limits<float>::epsilon());
-    expect("beta2", beta2, 0, 1 - std::numeric_limits<float>::epsilon());
-    expect("beta", beta, 0, most);
-    expect("l1", l1, 0, most);
-    expect("l2", l2, 0, most);
+    check_range("learning_rate", learning_rate, smallest, largest);
+    check_range("epsilon", epsilon, 0, largest);
+    check_range("beta1", beta1, 0, 1 - std::numeric_limits<float>::epsilon());
+    check_range("beta2", beta2, 0, 1 - std::numeric_limits<float>::epsilon());
+    check_range("beta", beta, 0, largest);
+    check_range("l1", l1, 0, largest);
+    check_range("l2", l2, 0, largest);
 }
 
 }  // namespace fm2

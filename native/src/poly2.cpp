@@ -11,37 +11,37 @@
 namespace fm2 {
 namespace {
 
-// A few rows of a batch, and room for the places of their weights.
+// A few rows of a batch, and a buffer for the buckets of their pairs.
 class Tile {
 public:
     Tile(const Poly2& model, const Minibatch& batch)
         : model_(model), batch_(batch), features_(poly2_tile(model) * batch.fields()), keys_(features_.size()),
-          places_(poly2_tile(model) * poly2_pairs(model, batch.fields())) {}
+          buckets_(poly2_tile(model) * poly2_pairs(model, batch.fields())) {}
 
-    // Takes some rows: the tile's [from, to), where the batch's row `begin` is the tile's first.
+    // Loads rows [from, to) of the tile; the first row of the tile is row `begin` of the batch.
     void load(std::size_t begin, std::size_t from, std::size_t to) {
         std::uint64_t first = 0;
         for (std::size_t f = 0; f < batch_.fields(); ++f) {
             for (std::size_t r = from; r < to; ++r) {
                 const std::int32_t id = batch_.ids(f)[begin + r];
                 features_[r * batch_.fields() + f] = first + static_cast<std::uint64_t>(id);
-                if (!places_.empty()) keys_[r * batch_.fields() + f] = poly2_key(f, id);
+                if (!buckets_.empty()) keys_[r * batch_.fields() + f] = poly2_key(f, id);
             }
             first += static_cast<std::uint64_t>(batch_.sizes()[f]);
         }
     }
 
-    Poly2Tile view(std::size_t rows) { return {model_, batch_.fields(), rows, features_.data(), keys_.data(), places_.data()}; }
+    Poly2Tile view(std::size_t rows) { return {model_, batch_.fields(), rows, features_.data(), keys_.data(), buckets_.data()}; }
 
 private:
     const Poly2& model_;
     const Minibatch& batch_;
     std::vector<std::uint64_t> features_, keys_;
-    std::vector<std::uint32_t> places_;
+    std::vector<std::uint32_t> buckets_;
 };
 
-// poly2_step without pairs. Every thread sums the weights of its groups of fields; then all threads find all slopes, and move their
-// groups. The next tile's sums go elsewhere, so that threads wait for each other but once a tile.
+// poly2_step without pairs. Every thread sums the weights of its groups of fields, computes the gradients of all rows, and updates its
+// groups. Consecutive tiles use different sums, so threads wait for each other only once per tile.
 double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
                    const Optimizer& optimizer, std::size_t threads) {
     std::vector<std::uint64_t> first(batch.fields());
@@ -52,21 +52,21 @@ double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& 
     threads = batch.size() <= 2 * tile_rows ? 1 : std::min(threads ? threads : default_threads(), groups);
     parallel_team(threads, [&](const Member& member) {
         const Poly2Part part{member.number, member.of, nullptr};
-        float logits[max_poly2_tile], losses[max_poly2_tile], slopes[max_poly2_tile];
+        float logits[max_poly2_tile], losses[max_poly2_tile], gradients[max_poly2_tile];
         std::size_t turn = 0;
         for (std::size_t begin = 0; begin < batch.size(); begin += tile_rows, turn = 1 - turn) {
             const LinearTile tile{model, batch, first.data(), begin, std::min(tile_rows, batch.size() - begin)};
-            float* own = sums.data() + turn * (groups + 1) * tile_rows;  // the last of them is the bias
+            float* tile_sums = sums.data() + turn * (groups + 1) * tile_rows;  // the last one holds the bias
             for (std::size_t group = part.number; group < groups; group += part.of)
-                kernels.poly2.sum_group(tile, group, own + group * tile_rows);
-            if (part.number == 0) own[groups * tile_rows] = model.bias[0];
+                kernels.poly2.sum_group(tile, group, tile_sums + group * tile_rows);
+            if (part.number == 0) tile_sums[groups * tile_rows] = model.bias[0];
             member.barrier.wait();
-            std::fill(logits, logits + tile.rows, own[groups * tile_rows]);
+            std::fill(logits, logits + tile.rows, tile_sums[groups * tile_rows]);
             for (std::size_t group = 0; group < groups; ++group)
-                for (std::size_t r = 0; r < tile.rows; ++r) logits[r] += own[group * tile_rows + r];
-            kernels.logistic(logits, labels + begin, weights ? weights + begin : ones.data(), tile.rows, losses, slopes);
+                for (std::size_t r = 0; r < tile.rows; ++r) logits[r] += tile_sums[group * tile_rows + r];
+            kernels.logistic(logits, labels + begin, weights ? weights + begin : ones.data(), tile.rows, losses, gradients);
             if (part.number == 0) loss = std::accumulate(losses, losses + tile.rows, loss);
-            kernels.poly2.move_groups(tile, part, slopes, optimizer);
+            kernels.poly2.update_groups(tile, part, gradients, optimizer);
         }
     });
     return mean_loss(loss, weights, batch.size());
@@ -75,11 +75,11 @@ double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& 
 }  // namespace
 
 void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& batch, float* logits, std::size_t threads) {
-    constexpr std::size_t tiles_a_task = 8;
+    constexpr std::size_t tiles_per_task = 8;
     const std::size_t tile_rows = poly2_tile(model), tiles = (batch.size() + tile_rows - 1) / tile_rows;
-    parallel_for((tiles + tiles_a_task - 1) / tiles_a_task, threads, [&](std::size_t task) {
+    parallel_for((tiles + tiles_per_task - 1) / tiles_per_task, threads, [&](std::size_t task) {
         Tile tile(model, batch);
-        for (std::size_t t = task * tiles_a_task; t < std::min(tiles, (task + 1) * tiles_a_task); ++t) {
+        for (std::size_t t = task * tiles_per_task; t < std::min(tiles, (task + 1) * tiles_per_task); ++t) {
             const std::size_t begin = t * tile_rows, rows = std::min(tile_rows, batch.size() - begin);
             tile.load(begin, 0, rows);
             kernels.poly2.score(tile.view(rows), 0, rows, logits + begin);
@@ -93,22 +93,22 @@ double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& b
     const std::size_t tile_rows = poly2_tile(model);
     threads = batch.size() <= 2 * tile_rows ? 1 : std::min(threads ? threads : default_threads(), tile_rows);
     Tile tile(model, batch);
-    std::vector<std::vector<std::uint32_t>> rooms(threads, std::vector<std::uint32_t>(2 * (poly2_pairs(model, batch.fields()) + 1)));
-    float logits[max_poly2_tile], losses[max_poly2_tile], slopes[max_poly2_tile], ones[max_poly2_tile];
+    std::vector<std::vector<std::uint32_t>> scratch(threads, std::vector<std::uint32_t>(2 * (poly2_pairs(model, batch.fields()) + 1)));
+    float logits[max_poly2_tile], losses[max_poly2_tile], gradients[max_poly2_tile], ones[max_poly2_tile];
     std::fill(std::begin(ones), std::end(ones), 1.0f);
     double loss = 0;
     parallel_team(threads, [&](const Member& member) {
-        const Poly2Part part{member.number, member.of, rooms[member.number].data()};
+        const Poly2Part part{member.number, member.of, scratch[member.number].data()};
         for (std::size_t begin = 0; begin < batch.size(); begin += tile_rows) {
             const std::size_t rows = std::min(tile_rows, batch.size() - begin);
             const std::size_t from = rows * part.number / part.of, to = rows * (part.number + 1) / part.of;
             tile.load(begin, from, to);
             kernels.poly2.score(tile.view(rows), from, to, logits);
-            const float* shares = weights ? weights + begin : ones;
-            kernels.logistic(logits + from, labels + begin + from, shares + from, to - from, losses + from, slopes + from);
+            const float* tile_weights = weights ? weights + begin : ones;
+            kernels.logistic(logits + from, labels + begin + from, tile_weights + from, to - from, losses + from, gradients + from);
             member.barrier.wait();
             if (member.number == 0) loss = std::accumulate(losses, losses + rows, loss);
-            kernels.poly2.move(tile.view(rows), part, slopes, optimizers);
+            kernels.poly2.update(tile.view(rows), part, gradients, optimizers);
             member.barrier.wait();
         }
     });

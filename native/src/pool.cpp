@@ -30,16 +30,12 @@ inline void pause() {
 #endif
 }
 
-// Waits a little for a condition without giving the processor away: work often comes, and ends, sooner than a thread wakes.
+// Spins briefly until a condition holds: work often arrives, and ends, sooner than a sleeping thread wakes up.
 template <class Condition>
-bool comes_soon(std::size_t threads, const Condition& condition) {
-    constexpr int patience = 4000;  // about a tenth of a millisecond
+void spin_until(std::size_t threads, const Condition& condition) {
+    constexpr int max_spins = 4000;  // about 0.1 ms
     static const std::size_t processors = available_processors();
-    for (int i = 0; i < (threads > processors ? 0 : patience); ++i) {
-        if (condition()) return true;
-        pause();
-    }
-    return false;
+    for (int i = 0; i < (threads > processors ? 0 : max_spins) && !condition(); ++i) pause();
 }
 
 class Pool {
@@ -60,9 +56,9 @@ public:
         const bool asleep = asleep_ > 0;
         lock.unlock();
         if (asleep) wake_.notify_all();
-        drain();
+        run_iterations();
         const auto done = [this] { return busy_ == 0; };
-        comes_soon(threads, done);
+        spin_until(threads, done);
         lock.lock();
         done_.wait(lock, done);
         if (failure_) std::rethrow_exception(failure_);
@@ -74,7 +70,7 @@ private:
         bool helped = false;
         for (;;) {
             const auto called = [&] { return round_ != seen; };
-            if (helped) comes_soon(helpers_ + 1, called);
+            if (helped) spin_until(helpers_ + 1, called);
             std::unique_lock lock(mutex_);
             ++asleep_;
             wake_.wait(lock, called);
@@ -83,15 +79,15 @@ private:
             helped = worker < helpers_;
             lock.unlock();
             if (!helped) continue;
-            drain();
+            run_iterations();
             if (--busy_ > 0) continue;
-            lock.lock();  // so that whoever waits has either seen this, or sleeps and can be woken
+            lock.lock();  // a waiting caller has now either seen busy_ == 0, or sleeps and can be notified
             lock.unlock();
             done_.notify_one();
         }
     }
 
-    void drain() {
+    void run_iterations() {
         for (std::size_t i; (i = next_.fetch_add(1)) < count_;) {
             try {
                 (*body_)(i);
@@ -113,11 +109,11 @@ private:
     std::exception_ptr failure_;
 };
 
-// Never destroyed: its threads sleep until the process ends. A child of fork() has none of them, so it gets a new pool.
+// Never destroyed, because its threads live until the process ends. fork() copies no threads, so a child gets a new pool.
 std::atomic<Pool*> pool{nullptr};
 std::atomic_flag in_use = ATOMIC_FLAG_INIT;
 
-Pool& the_pool() {
+Pool& shared_pool() {
     static std::once_flag once;
     std::call_once(once, [] {
         pool = new Pool;
@@ -129,12 +125,12 @@ Pool& the_pool() {
     return *pool;
 }
 
-// The right to use the pool, for whoever wants more than one thread while nobody else does.
-class Turn {
+// Exclusive use of the pool; granted to a caller that wants more than one thread while the pool is idle.
+class PoolLock {
 public:
-    explicit Turn(std::size_t threads) : taken_(threads > 1 && !in_use.test_and_set()) {}
-    Turn(const Turn&) = delete;
-    ~Turn() {
+    explicit PoolLock(std::size_t threads) : taken_(threads > 1 && !in_use.test_and_set()) {}
+    PoolLock(const PoolLock&) = delete;
+    ~PoolLock() {
         if (taken_) in_use.clear();
     }
     explicit operator bool() const { return taken_; }
@@ -152,7 +148,7 @@ std::size_t default_threads() {
         char* end = nullptr;
         const long value = std::strtol(text, &end, 10);
         if (*end || value < 1 || value > 1024)
-            throw std::runtime_error("FM2_THREADS is '" + std::string(text) + "', not a number from 1 to 1024");
+            throw std::runtime_error("FM2_THREADS must be a number between 1 and 1024, got '" + std::string(text) + "'");
         return static_cast<std::size_t>(value);
     }();
     return threads;
@@ -160,12 +156,12 @@ std::size_t default_threads() {
 
 void parallel_for(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body) {
     threads = std::min(threads ? threads : default_threads(), count);
-    const Turn turn(threads);
-    if (turn) return the_pool().run(count, threads, body);
+    const PoolLock lock(threads);
+    if (lock) return shared_pool().run(count, threads, body);
     for (std::size_t i = 0; i < count; ++i) body(i);
 }
 
-// A thread that waits on a processor of its own is there at once when the last has come; one that shares it should give way.
+// Spinning is fastest if every thread has a processor of its own; otherwise, waiting threads yield theirs.
 Barrier::Barrier(std::size_t threads)
     : threads_(static_cast<std::uint32_t>(threads)), spins_(threads > available_processors() ? 0 : 1000) {}
 
@@ -186,12 +182,12 @@ void Barrier::wait() {
 
 void parallel_team(std::size_t threads, const std::function<void(const Member&)>& body) {
     threads = threads ? threads : default_threads();
-    const Turn turn(threads);
-    if (!turn) threads = 1;
+    const PoolLock lock(threads);
+    if (!lock) threads = 1;
     Barrier barrier(threads);
-    if (!turn) return body({0, 1, barrier});
-    // A thread of the pool takes another iteration only when its own has ended, so those that wait for others get one each.
-    the_pool().run(threads, threads, [&](std::size_t number) { body({number, threads, barrier}); });
+    if (!lock) return body({0, 1, barrier});
+    // A pool thread takes an iteration only after finishing its previous one, so every member runs on a thread of its own.
+    shared_pool().run(threads, threads, [&](std::size_t number) { body({number, threads, barrier}); });
 }
 
 }  // namespace fm2

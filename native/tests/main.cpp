@@ -1,17 +1,32 @@
+// Usage: fm2_tests [TEST_TO_SKIP ...]
+#include <algorithm>
+#include <exception>
+#include <span>
+
 #include "check.h"
 
-int main() {
-    int failed_tests = 0;
-    for (const Test& test : tests()) {
-        const int before = failures();
-        try {
-            test.body();
-        } catch (const std::exception& error) {
-            ++failures();
-            std::cerr << test.name << " threw: " << error.what() << "\n";
-        }
-        failed_tests += failures() != before;
+namespace {
+
+bool passes(const Test& test) {
+    const int failures_before = failures();
+    try {
+        test.body();
+    } catch (const std::exception& error) {
+        ++failures();
+        std::cerr << test.name << ": unexpected exception: " << error.what() << "\n";
     }
-    std::cout << tests().size() - static_cast<std::size_t>(failed_tests) << " passed, " << failed_tests << " failed\n";
-    return failed_tests != 0;
+    return failures() == failures_before;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::span<char*> names_to_skip(argv + 1, argv + argc);
+    int passed = 0, failed = 0, skipped = 0;
+    for (const Test& test : tests()) {
+        const bool skip = std::ranges::find(names_to_skip, test.name) != names_to_skip.end();
+        ++(skip ? skipped : passes(test) ? passed : failed);
+    }
+    std::cout << passed << " passed, " << failed << " failed, " << skipped << " skipped\n";
+    return failed != 0;
 }

@@ -18,11 +18,11 @@ TEST(every_iteration_runs_once) {
     }
 }
 
-TEST(nothing_runs_for_nothing) {
+TEST(an_empty_loop_calls_nothing) {
     fm2::parallel_for(0, 4, [](std::size_t) { CHECK(false); });
 }
 
-TEST(the_first_exception_comes_back_and_the_pool_lives_on) {
+TEST(the_first_exception_is_rethrown_and_the_pool_still_works) {
     bool thrown = false;
     try {
         fm2::parallel_for(100, 3, [](std::size_t i) {
@@ -37,7 +37,7 @@ TEST(the_first_exception_comes_back_and_the_pool_lives_on) {
     CHECK(count == 10);
 }
 
-TEST(loops_within_loops_and_from_many_threads_run) {
+TEST(nested_and_concurrent_loops_run) {
     std::atomic<int> count{0};
     std::vector<std::thread> callers;
     for (int caller = 0; caller < 4; ++caller)
@@ -62,7 +62,7 @@ TEST(a_forked_child_can_use_the_pool) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-TEST(members_of_a_team_wait_for_one_another) {
+TEST(members_of_a_team_wait_for_each_other) {
     for (const std::size_t threads : {1, 2, 3, 8}) {
         std::vector<std::atomic<int>> rounds(1000);
         std::atomic<int> early{0};
@@ -78,7 +78,7 @@ TEST(members_of_a_team_wait_for_one_another) {
     }
 }
 
-TEST(a_team_within_a_loop_is_its_caller) {
+TEST(a_team_inside_a_loop_has_one_member) {
     std::atomic<int> count{0};
     fm2::parallel_for(4, 2, [&](std::size_t) {
         fm2::parallel_team(3, [&](const fm2::Member& member) {

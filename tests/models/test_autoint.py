@@ -82,11 +82,11 @@ def test_a_native_layer_is_that_of_torch_in_float64(fields, inputs, heads, dim, 
 def test_what_a_native_layer_cannot_take_is_refused():
     weights, rows, out = np.ones((4, 6, 3), np.float32), np.ones((2, 5, 3), np.float32), np.ones((2, 5, 6), np.float32)
     for wrong, message in (
-        ((weights, rows, 0, out), "there are 0 heads and 6 rows"),
-        ((weights, rows, 4, out), "there are 4 heads and 6 rows"),
-        ((weights[:3], rows, 2, out), "there are four matrices"),
-        ((weights, rows[..., :2].copy(), 2, out), "there are four matrices"),
-        ((weights, rows, 2, out[:1]), "have the rows and fields of what goes in; here 6 numbers"),
+        ((weights, rows, 0, out), "a multiple of heads, got 6 and 0"),
+        ((weights, rows, 4, out), "a multiple of heads, got 6 and 4"),
+        ((weights[:3], rows, 2, out), r"weights must be \[4, heads \* dim, inputs\]"),
+        ((weights, rows[..., :2].copy(), 2, out), r"weights must be \[4, heads \* dim, inputs\]"),
+        ((weights, rows, 2, out[:1]), r"expected an array of shape \[2, 5, 6\], got \[1, 5, 6\]"),
     ):
         with pytest.raises(ValueError, match=message):
             _native.attend(*wrong)

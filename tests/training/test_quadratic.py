@@ -98,15 +98,18 @@ def test_what_does_not_fit_is_refused():
     weights, linear, logits = (np.zeros(size, np.float32) for size in (6, 5, 4))
     form.score(weights, linear, rows, logits, rows.copy())
     for wrong, message in (
-        ((weights[1:], linear, rows, logits, rows.copy()), "there are 6 weights"),
-        ((weights, linear[1:], rows, logits, rows.copy()), "a weight for every column"),
-        ((weights, linear, rows[:, 1:].copy(), logits, rows.copy()), "rows have 5 columns"),
-        ((weights, linear, rows, logits[1:], rows.copy()), "for every row"),
-        ((weights, linear, rows, logits, rows[1:].copy()), "the rows' shape"),
+        ((weights[1:], linear, rows, logits, rows.copy()), "weights must have 6 entries, got 5"),
+        ((weights, linear[1:], rows, logits, rows.copy()), "linear must have 5 entries, got 4"),
+        (
+            (weights, linear, rows[:, 1:].copy(), logits, rows.copy()),
+            r"rows must have the shape \[4, 5\], got \[4, 4\]",
+        ),
+        ((weights, linear, rows, logits[1:], rows.copy()), "logits must have 4 entries, got 3"),
+        ((weights, linear, rows, logits, rows[1:].copy()), r"products must have the shape \[4, 5\], got \[3, 5\]"),
     ):
         with pytest.raises(ValueError, match=message):
             form.score(*wrong)
-    with pytest.raises(ValueError, match="a dimension is 0"):
+    with pytest.raises(ValueError, match="dimension must be between 1 and 32768, got 0"):
         QuadraticForm(np.array([2, 0], np.int32))
-    with pytest.raises(ValueError, match="add up to 65536"):
+    with pytest.raises(ValueError, match="must sum to at most 32768, got 65536"):
         QuadraticForm(np.full(4, 1 << 14, np.int32))

@@ -15,11 +15,13 @@ def test_ids_and_rows_that_are_not_there_are_refused() -> None:
     for field, id in [(0, 5), (1, 1), (2, -1), (3, 2**31 - 1), (3, -(2**31))]:
         ids = draw_ids(100)
         ids[77, field] = id
-        with pytest.raises(IndexError, match=f"row 77 has the id {id} in field {field}, whose ids go from 0 to"):
+        with pytest.raises(
+            IndexError, match=f"row 77 of the batch: the id of field {field} must be between 0 and .*, got {id}"
+        ):
             batch.load(ids)
         assert len(batch) == 0
     for row in (100, -1, 2**40):
-        with pytest.raises(IndexError, match=f"no row {row} among 100"):
+        with pytest.raises(IndexError, match=f"row {row} does not exist; there are 100 rows"):
             batch.load(draw_ids(100), np.array([3, row]))
 
 
@@ -43,25 +45,25 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         table.gather(batch, read_only)
     with pytest.raises(TypeError):
         batch.load(draw_ids(3).astype(np.int64))
-    with pytest.raises(ValueError, match="column for every field"):
+    with pytest.raises(ValueError, match="ids must have 4 columns, got 3"):
         batch.load(draw_ids(3)[:, :3].copy())
     for wrong in (linear.by_logits(normal(9)), table.by_logits(normal(10)), table.by_sums(normal(10), normal(10, 3))):
         with pytest.raises(ValueError, match="update: "):
             update(batch, [wrong], 1)
     with pytest.raises(ValueError, match="step"):
         update(batch, [table.by_rows(good)], 0)
-    with pytest.raises(ValueError, match="other sizes"):
+    with pytest.raises(ValueError, match="different field sizes"):
         table.gather(loaded(draw_ids(10, [9, 9, 9, 9]), [9, 9, 9, 9]))
     with pytest.raises(ValueError, match="same dimension"):
         fm_logits(None, table, batch)
     equal = make_table([3] * 4, adagrad())
-    with pytest.raises(ValueError, match="a sign for each"):
+    with pytest.raises(ValueError, match="signs must have 3 entries, got 2"):
         fm_logits(None, equal, batch, signs=normal(2))
-    with pytest.raises(ValueError, match="signs go with sums"):
+    with pytest.raises(ValueError, match="signs must have 3 entries, got 4"):
         update(batch, [equal.by_sums(normal(10), normal(10, 3), normal(4))], 1)
-    with pytest.raises(ValueError, match="dimension is 1"):
+    with pytest.raises(ValueError, match="dimension of the table must be 1"):
         linear_logits(table, batch)
-    with pytest.raises(ValueError, match="no average"):
+    with pytest.raises(ValueError, match="no moving average"):
         table.finish_average(1)
 
 
@@ -70,7 +72,7 @@ def test_tables_that_cannot_be_are_refused() -> None:
         with pytest.raises(ValueError, match="layout"):
             Table(sizes, dims, adagrad())
     three, floats = np.array([3], dtype=np.int32), np.zeros(6, dtype=np.float32)
-    with pytest.raises(ValueError, match="ends"):
+    with pytest.raises(ValueError, match="field 1 overlaps with another field"):
         _native.Layout(np.array([0, 2]), np.array([1, 1], dtype=np.int32), np.array([3, 3], dtype=np.int32))
     layout = _native.Layout(np.array([3]), np.array([1], dtype=np.int32), three)
     for arrays in (
@@ -85,7 +87,7 @@ def test_tables_that_cannot_be_are_refused() -> None:
             _native.Table(layout, *arrays)
     with pytest.raises(TypeError):
         _native.Table(layout, floats, [floats.astype(np.float64)])
-    with pytest.raises(ValueError, match="arrays"):
+    with pytest.raises(ValueError, match="the optimizer needs 1 state arrays, but the table has 0"):
         forgetful = _native.Update(_native.Table(layout, floats, []), adagrad(), rows=floats[None, :1])
         update(loaded(np.zeros((1, 1), dtype=np.int32), [3]), [forgetful], 1)
     for rule, options in [("sgd", {}), ("adam", {"beta1": 1.0}), ("ftrl", {"l1": -1.0}), ("adagrad", {"l2": np.nan})]:

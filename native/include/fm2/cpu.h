@@ -1,4 +1,4 @@
-// Which instruction set the kernels use: chosen once, at the first call, by what the processor has.
+// The instruction set of the kernels, chosen once, on first use.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace fm2 {
 
-// The levels compiled in that this processor can run, plainest first.
+// The compiled levels that this processor supports, slowest first.
 const std::vector<std::string>& cpu_levels();
 
-// The level in use: the best of cpu_levels(), or the one that the environment variable FM2_SIMD names.
-// Throws std::runtime_error where FM2_SIMD names a level that is not there.
+// The level in use: the last of cpu_levels(), or the one set by the environment variable FM2_SIMD.
+// Throws std::runtime_error if FM2_SIMD is not one of cpu_levels().
 const std::string& cpu_level();
 
 }  // namespace fm2

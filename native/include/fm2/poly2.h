@@ -1,4 +1,4 @@
-// Degree-2 polynomials (the paper's equation 3): a weight for every feature, and one for every pair of features, found by hashing.
+// Degree-2 polynomials (the paper's equation 3): a weight for every feature, and a hashed weight for every pair of features.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@ namespace fm2 {
 
 struct Kernels;
 
-// The buffers belong to the caller. A weight stands in a cell of `cell` floats, with what its optimizer remembers behind it, so
-// that a pair costs one cache line, not two or three.
+// The caller owns the buffers. A cell of `cell` floats stores a weight and its optimizer state, so a pair costs one cache line instead of
+// two or three.
 struct Poly2 {
     static constexpr std::int32_t max_hash_bits = 30, max_fields = 1024;
 
-    // How many floats a rule's cell has at least: w, then Adagrad's n, or FTRL's z and n. A power of two crosses no cache line.
+    // The minimum number of floats per cell: w, then n (Adagrad) or z and n (FTRL). A power of two never crosses a cache line.
     static std::size_t cell_of(const Optimizer& optimizer) { return optimizer.rule == Optimizer::Rule::ftrl ? 4 : 2; }
 
-    std::int32_t hash_bits = 0;  // 0: there are no pairs, and this is logistic regression
+    std::int32_t hash_bits = 0;  // 0: no pairs, which is logistic regression
     std::size_t cell = 0;
     float* pairs = nullptr;   // [2^hash_bits, cell]
     float* linear = nullptr;  // [features, cell], field after field
@@ -27,10 +27,10 @@ struct Poly2 {
 };
 
 struct Poly2Optimizers {
-    Optimizer pairs, linear;  // both Adagrad, or both FTRL; the bias moves as the linear weights do, without l1 and l2
+    Optimizer pairs, linear;  // both Adagrad or both FTRL; the bias uses `linear` without l1 and l2
 };
 
-// A feature's key; src/fm2/models/hashing.py says the same in Python, and why.
+// The hash key of a feature. src/fm2/models/hashing.py implements the same function in Python and explains it.
 inline std::uint64_t poly2_key(std::size_t field, std::int32_t id) {
     std::uint64_t z = (std::uint64_t{field} << 32 | static_cast<std::uint32_t>(id)) + 0x9e3779b97f4a7c15;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
@@ -38,22 +38,22 @@ inline std::uint64_t poly2_key(std::size_t field, std::int32_t id) {
     return (z ^ z >> 31) | 1;
 }
 
-// Two features with these keys share the weight of this number with others.
+// The weight of the pair of features with these keys; several pairs may share it.
 inline std::uint32_t poly2_place(std::uint64_t a, std::uint64_t b, std::int32_t hash_bits) {
     return static_cast<std::uint32_t>(a * b >> (64 - hash_bits));
 }
 
-// Rows that are scored before the first of them moves a weight; the result depends on it. Without pairs a row is so little work that
-// threads, which wait for each other after every tile, need more of them.
+// The number of rows that are scored before the first of them updates a weight; the result depends on it. Threads wait for each other
+// after every tile; without pairs, a row is so little work that they need larger tiles.
 constexpr std::size_t max_poly2_tile = 256;
 inline std::size_t poly2_tile(const Poly2& model) { return model.hash_bits ? 32 : max_poly2_tile; }
 
 // logits [batch.size()]
 void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& batch, float* logits, std::size_t threads);
 
-// Learns from the batch, tile after tile: the rows of a tile are scored, then move the weights one after the other, each with its
-// own label and weight (null: 1). Returns the weighted mean of the log loss, as each row had it before it moved anything.
-// The result is the same, bit for bit, for any number of threads: a weight is one thread's work, and rows keep their order.
+// Trains on the batch, tile by tile: scores the rows of a tile, then updates the weights row by row, each with its own label and weight
+// (null: 1). Returns the weighted mean of the log loss, measured before each row's update. The result is bit-identical for any number
+// of threads: one thread updates a weight, in the order of the rows.
 double poly2_step(const Kernels& kernels, const Poly2& model, const Minibatch& batch, const float* labels, const float* weights,
                   const Poly2Optimizers& optimizers, std::size_t threads);
 

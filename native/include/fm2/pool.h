@@ -1,4 +1,4 @@
-// A small pool of threads that share the iterations of a loop.
+// A small thread pool for parallel loops.
 #pragma once
 
 #include <atomic>
@@ -8,15 +8,15 @@
 
 namespace fm2 {
 
-// What a loop may use when its caller does not say: FM2_THREADS, or as many as the process has processors.
+// The default number of threads: FM2_THREADS, or the number of processors available to the process.
 std::size_t default_threads();
 
-// Calls body(i) for every i in [0, count), on up to `threads` threads (0: default_threads()), the caller's among them.
-// Iterations are handed out one by one, in order. The first exception is thrown again here when all have stopped.
-// A loop that is started while another runs (from a second thread, or from within a body) runs on its caller's thread.
+// Calls body(i) for every i in [0, count) on up to `threads` threads (0: default_threads()), including the caller's.
+// Threads take iterations one by one, in order. The first exception is rethrown after all threads have stopped.
+// A loop that starts while another is running (on a second thread, or inside a body) runs on its caller's thread only.
 void parallel_for(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body);
 
-// Where threads wait until all of them have come.
+// Blocks threads until all of them have arrived.
 class Barrier {
 public:
     explicit Barrier(std::size_t threads);
@@ -28,14 +28,14 @@ private:
     alignas(64) std::atomic<std::uint32_t> round_{0};
 };
 
-// One of several threads that run at the same time.
+// One of several threads that run concurrently.
 struct Member {
     std::size_t number, of;  // number < of
-    Barrier& barrier;        // of all
+    Barrier& barrier;        // shared by all members
 };
 
-// Calls body once for each of up to `threads` members (0: default_threads()), which may wait for one another. The body must not
-// throw. Where another loop runs already, the caller is the only member.
+// Calls body once for each of up to `threads` members (0: default_threads()), which may wait for each other. The body must not
+// throw. If another loop is already running, the caller is the only member.
 void parallel_team(std::size_t threads, const std::function<void(const Member&)>& body);
 
 }  // namespace fm2

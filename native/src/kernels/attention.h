@@ -1,4 +1,4 @@
-// What the kernels of attention are told, and the functions that exist once per instruction set. They take one row.
+// The attention kernels. They process one row.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +7,23 @@
 
 namespace fm2 {
 
-constexpr std::size_t attention_lane = 8;  // columns of matrices are rounded up to a multiple of this, with zeros
+constexpr std::size_t attention_lane = 8;  // rows of matrices are padded with zeros to a multiple of this
 
 inline std::size_t in_lanes(std::size_t count) { return (count + attention_lane - 1) / attention_lane * attention_lane; }
 
-// Room for what lies between a row's input and output, and for its slopes.
-inline std::size_t attention_room(const AttentionShape& shape) {
-    const std::size_t n = in_lanes(shape.fields), four = 4 * shape.width();
-    return 2 * n * n + 3 * n * in_lanes(shape.dim) + 2 * n * in_lanes(four) + (2 * n + four) * in_lanes(shape.inputs);
+// The number of floats for a row's intermediate results and their gradients.
+inline std::size_t attention_scratch_size(const AttentionShape& shape) {
+    const std::size_t fields = in_lanes(shape.fields), projected = 4 * shape.width();
+    return 2 * fields * fields + 3 * fields * in_lanes(shape.dim) + 2 * fields * in_lanes(projected) +
+           (2 * fields + projected) * in_lanes(shape.inputs);
 }
 
-// Matrices lie `beside` each other as [inputs, 4 width], rounded up, or `below` as [4 width, inputs], rounded up.
+// `weights` is [4 width, inputs] and `transposed` is [inputs, 4 width], both with padded rows.
 struct AttentionKernels {
-    void (*attend)(const AttentionShape& shape, const float* beside, const float* x, float* out, float* room);
-    // Writes the slopes in x; adds to those in the matrices, which lie below each other.
-    void (*follow)(const AttentionShape& shape, const float* below, const float* beside, const float* x, const float* out,
-                   const float* out_slopes, float* x_slopes, float* below_slopes, float* room);
+    void (*forward)(const AttentionShape& shape, const float* transposed, const float* x, float* out, float* scratch);
+    // Writes the gradients of x; adds to the gradients of the weights, which have padded rows too.
+    void (*backward)(const AttentionShape& shape, const float* weights, const float* transposed, const float* x, const float* out,
+                     const float* out_gradients, float* x_gradients, float* weight_gradients, float* scratch);
 };
 
 }  // namespace fm2

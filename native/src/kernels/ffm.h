@@ -1,4 +1,4 @@
-// What the kernels of field-aware factorization machines are told, and the functions that exist once per instruction set.
+// The kernels for field-aware factorization machines, and their arguments.
 #pragma once
 
 #include <cstddef>
@@ -8,21 +8,21 @@
 
 namespace fm2 {
 
-// A few rows of a batch: where the weights of their features stand.
+// A few rows of a batch, with pointers to their features' weights.
 struct FfmTile {
     const FfmLayout& layout;
     std::size_t rows;
     float* const* weights;  // [rows, fields]
 };
 
-// What each block adds to the rows' logits.
+// The contribution of each block to the rows' logits.
 using FfmTerms = float[FfmLayout::max_blocks][ffm_tile];
 
 struct FfmKernels {
-    // terms[b][row] = the sum of the pair terms in block b, and of its linear weights if it has some, for blocks [begin, end).
+    // terms[b][row] = the sum of the pair terms of block b, and of its linear weights if it has any, for blocks [begin, end).
     void (*score)(const FfmTile& tile, std::size_t begin, std::size_t end, FfmTerms& terms);
-    // Moves the weights of blocks [begin, end), row after row, by the slopes [rows] of the loss in the logits.
-    void (*move)(const FfmTile& tile, std::size_t begin, std::size_t end, const float* slopes, const FfmOptimizers& optimizers);
+    // Updates the weights of blocks [begin, end), row by row, with the gradients [rows] of the logits.
+    void (*update)(const FfmTile& tile, std::size_t begin, std::size_t end, const float* gradients, const FfmOptimizers& optimizers);
 };
 
 }  // namespace fm2

@@ -1,3 +1,3 @@
-// The plainest level: whatever the compiler may assume of every processor of this kind.
+// The baseline: instructions that every processor of this architecture has.
 #define FM2_LEVEL generic
 #include "kernels/all.inc"

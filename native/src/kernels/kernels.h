@@ -1,4 +1,4 @@
-// The functions that exist once per instruction set. Each level fills one such table; cpu.cpp picks the table.
+// The functions that are compiled once per instruction set. Each level defines one Kernels object; cpu.cpp selects it.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,11 @@
 namespace fm2 {
 
 struct Kernels {
-    // Writes the positions in data[0, size) of all bytes equal to a or b, in order; returns how many.
-    // `positions` has room for size entries.
+    // Writes the positions in data[0, size) of all bytes equal to a or b, in order, to positions [size]; returns their number.
     std::size_t (*find_bytes)(const char* data, std::size_t size, char a, char b, std::uint32_t* positions);
     TableKernels tables;
-    // losses = weight * -log(likelihood of the label), slopes = weight * (p - label), for p = 1 / (1 + e^-logit).
-    void (*logistic)(const float* logits, const float* labels, const float* weights, std::size_t count, float* losses, float* slopes);
+    // losses = weight * -log(likelihood of the label), gradients = weight * (p - label), with p = 1 / (1 + e^-logit).
+    void (*logistic)(const float* logits, const float* labels, const float* weights, std::size_t count, float* losses, float* gradients);
     FfmKernels ffm;
     Poly2Kernels poly2;
     QuadraticKernels quadratic;
