@@ -17,12 +17,12 @@ from fm2.artifacts.arrays import load_arrays, save_arrays
 from fm2.artifacts.model_file import MODEL
 from fm2.cli.main import main
 from fm2.compression import spectrum
-from fm2.compression.cut import compare, machine_of
+from fm2.compression.cut import build_fm, compare
 from fm2.compression.rank_chart import draw_ranks
-from fm2.compression.spectrum import cut, guess_moments, measure_moments
+from fm2.compression.spectrum import cut, estimate_moments, measure_moments
 from fm2.compression.weights import read_weights
 from fm2.engine.inspect import inspect
-from fm2.evaluation.evaluate import map_ids
+from fm2.evaluation.id_mapping import map_ids
 from fm2.models import FM, FmFM, build, complexity
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -54,15 +54,15 @@ def test_at_full_rank_it_is_the_same_model_and_close_below(run, dataset, tmp_pat
     assert errors[0] > 0.01 and errors[-1] < 1e-4
 
 
-@pytest.mark.parametrize("moments", [guess_moments, measure_moments])
+@pytest.mark.parametrize("moments", [estimate_moments, measure_moments])
 def test_all_that_is_linear_of_what_is_cut_off_is_kept(fmfm, dataset, moments):
     """What is lost is a form in the embeddings' deviations from their mean, pair by pair."""
     weights, rows = read_weights(fmfm.path), np.array(dataset.test.ids[:50])
-    found = moments(weights, *([] if moments is guess_moments else [np.asarray(dataset.train.ids)]))
+    found = moments(weights, *([] if moments is estimate_moments else [np.asarray(dataset.train.ids)]))
     spectrum = cut(weights, 3, found)
     with torch.no_grad():
         ids = torch.from_numpy(rows)
-        lost = (fmfm.model(ids) - machine_of(weights, spectrum)(ids)).double().numpy()
+        lost = (fmfm.model(ids) - build_fm(weights, spectrum)(ids)).double().numpy()
     means = np.split(found.mean, np.cumsum(weights.dims)[:-1])
     expected = np.zeros(len(rows))
     for i, j in itertools.combinations(range(4), 2):
@@ -148,13 +148,13 @@ def test_what_cannot_be_cut_is_told(fmfm, dataset, tmp_path):
     with pytest.raises(Fm2Error, match="signs are for fm"):
         FmFM([3, 3], 2, signs=[1, -1])
     fm = train("fm", dataset, tmp_path / "fm", **QUICK)
-    with pytest.raises(Fm2Error, match="is fm; fwfm, fvfm, fmfm have a spectrum to cut"):
+    with pytest.raises(Fm2Error, match="cut: expected a run of fwfm, fvfm, fmfm, got fm in"):
         fm2.cut(fm, dataset, tmp_path / "none")
-    with pytest.raises(Fm2Error, match="the rank is 13; it is a number from 1 to the sum of the dimensions, 12"):
+    with pytest.raises(Fm2Error, match="rank must be between 1 and the sum of the dimensions, 12, got 13"):
         fm2.cut(fmfm, dataset, tmp_path / "none", rank=13)
-    with pytest.raises(Fm2Error, match="the dimension is the rank"):
+    with pytest.raises(Fm2Error, match="cut: the rank is the dimension; remove dim from the settings"):
         fm2.cut(fmfm, dataset, tmp_path / "none", dim=3)
-    with pytest.raises(Fm2Error, match="is the run to begin with"):
+    with pytest.raises(Fm2Error, match="is the source run; choose another --out"):
         fm2.cut(fmfm, dataset, fmfm.path)
     with pytest.raises(Fm2Error, match="without learning there has to be a model to begin with"):
         train("fm", dataset, tmp_path / "none", learn=False)
@@ -192,15 +192,15 @@ def test_several_ranks_make_a_table_and_a_picture(fmfm, dataset, tmp_path, capsy
     texts = [
         text.text for text in ElementTree.parse(tmp_path / "by-rank" / "table.svg").iter() if text.tag.endswith("text")
     ]
-    assert {"rank", "AUC lost", "worst logit error", "as cut", "trained on", "2", "4", "12"} <= set(texts)
+    assert {"rank", "AUC lost", "worst logit error", "as cut", "trained", "2", "4", "12"} <= set(texts)
     assert main([*command, "--rank", "2,4"]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main([*command, "--rank", "2,4", "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)[1:] == rows[1:3]
     assert main([*command, "--rank", "2,99", "--overwrite"]) == 1
     assert main([*command[:4], str(fmfm.path / "in"), "--rank", "1,2"]) == 0
     assert main([*command[:4], str(fmfm.path), "--rank", "1,2"]) == 1
-    assert "is a run itself" in capsys.readouterr().err
+    assert "is itself a run" in capsys.readouterr().err
 
 
 def test_a_picture_of_equal_figures_is_a_picture(tmp_path):
@@ -220,7 +220,7 @@ def test_the_zero_line_stays_where_every_cut_gains_and_untrained_cuts_are_no_tra
     draw_ranks(tmp_path / "table.svg", rows, trained=False)
     texts = texts_of(tmp_path / "table.svg")
     assert texts.count("0") == 2
-    assert "as cut" in texts and "trained on" not in texts
+    assert "as cut" in texts and "trained" not in texts
 
 
 def test_without_training_finished_cuts_are_kept_and_the_others_made(fmfm, dataset, tmp_path, capsys):
@@ -228,7 +228,7 @@ def test_without_training_finished_cuts_are_kept_and_the_others_made(fmfm, datas
     command = ["cut", str(fmfm.path), str(dataset.path), "--out", str(out), "--no-training", "--json"]
     assert main([*command, "--rank", "2,4"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert "trained on" not in texts_of(out / "table.svg")
+    assert "trained" not in texts_of(out / "table.svg")
     (out / "rank-4" / MODEL).unlink()  # as if it had been interrupted there
     before = (out / "rank-2" / MODEL).stat().st_mtime_ns
     assert main([*command, "--rank", "2,4,6", "--resume"]) == 0
@@ -239,7 +239,7 @@ def test_without_training_finished_cuts_are_kept_and_the_others_made(fmfm, datas
     assert main([*one, "--rank", "2", "--resume"]) == 0
     capsys.readouterr()
     assert main([*one, "--rank", "3", "--resume"]) == 1
-    assert "is not this cut without training; --overwrite replaces it" in capsys.readouterr().err
+    assert "is not this cut without training; use --overwrite to replace it" in capsys.readouterr().err
 
 
 def test_what_all_cuts_share_is_computed_once(fmfm, dataset, tmp_path, monkeypatch):

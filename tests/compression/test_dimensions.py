@@ -13,7 +13,7 @@ from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.compression.dimensions import find_bases, principal_basis
 from fm2.compression.projection import project
-from fm2.compression.retraining import as_run, counts_of
+from fm2.compression.retraining import count_features, temporary_run
 from fm2.compression.shrink import compare
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -83,15 +83,15 @@ def test_what_no_other_field_sees_costs_no_dimension(dataset, tmp_path):
         matrix[1:] = 0
     for matrix in (matrices[0], *matrices[3:5]):
         (matrix.T if matrix is matrices[0] else matrix)[:3] = 0
-    counts = counts_of(run, dataset)
+    counts = count_features(run, dataset)
     assert [basis.dim for basis in find_bases(run.model, counts, "interactions", 0.99)][:2] == [1, 2]
     assert [basis.dim for basis in find_bases(run.model, counts, "counts", 0.99)][:2] != [1, 2]
-    with pytest.raises(Fm2Error, match="the weighting is 'rows'; it is one of counts, features, interactions"):
+    with pytest.raises(Fm2Error, match="weighting must be one of counts, features, interactions, got 'rows'"):
         find_bases(run.model, counts, "rows", 0.9)
 
 
 def test_features_count_as_often_as_they_occur(run, dataset):
-    counts = counts_of(run, dataset)
+    counts = count_features(run, dataset)
     for field, count in enumerate(counts):
         expected = np.bincount(dataset.train.ids[:, field], minlength=run.model.field_sizes[field])
         np.testing.assert_array_equal(count, expected)
@@ -104,7 +104,7 @@ def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, we
     """v becomes mean + P Oᵀ (v - mean); weights per feature keep the linear part of what that loses."""
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=[5, 4, 5, 3], linear=linear)
     model, ids = run.model, np.asarray(dataset.test.ids[:200])
-    bases = find_bases(model, counts_of(run, dataset), weighting, 0.7)
+    bases = find_bases(model, count_features(run, dataset), weighting, 0.7)
     assert sum(basis.dim for basis in bases) < 17
     table = [model.embedding.rows(field).double().numpy() for field in range(4)]
     v = [table[field][ids[:, field]] for field in range(4)]
@@ -123,7 +123,7 @@ def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, we
             expected += np.einsum("ra,ab,rb->r", seen[i], matrix, seen[j]) / 2
             if model.linear is not None:
                 expected += (v[i] - seen[i]) @ matrix @ bases[j].mean
-    with as_run(project(model, bases), run, tmp_path) as start:
+    with temporary_run(project(model, bases), run, tmp_path / "small") as start:
         found = Run.open(start).probabilities(ids)
     logits = np.log(found / (1 - found))
     np.testing.assert_allclose(logits, expected, atol=1e-5)
@@ -143,7 +143,7 @@ def test_a_warm_start_at_full_variance_predicts_what_the_first_run_did(weighting
 
 def test_a_second_pass_has_fewer_dimensions(run, dataset, tmp_path):
     told = []
-    small = fm2.shrink(run, dataset, tmp_path / "small", variance=0.6, tell=told.extend, epochs=1)
+    small = fm2.shrink(run, dataset, tmp_path / "small", variance=0.6, on_bases=told.extend, epochs=1)
     dims = [basis.dim for basis in told]
     assert small.model.config["dims"] == dims
     assert max(dims) < 5
@@ -158,16 +158,16 @@ def test_a_second_pass_has_fewer_dimensions(run, dataset, tmp_path):
 
 def test_what_cannot_shrink_is_told(run, dataset, tmp_path):
     fwfm = train("fwfm", dataset, tmp_path / "fwfm", **QUICK)
-    with pytest.raises(Fm2Error, match="is fwfm; this is for fmfm alone"):
+    with pytest.raises(Fm2Error, match="shrink: expected a run of fmfm, got fwfm in"):
         fm2.shrink(fwfm, dataset, tmp_path / "none")
-    with pytest.raises(Fm2Error, match=r"the variance is 95\.0; it is a share"):
+    with pytest.raises(Fm2Error, match=r"variance must be above 0 and at most 1, got 95\.0"):
         fm2.shrink(run, dataset, tmp_path / "none", variance=95.0)
-    with pytest.raises(Fm2Error, match="is the run to begin with; give another --out"):
+    with pytest.raises(Fm2Error, match="is the source run; choose another --out"):
         fm2.shrink(run, dataset, run.path, overwrite=True)
-    with pytest.raises(Fm2Error, match="leave dim out of the settings"):
+    with pytest.raises(Fm2Error, match="remove dim from the settings"):
         fm2.shrink(run, dataset, tmp_path / "none", dim=4)
     pruned = fm2.prune(run, dataset, tmp_path / "pruned", keep=0.5, epochs=1)
-    with pytest.raises(Fm2Error, match="is pruned, which a training from scratch would undo; --warm keeps it so"):
+    with pytest.raises(Fm2Error, match="is pruned, and training from scratch would undo that; use --warm"):
         fm2.shrink(pruned, dataset, tmp_path / "none")
     both = fm2.shrink(pruned, dataset, tmp_path / "both", variance=0.6, warm=True, epochs=1)
     assert both.model.pruned == pruned.model.pruned
@@ -190,7 +190,7 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
         assert row["auc"] == small.evaluate(dataset)["auc"]
         assert row["flops"] == small.model.flops(cached=True)
     assert main([*command, "--variance", "0.5,0.9"]) == 1
-    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert "already exists; use --resume to continue it or --overwrite to replace it" in capsys.readouterr().err
     assert main([*command, "--variance", "0.5,0.9,0.99", "--resume", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again[:3] == rows
@@ -202,6 +202,6 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
 
 
 def test_variances_that_would_share_a_directory_are_refused(run, dataset, tmp_path):
-    with pytest.raises(Fm2Error, match=r"0\.9 and 0\.9000001 would both be .*variance-0\.9; leave one of them out"):
+    with pytest.raises(Fm2Error, match=r"0\.9 and 0\.9000001 would both be written to .*variance-0\.9; remove one"):
         compare(run, dataset, tmp_path / "both", [0.9, 0.9000001])
     assert not (tmp_path / "both").exists()

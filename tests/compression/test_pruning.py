@@ -14,13 +14,14 @@ import fm2
 from fm2 import Fm2Error, prepare
 from fm2.artifacts.arrays import load_arrays, save_arrays
 from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.run_directory import CHECKPOINT, SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
-from fm2.compression.prune import strengths, weakest, without
-from fm2.compression.retraining import counts_of
+from fm2.compression.prune import pair_strengths, weakest_pairs, without_pairs
+from fm2.compression.retraining import count_features
 from fm2.engine.inspect import operations
 from fm2.models import FM, FmFM, FvFM, FwFM, build
-from fm2.training.run import CHECKPOINT, SETTINGS, Run
+from fm2.training.run import Run
 from fm2.training.train import train
 
 PAIRS = list(itertools.combinations(range(4), 2))
@@ -45,7 +46,7 @@ def test_strengths_by_definition(run):
     """The deviation of what a pair of features adds beyond what either adds on its own, over all such pairs."""
     random = np.random.default_rng(0)
     counts = [random.integers(0, 9, size).astype(float) for size in run.model.field_sizes]
-    found = strengths(run.model, counts)
+    found = pair_strengths(run.model, counts)
     assert list(found) == PAIRS
     for i, j in PAIRS:
         p, q = counts[i] / counts[i].sum(), counts[j] / counts[j].sum()
@@ -57,9 +58,9 @@ def test_strengths_by_definition(run):
 
 def test_what_one_feature_adds_alone_is_kept(run, dataset):
     """Without some pairs, the expected logit given any one feature is what it was, features coming independently."""
-    counts = counts_of(run, dataset)
+    counts = count_features(run, dataset)
     pruned = [(0, 1), (1, 3)]
-    small = without(run.model, pruned, counts)
+    small = without_pairs(run.model, pruned, counts)
     random = np.random.default_rng(3)
     rows = torch.from_numpy(random.integers(1, 13, (50, 4)))
     with torch.no_grad():
@@ -81,7 +82,7 @@ def test_pruned_pairs_stay_zero_through_training_resuming_and_new_days(run, data
         tmp_path / "small",
         keep=0.5,
         epochs=1,
-        tell=lambda found, pruned: told.update(dict.fromkeys(pruned)),
+        on_pairs=lambda found, pruned: told.update(dict.fromkeys(pruned)),
     )
     pruned = list(told)
     assert len(pruned) == 3
@@ -137,17 +138,17 @@ def test_operations_are_those_of_the_pairs_that_are_kept():
 
 def test_the_strongest_are_kept():
     found = {(0, 1): 3.0, (0, 2): 0.0, (1, 2): 5.0, (0, 3): 1.0}
-    assert weakest(found, 1.0) == [(0, 2)]
-    assert weakest(found, 0.5) == [(0, 2), (0, 3)]
-    assert weakest(found, 0.01) == [(0, 1), (0, 2), (0, 3)]
+    assert weakest_pairs(found, 1.0) == [(0, 2)]
+    assert weakest_pairs(found, 0.5) == [(0, 2), (0, 3)]
+    assert weakest_pairs(found, 0.01) == [(0, 1), (0, 2), (0, 3)]
     for keep in (0.0, -1.0, 1.1):
-        with pytest.raises(Fm2Error, match="share of pairs to keep is"):
-            weakest(found, keep)
+        with pytest.raises(Fm2Error, match="keep must be above 0 and at most 1, got"):
+            weakest_pairs(found, keep)
 
 
 def test_what_cannot_be_pruned_is_told(dataset, tmp_path):
     run = train("fm", dataset, tmp_path / "fm", **QUICK)
-    with pytest.raises(Fm2Error, match="is fm; fwfm, fvfm, fmfm have pairs to prune"):
+    with pytest.raises(Fm2Error, match="prune: expected a run of fwfm, fvfm, fmfm, got fm in"):
         fm2.prune(run, dataset, tmp_path / "none")
     with pytest.raises(Fm2Error, match="its field matrices are the identity"):
         FM([3, 3], 2, pruned=[(0, 1)])
@@ -160,7 +161,7 @@ def test_what_cannot_be_pruned_is_told(dataset, tmp_path):
         fm2.prune(run, dataset, tmp_path / "none")
     arrays, values = load_arrays(run.path / MODEL)
     save_arrays(run.path / MODEL, arrays, {**values, "model": {**values["model"], "pruned": [[0, 1]]}})
-    with pytest.raises(Fm2Error, match=r"is damaged, .* a pair of fields that is pruned has a field matrix"):
+    with pytest.raises(Fm2Error, match=r"is damaged .* a pair of fields that is pruned has a field matrix"):
         Run.open(run.path)
 
 

@@ -121,9 +121,9 @@ def test_what_is_resumed_has_to_be_the_same_search(dataset, searched, tmp_path):
             again(**options)
     with pytest.raises(Fm2Error, match=r"has model lr, not fm"):
         tune("fm", dataset, searched.path, resume=True)
-    with pytest.raises(Fm2Error, match=r"is there already; --resume goes on"):
+    with pytest.raises(Fm2Error, match=r"already exists; use --resume to continue it"):
         search(dataset, searched.path)
-    with pytest.raises(Fm2Error, match=r"there is no search to resume in"):
+    with pytest.raises(Fm2Error, match=r"no search to resume in"):
         search(dataset, tmp_path, resume=True)
 
 

@@ -12,13 +12,14 @@ import torch
 from tests.helpers.planted import QUICK, SCHEMA, planted
 
 from fm2 import Fm2Error, Schema, prepare
+from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settings
 from fm2.cli.main import main
 from fm2.evaluation import metrics
 from fm2.models.defaults import DEFAULTS, LARGE
 from fm2.training.forward_backward import AutogradForwardBackward
 from fm2.training.native_backend import NativeBackend
-from fm2.training.run import SETTINGS, Run
+from fm2.training.run import Run
 from fm2.training.torch_backend import TorchBackend
 from fm2.training.train import feature_counts, make_backend, make_model, train
 
@@ -178,7 +179,7 @@ def test_the_command_line(dataset, tmp_path, capsys):
     assert main(["evaluate", out, data, "--split", "validation", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["log_loss"] == pytest.approx(Run.open(out).metrics["log_loss"], abs=1e-6)
     assert main(command) == 1
-    assert "is there already; --resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert "already exists; use --resume to continue it or --overwrite to replace it" in capsys.readouterr().err
 
 
 def test_wrong_data_is_refused(dataset, tmp_path, capsys):

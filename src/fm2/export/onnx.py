@@ -41,7 +41,7 @@ def export_onnx(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -
         raise Fm2Error(f"export: ids are '{ids}'; they are one of {', '.join(get_args(Ids))}")
     onnx, out = require("onnx", "onnx", "export"), Path(out)
     check_replaceable(out, "export", "ONNX file", "\x08")  # as the version, its first field, begins
-    opened = run if isinstance(run, Run) else Run.open(run)
+    opened = Run.of(run)
     size = 4 * sum(parameter.numel() for parameter in opened.model.parameters())
     if size > MOST_BYTES:
         raise Fm2Error(
