@@ -242,7 +242,7 @@ def test_wrong_options_are_named(tmp_path, option):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"threads": -3}, "threads is -3"),
+        ({"threads": -3}, "threads must be between 1 and 1024, or 0 for all, got -3"),
         ({"seed": 2**70}, "64 bits"),
         ({"fractions": (float("nan"), 0.5, 0.5)}, "three shares that add up to 1"),
     ],

@@ -143,16 +143,21 @@ def test_one_class_is_refused_where_it_makes_no_sense(label):
     [
         ([0, 1], [0.5, math.nan], None, "the probability of row 1 is nan"),
         ([0, 1], [0.5, math.inf], None, "the probability of row 1 is inf"),
-        ([0, 1], [0.5, 1.5], None, r"probabilities go from 0.5 to 1.5; log_loss_of_logits takes logits"),
-        ([0, 2], [0.5, 0.5], None, "the label of row 1 is 2; labels are 0 or 1"),
+        (
+            [0, 1],
+            [0.5, 1.5],
+            None,
+            r"probabilities must be between 0 and 1, got 0.5 to 1.5; log_loss_of_logits takes logits",
+        ),
+        ([0, 2], [0.5, 0.5], None, "the label of row 1 is 2, expected 0 or 1"),
         ([0, math.nan], [0.5, 0.5], None, "the label of row 1 is nan"),
         ([0, 1], [0.5], None, r"shapes \[\[2\], \[1\]\]"),
         ([0, 1], [0.5, 0.5], [1], r"shapes \[\[2\], \[2\], \[1\]\]"),
-        ([[0, 1]], [[0.5, 0.5]], None, "one per row"),
-        ([0, 1], [0.5, 0.5], [1, -1], "weights go from -1.0 to 1.0"),
-        ([0, 1], [0.5, 0.5], [1, math.nan], "weights go from nan"),
-        ([0, 1], [0.5, 0.5], [0, 0], "one at least is not 0"),
-        ([], [], None, "there are no rows"),
+        ([[0, 1]], [[0.5, 0.5]], None, "expected one label, prediction and weight per row"),
+        ([0, 1], [0.5, 0.5], [1, -1], "weights must not be negative or all 0, got -1.0 to 1.0"),
+        ([0, 1], [0.5, 0.5], [1, math.nan], "weights must not be negative or all 0, got nan to nan"),
+        ([0, 1], [0.5, 0.5], [0, 0], "weights must not be negative or all 0, got 0.0 to 0.0"),
+        ([], [], None, "metrics: no rows"),
     ],
 )
 def test_input_that_makes_no_sense_is_refused(labels, probabilities, weights, message):
@@ -163,5 +168,5 @@ def test_input_that_makes_no_sense_is_refused(labels, probabilities, weights, me
 def test_logits_that_are_no_numbers_and_no_bins_are_refused():
     with pytest.raises(Fm2Error, match="the logit of row 0 is nan"):
         metrics.log_loss_of_logits([1], [math.nan])
-    with pytest.raises(Fm2Error, match="at least one bin, not 0"):
+    with pytest.raises(Fm2Error, match="bins must be at least 1, got 0"):
         metrics.calibration_error(LABELS, PROBABILITIES, bins=0)

@@ -105,7 +105,7 @@ def test_what_is_wrong_is_said(runs, tmp_path, monkeypatch, capsys):
         fm2.export_onnx(tmp_path, tmp_path / "model.onnx")
     with pytest.raises(fm2.Fm2Error, match="export: ids must be one of int64, int32, got 'int8'"):
         fm2.export_onnx(runs["lr"], tmp_path / "model.onnx", ids="int8")
-    with pytest.raises(fm2.Fm2Error, match="export: cannot write to .*model.onnx: No such file"):
+    with pytest.raises(fm2.Fm2Error, match=r"export: cannot write to .*model.onnx: No such file"):
         fm2.export_onnx(runs["lr"], tmp_path / "no" / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(fm2.Fm2Error, match=r"export needs the package 'onnx': pip install 'fm2\[onnx\]'"):

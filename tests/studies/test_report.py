@@ -287,7 +287,7 @@ def test_what_cannot_be_reported_is_refused(runs, compared, tmp_path):
         (tmp_path, {}, "has no trained model"),
         (runs["lr"].path, {"data": tmp_path}, "is not a prepared data set"),
         (runs["lr"].path, {"shrink": tmp_path}, "fm2 shrink with several shares of variance makes one"),
-        (runs["lr"].path, {"threads": -1}, "report: threads is -1"),
+        (runs["lr"].path, {"threads": -1}, "report: threads must be between 1 and 1024, or 0 for all, got -1"),
     ):
         with pytest.raises(Fm2Error, match=message):
             fm2.report(source, tmp_path / "report.html", **options)

@@ -208,7 +208,7 @@ def test_ctrl_c_says_what_is_kept(dataset, tmp_path, monkeypatch, capsys):
         ({"space": {"l2": 0.1}}, r"there is nothing to try for fmfm"),
         ({"space": "nowhere.toml"}, r"tune: nowhere.toml: No such file"),
         ({"trials": 0}, r"tune: trials is 0; it is 1 or more"),
-        ({"row_weights": "nowhere.npy"}, r"tune: the row weights: nowhere.npy: No such file"),
+        ({"row_weights": "nowhere.npy"}, r"tune: row weights: nowhere.npy: No such file"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_is_written(dataset, tmp_path, options, message):

@@ -69,7 +69,7 @@ def test_a_column_of_values_that_the_model_never_saw_is_told(dataset, tmp_path, 
     assert told.err == "fm2: in 100% of the rows the value of 'c1' is unknown to the model\n"
     assert "200 probabilities in " in told.out
     assert main([*command, "--threads", "-1"]) == 1
-    assert "predict: threads is -1" in capsys.readouterr().err
+    assert "predict: threads must be between 1 and 1024, or 0 for all, got -1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"])
