@@ -1,4 +1,4 @@
-"""Dimensions by PCA: against numpy's SVD, planted ones, and models that are projected and trained again."""
+"""fm2.shrink: dimensions by PCA, compared with SVD and planted ones; projected models; the command."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def run(dataset, tmp_path_factory) -> Run:
     return train("fmfm", dataset, tmp_path_factory.mktemp("first") / "run", **LEARNED, dim=5)
 
 
-def test_components_are_those_of_the_svd():
-    """By definition: every row as often as it occurs, centered, and the shares of the squared singular values."""
+def test_components_agree_with_svd():
+    """By definition: repeat every row by its count, center, and sum the squared singular values."""
     random = np.random.default_rng(0)
     table = random.normal(size=(30, 6)) * [5, 3, 2, 1, 0.5, 0.1] + 2
     counts = random.integers(0, 20, 30)
@@ -56,7 +56,7 @@ def test_a_planted_dimension_is_found():
 
 
 def test_a_metric_decides_which_directions_count():
-    """By definition: PCA of the rows times a root of the metric's root, and back."""
+    """By definition: PCA after a multiplication by the metric's fourth root, and back."""
     random = np.random.default_rng(2)
     table, counts = random.normal(size=(40, 5)), random.integers(1, 9, 40)
     half = random.normal(size=(5, 5))
@@ -75,8 +75,8 @@ def test_a_metric_decides_which_directions_count():
     assert principal_basis(table, counts, 0.95, 0 * blind).dim == principal_basis(table, counts, 0.95).dim
 
 
-def test_what_no_other_field_sees_costs_no_dimension(dataset, tmp_path):
-    """Only what a field matrix takes of an embedding counts: here a field's first number, and another's last two."""
+def test_directions_that_no_field_matrix_uses_cost_no_dimension(dataset, tmp_path):
+    """Field matrices use the first coordinate of one field, and the last two of another."""
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=5)
     matrices = [run.model.interaction.field_matrix(i, j) for i in range(4) for j in range(i + 1, 4)]
     for matrix in matrices[:3]:
@@ -90,7 +90,7 @@ def test_what_no_other_field_sees_costs_no_dimension(dataset, tmp_path):
         find_bases(run.model, counts, "rows", 0.9)
 
 
-def test_features_count_as_often_as_they_occur(run, dataset):
+def test_features_are_counted_in_the_training_rows(run, dataset):
     counts = count_features(run, dataset)
     for field, count in enumerate(counts):
         expected = np.bincount(dataset.train.ids[:, field], minlength=run.model.field_sizes[field])
@@ -100,8 +100,8 @@ def test_features_count_as_often_as_they_occur(run, dataset):
 @pytest.mark.parametrize(
     ("linear", "weighting"), [("features", "counts"), ("fields", "features"), ("both", "interactions")]
 )
-def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, weighting, dataset, tmp_path):
-    """v becomes mean + P Oᵀ (v - mean); weights per feature keep the linear part of what that loses."""
+def test_a_projected_model_is_the_first_one_with_projected_embeddings(linear, weighting, dataset, tmp_path):
+    """v becomes mean + P Oᵀ (v - mean); weights per feature keep the linear part of the loss."""
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=[5, 4, 5, 3], linear=linear)
     model, ids = run.model, np.asarray(dataset.test.ids[:200])
     bases = find_bases(model, count_features(run, dataset), weighting, 0.7)
@@ -124,15 +124,15 @@ def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, we
             if model.linear is not None:
                 expected += (v[i] - seen[i]) @ matrix @ bases[j].mean
     with temporary_run(project(model, bases), run, tmp_path / "small") as start:
-        found = Run.open(start).probabilities(ids)
-    logits = np.log(found / (1 - found))
+        probabilities = Run.open(start).probabilities(ids)
+    logits = np.log(probabilities / (1 - probabilities))
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     old = run.probabilities(ids)
     assert np.std(np.log(old / (1 - old)) - logits) > 0.03
 
 
 @pytest.mark.parametrize("weighting", ["counts", "features", "interactions"])
-def test_a_warm_start_at_full_variance_predicts_what_the_first_run_did(weighting, run, dataset, tmp_path):
+def test_a_warm_start_at_full_variance_predicts_the_same(weighting, run, dataset, tmp_path):
     same = fm2.shrink(
         run, dataset, tmp_path / "same", variance=1.0, weighting=weighting, warm=True, **{**LEARNED, **FIXED}
     )
@@ -142,9 +142,9 @@ def test_a_warm_start_at_full_variance_predicts_what_the_first_run_did(weighting
 
 
 def test_a_second_pass_has_fewer_dimensions(run, dataset, tmp_path):
-    told = []
-    small = fm2.shrink(run, dataset, tmp_path / "small", variance=0.6, on_bases=told.extend, epochs=1)
-    dims = [basis.dim for basis in told]
+    bases = []
+    small = fm2.shrink(run, dataset, tmp_path / "small", variance=0.6, on_bases=bases.extend, epochs=1)
+    dims = [basis.dim for basis in bases]
     assert small.model.config["dims"] == dims
     assert max(dims) < 5
     again = fm2.shrink(run.path, dataset.path, tmp_path / "small", variance=0.6, resume=True, epochs=2)
@@ -156,7 +156,7 @@ def test_a_second_pass_has_fewer_dimensions(run, dataset, tmp_path):
     assert more.metrics["log_loss"] <= warm.metrics["log_loss"]
 
 
-def test_what_cannot_shrink_is_told(run, dataset, tmp_path):
+def test_what_cannot_be_shrunk_is_an_error(run, dataset, tmp_path):
     fwfm = train("fwfm", dataset, tmp_path / "fwfm", **QUICK)
     with pytest.raises(Fm2Error, match="shrink: expected a run of fmfm, got fwfm in"):
         fm2.shrink(fwfm, dataset, tmp_path / "none")
@@ -201,7 +201,7 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
         assert main([*command, *wrong]) == 1
 
 
-def test_variances_that_would_share_a_directory_are_refused(run, dataset, tmp_path):
+def test_variances_that_share_a_directory_are_an_error(run, dataset, tmp_path):
     with pytest.raises(Fm2Error, match=r"0\.9 and 0\.9000001 would both be written to .*variance-0\.9; remove one"):
         compare(run, dataset, tmp_path / "both", [0.9, 0.9000001])
     assert not (tmp_path / "both").exists()

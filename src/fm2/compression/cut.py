@@ -97,8 +97,8 @@ def compare(
     for rank in ranks:
         baseline.check_rank(rank)
 
-    def make_row(rank: Any, place: Path, again: bool) -> dict[str, Any]:
-        return cut_and_measure(baseline, place, rank=rank, resume=again, overwrite=overwrite, **options)
+    def make_row(rank: Any, path: Path, again: bool) -> dict[str, Any]:
+        return cut_and_measure(baseline, path, rank=rank, resume=again, overwrite=overwrite, **options)
 
     rows = sweep("cut", "rank", sorted(set(ranks)), Path(out), baseline.row, make_row, resume, overwrite)
     draw_ranks(Path(out) / CHART, rows, options.get("training", True))

@@ -78,9 +78,9 @@ def compare(
     dataset = Dataset.of(data)
     check_shrinkable(first, variances, warm)
 
-    def make_row(variance: Any, place: Path, again: bool) -> dict[str, Any]:
+    def make_row(variance: Any, path: Path, again: bool) -> dict[str, Any]:
         arguments = {**options, "warm": warm, "resume": again, "overwrite": overwrite}
-        return measure(shrink(first, dataset, place, variance=variance, **arguments), dataset)
+        return measure(shrink(first, dataset, path, variance=variance, **arguments), dataset)
 
     def first_row() -> dict[str, Any]:
         return {"run": str(first.path), **measure(first, dataset)}

@@ -142,8 +142,8 @@ def _slice(to: Translation, x: Any, dim: int = 0, start: int | None = 0, end: in
     return to.node("Slice", x, to.integers(start or 0), to.integers(last), to.integers(dim), to.integers(step))
 
 
-def _batch_norm(to: Translation, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any) -> tuple[str]:
-    return (to.node("BatchNormalization", x, weight, bias, mean, variance, epsilon=float(rest[-1])),)
+def _batch_norm(to: Translation, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *options: Any) -> tuple[str]:
+    return (to.node("BatchNormalization", x, weight, bias, mean, variance, epsilon=float(options[-1])),)
 
 
 def _layer_norm(to: Translation, x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[str]:
@@ -159,7 +159,7 @@ def _gelu(to: Translation, x: Any, approximate: str = "none") -> str:
     return to.node("Mul", to.node("Mul", x, 0.5), to.node("Add", erf, 1.0))
 
 
-def _convolution(to: Translation, x: Any, weight: Any, bias: Any, strides: Any, padding: Any, *rest: Any) -> str:
+def _convolution(to: Translation, x: Any, weight: Any, bias: Any, strides: Any, padding: Any, *options: Any) -> str:
     inputs = (x, weight) if bias is None else (x, weight, bias)
     return to.node("Conv", *inputs, strides=list(strides), pads=[*padding, *padding])
 
