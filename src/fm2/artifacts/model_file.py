@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +16,11 @@ from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
 from fm2.errors import Fm2Error
 from fm2.schema import Schema
 
+if TYPE_CHECKING:  # its module needs torch
+    from fm2.models import Model
+
 MODEL = "model.safetensors"
 FORMAT, VERSION = "fm2 model", 1
-
-
-class DescribedModel(Protocol):
-    """What the file records about a model besides its weights."""
-
-    config: dict[str, Any]
-
-    @property
-    def n_parameters(self) -> int:
-        """The number of parameters."""
-
-    def flops(self) -> int:
-        """Count the floating point operations of one prediction."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +50,7 @@ class ModelFile:
 
 def save_model(
     path: Path,
-    model: DescribedModel,
+    model: Model,
     weights: Saved,
     schema: Schema,
     vocabularies: Sequence[Vocabulary],

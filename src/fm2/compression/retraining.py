@@ -130,7 +130,8 @@ def sweep(
         raise Fm2Error(f"{operation}: {out} is itself a run; several runs need a directory of their own")
     resumed = {value: resume and (path / SETTINGS).is_file() for value, path in paths.items()}
     for value, path in paths.items():
-        check_run_output(operation, path, resumed[value], overwrite)
+        # Runs that were not started yet are not resumed, but --resume --overwrite is an error in any case.
+        check_run_output(operation, path, resumed[value] or (resume and overwrite), overwrite)
     rows: list[dict[str, Any]] = [{option: None, **first_row()}]
     for value, path in paths.items():
         rows.append({option: value, "run": str(path), **make_row(value, path, resumed[value])})

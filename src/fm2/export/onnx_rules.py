@@ -133,8 +133,12 @@ def _scaled_sum(kind: str) -> Callable[..., str]:
     return rule
 
 
-def _direct(kind: str, **attributes: Any) -> Callable[..., str]:
-    return lambda to, *inputs: to.node(kind, *inputs, **attributes)
+def _direct(kind: str) -> Callable[..., str]:
+    return lambda to, *inputs: to.node(kind, *inputs)
+
+
+def _reshape(to: Translation, x: Any, sizes: Sequence[Any]) -> str:
+    return to.node("Reshape", x, to.shape(sizes))
 
 
 def _slice(to: Translation, x: Any, dim: int = 0, start: int | None = 0, end: int | None = None, step: int = 1) -> str:
@@ -186,21 +190,10 @@ def _times_vector(to: Translation, matrix: Any, vector: Any) -> str:
 
 
 # The operations that run_decompositions leaves, by their names in torch.ops.aten.
-RULES: dict[str, Callable[..., Any]] = {
+SAME_NAME = ("Abs", "Div", "Exp", "Log", "Mul", "Neg", "Pow", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh")
+RULES: dict[str, Callable[..., Any]] = {kind.lower(): _direct(kind) for kind in SAME_NAME} | {
     "add": _scaled_sum("Add"),
     "sub": _scaled_sum("Sub"),
-    "mul": _direct("Mul"),
-    "div": _direct("Div"),
-    "neg": _direct("Neg"),
-    "exp": _direct("Exp"),
-    "log": _direct("Log"),
-    "sqrt": _direct("Sqrt"),
-    "reciprocal": _direct("Reciprocal"),
-    "abs": _direct("Abs"),
-    "pow": _direct("Pow"),
-    "relu": _direct("Relu"),
-    "tanh": _direct("Tanh"),
-    "sigmoid": _direct("Sigmoid"),
     "leaky_relu": lambda to, x, slope=0.01: to.node("LeakyRelu", x, alpha=float(slope)),
     "gelu": _gelu,
     "mm": _direct("MatMul"),
@@ -214,9 +207,9 @@ RULES: dict[str, Callable[..., Any]] = {
     "linalg_vector_norm": _norm,
     "_softmax": lambda to, x, dim, _: to.node("Softmax", x, axis=dim),
     "cat": lambda to, parts, dim=0: to.node("Concat", *parts, axis=dim),
-    "view": lambda to, x, sizes: to.node("Reshape", x, to.shape(sizes)),
-    "_unsafe_view": lambda to, x, sizes: to.node("Reshape", x, to.shape(sizes)),
-    "reshape": lambda to, x, sizes: to.node("Reshape", x, to.shape(sizes)),
+    "view": _reshape,
+    "_unsafe_view": _reshape,
+    "reshape": _reshape,
     "unsqueeze": lambda to, x, dim: to.node("Unsqueeze", x, to.integers(dim)),
     "squeeze": lambda to, x, dims: to.node("Squeeze", x, to.integers(*(dims if isinstance(dims, list) else [dims]))),
     "permute": lambda to, x, dims: to.node("Transpose", x, perm=list(dims)),
