@@ -1,15 +1,15 @@
-"""What the native part found on this machine."""
+"""Instruction sets and threads of this machine."""
 
 from __future__ import annotations
 
 from fm2 import _native
 from fm2.errors import Fm2Error
 
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
 def cpu_info() -> dict[str, object]:
-    """Tell which instruction-set levels this machine has, which is in use, and on how many threads.
+    """Return the instruction-set levels of this machine, the level in use, and the number of threads.
 
     The environment variables FM2_SIMD and FM2_THREADS force a level and a number of threads.
 
@@ -18,15 +18,15 @@ def cpu_info() -> dict[str, object]:
     """
     try:
         return {"level": _native.cpu_level(), "levels": _native.cpu_levels(), "threads": _native.default_threads()}
-    except RuntimeError as wrong:  # an environment variable that makes no sense
-        raise Fm2Error(str(wrong)) from wrong
+    except RuntimeError as error:  # an invalid environment variable
+        raise Fm2Error(str(error)) from error
 
 
 def check_threads(operation: str, threads: int) -> None:
-    """Refuse a number of threads that cannot be meant, and environment variables that make no sense.
+    """Raise an error if the number of threads, or one of the environment variables, is invalid.
 
     >>> check_threads("prepare", 2)
     """
     cpu_info()
-    if not 0 <= threads <= MOST_THREADS:
-        raise Fm2Error(f"{operation}: threads is {threads}; it is a number from 1 to {MOST_THREADS}, or 0 for all")
+    if not 0 <= threads <= MAX_THREADS:
+        raise Fm2Error(f"{operation}: threads must be between 1 and {MAX_THREADS}, or 0 for all, got {threads}")

@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each says what was being done, where, what was found and the way out."""
+"""Errors for users: each names the operation, the place, the value and the way out."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from types import ModuleType
 
 
 class Fm2Error(Exception):
-    """Something the user can put right; the command line prints it in one line."""
+    """An error that the user can correct; the command line prints it on one line, without a traceback."""
 
 
 def printable(text: str) -> str:
-    """Give a text in which everything that a terminal or a file of lines would trip over is written out.
+    """Return a text with all characters escaped that would disturb a terminal or a file of lines.
 
     >>> printable("two\\nlines")
     'two\\\\nlines'
     """
-    kept = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in kept)
+    decoded = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in decoded)
 
 
-def suggest(word: str, words: Iterable[str]) -> str:
-    """Suggest what was meant by a word that is none of those there are, or name these.
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Suggest the closest of the valid names, or list them all.
 
     >>> suggest("epoch", ["epochs", "seed"])
     "did you mean 'epochs'?"
     >>> suggest("x", ["epochs", "seed"])
-    'there are epochs, seed'
+    'choose from epochs, seed'
     """
-    every = list(words)
-    close = difflib.get_close_matches(word, every, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"there are {', '.join(every)}"
+    valid = list(names)
+    close = difflib.get_close_matches(name, valid, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(valid)}"
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import a module that only some tasks need, or say which extra brings it.
+    """Import a module of an optional package, or raise an error that names the extra to install.
 
     >>> require("json", "train", "this example").__name__
     'json'
     """
     try:
         return importlib.import_module(module)
-    except ImportError as missing:
-        raise Fm2Error(f"{purpose} needs the package '{missing.name}': pip install 'fm2[{extra}]'") from missing
+    except ImportError as error:
+        raise Fm2Error(f"{purpose} needs the package '{error.name}': pip install 'fm2[{extra}]'") from error

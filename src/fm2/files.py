@@ -1,4 +1,4 @@
-"""Files and directories that appear whole or not at all."""
+"""Write files and directories atomically, and decide whether an existing output may be replaced."""
 
 from __future__ import annotations
 
@@ -17,45 +17,94 @@ from pathlib import Path
 from fm2.errors import Fm2Error
 
 
-@contextlib.contextmanager
-def atomic_directory(path: Path, operation: str, marker: str, overwrite: bool = False) -> Iterator[Path]:
-    """Fill a directory under another name and give it its own at the end; on an error nothing is left.
+def check_output(
+    operation: str,
+    path: Path,
+    kind: str,
+    marker: str | None = None,
+    *,
+    resume: bool | None = None,
+    overwrite: bool | None = None,
+) -> None:
+    """Raise an error unless ``operation`` may write a ``kind`` of output (a run, a dataset) to ``path``.
 
-    What a killed process left behind is removed by the next one that makes the same directory. ``marker`` is a file
-    that every such directory has: with ``overwrite`` only one that has it is replaced.
+    Every command follows this one policy. An unused path (missing, or an empty directory) is always fine, but cannot
+    be resumed. ``marker`` is a file that every directory of this kind contains; a directory without it belongs to
+    someone else and is never touched. ``marker=None`` means that the output is a single file. Pass None for ``resume``
+    or ``overwrite`` if the operation does not have that option.
+
+    >>> check_output("train", Path("/nowhere/run"), "run", "settings.toml", resume=False, overwrite=False)
+    >>> check_output("train", Path("/nowhere/run"), "run", "settings.toml", resume=True, overwrite=False)
+    Traceback (most recent call last):
+    fm2.errors.Fm2Error: train: no run to resume in /nowhere/run
+    """
+    if resume and overwrite:
+        raise Fm2Error(f"{operation}: --resume continues a {kind} and --overwrite replaces it; use only one of them")
+    if not path.exists() or (marker and path.is_dir() and not any(path.iterdir())):
+        if resume:
+            raise Fm2Error(f"{operation}: no {kind} to resume in {path}")
+        return
+    if marker and not (path / marker).is_file():
+        raise Fm2Error(f"{operation}: {path} is not a {kind} (no {marker}); choose another --out")
+    if not (resume or overwrite):
+        options = {"--resume to continue it": resume, "--overwrite to replace it": overwrite}
+        available = " or ".join(option for option, value in options.items() if value is not None)
+        raise Fm2Error(f"{operation}: {path} already exists; use {available}")
+
+
+def check_replaceable(path: Path, operation: str, kind: str, pattern: str) -> None:
+    """Raise an error if ``path`` is a file of another kind: one whose first bytes do not match ``pattern``.
+
+    Files that take only moments to make from a model are replaced without --overwrite, but a log that was named by
+    mistake must not be lost.
+    """
+    if not path.is_file():
+        return
+    with write_errors(path, operation), path.open("rb") as file:
+        head = file.read(64)
+    if head and not re.match(pattern.encode(), head):
+        raise Fm2Error(f"{operation}: {path} already exists and is not an earlier {kind}; choose another --out")
+
+
+@contextlib.contextmanager
+def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a temporary directory that is renamed to ``path`` on success and removed on an error.
+
+    The next call for the same path removes what a killed process left behind. ``kind``, ``marker`` and ``overwrite``
+    are those of :func:`check_output`.
     """
     path = path.resolve()
-    _check_target(path, operation, marker, overwrite)
+    check_output(operation, path, kind, marker, overwrite=overwrite)
     _remove_abandoned(path)
     with write_errors(path.parent, operation):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent))
-    held = os.open(partial, os.O_RDONLY)
+    lock = os.open(partial, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         partial.chmod(0o755)
         yield partial
-        _sync(partial)
-        _check_target(path, operation, marker, overwrite)
+        _sync_tree(partial)
+        check_output(operation, path, kind, marker, overwrite=overwrite)  # another process may have been faster
         if path.exists():
-            _exchange(partial, path)  # what was there is removed below, under the other name
+            _exchange(partial, path)  # the old directory is removed below, under its temporary name
         else:
             partial.rename(path)
-        _sync_one(path.parent)
-    except OSError as failed:
-        raise Fm2Error(f"{operation}: {path}: {failed.strerror or failed}; nothing was kept") from failed
+        _sync(path.parent)
+    except OSError as error:
+        raise Fm2Error(f"{operation}: {path}: {error.strerror or error}; nothing was written") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        os.close(held)
+        os.close(lock)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Fill a file under another name and give it its own at the end; on an error nothing is left.
+    """Yield a temporary file that is renamed to ``path`` on success and removed on an error.
 
-    What is there and is no file, such as a pipe or /dev/stdout, is written to directly.
+    Anything that is not a regular file, such as a pipe or /dev/stdout, is written to directly.
     """
-    if path.exists() and not path.is_file():  # asked before links are followed: where a pipe's leads to is no path
+    if path.exists() and not path.is_file():  # before resolve(): the target of a pipe's link is not a path
         yield path
         return
     path = path.resolve()
@@ -65,63 +114,51 @@ def atomic_file(path: Path) -> Iterator[Path]:
     try:
         yield partial
         partial.chmod(0o644)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
+        _sync(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def check_replaceable(path: Path, operation: str, what: str, begins: str) -> None:
-    """Refuse to replace a file of another kind than the one to be written, which begins by this pattern.
-
-    What is made of a model in moments is made anew without a question; a log that is named by mistake is not lost.
-    """
-    if not path.is_file():
-        return
-    with write_errors(path, operation), path.open("rb") as file:
-        head = file.read(64)
-    if head and not re.match(begins.encode(), head):
-        raise Fm2Error(
-            f"{operation}: {path} is there already and is no {what}, so it is not replaced; give another --out"
-        )
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
 def directory_lock(path: Path, operation: str, other: str) -> Iterator[None]:
-    """Make a directory unless it is there, and keep it for this process alone; ``other`` is what may be there too."""
-    try:
+    """Create a directory if necessary and lock it for this process; ``other`` names who else may hold the lock."""
+    with write_errors(path, operation):
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError as refused:
-        raise Fm2Error(f"{operation}: {path}: {refused.strerror}") from refused
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as taken:
-            raise Fm2Error(f"{operation}: {other} is at work in {path}") from taken
+        except OSError as error:
+            raise Fm2Error(f"{operation}: {other} is running in {path}") from error
         yield
     finally:
         os.close(descriptor)
 
 
 @contextlib.contextmanager
-def write_errors(directory: Path, operation: str) -> Iterator[None]:
-    """Tell that a directory cannot be written to, if that is so."""
+def write_errors(path: Path, operation: str) -> Iterator[None]:
+    """Turn an OSError into an error that names the operation and the path."""
     try:
         yield
-    except OSError as refused:
-        raise Fm2Error(f"{operation}: cannot write to {directory}: {refused.strerror}") from refused
+    except OSError as error:
+        raise Fm2Error(f"{operation}: cannot write to {path}: {error.strerror or error}") from error
 
 
 def remove_partial_files(directory: Path) -> None:
-    """Remove what :func:`atomic_file` left in a directory when it was killed; whoever calls it has it for himself."""
+    """Remove the temporary files of a killed :func:`atomic_file`; the caller must hold the directory's lock."""
     for leftover in directory.glob(".*.partial-*"):
         leftover.unlink(missing_ok=True)
 
 
 def checksum(path: Path) -> str:
-    """Give a file's SHA-256.
+    """Return the SHA-256 of a file.
 
     >>> checksum(Path("/dev/null"))[:8]
     'e3b0c442'
@@ -134,46 +171,35 @@ def _prefix(path: Path) -> str:
     return f".{path.name}.partial-"
 
 
-def _check_target(path: Path, operation: str, marker: str, overwrite: bool) -> None:
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise Fm2Error(f"{operation}: {path} is there already and is not a directory")
-    if overwrite and not (path / marker).is_file() and any(path.iterdir()):
-        raise Fm2Error(f"{operation}: {path} holds something else (it has no {marker}), so it is not overwritten")
-    if not overwrite and any(path.iterdir()):
-        raise Fm2Error(f"{operation}: {path} is there already; --overwrite replaces it")
-
-
 def _remove_abandoned(path: Path) -> None:
     for leftover in path.parent.glob(f"{glob.escape(_prefix(path))}*"):
         with contextlib.suppress(OSError):
-            held = os.open(leftover, os.O_RDONLY)
+            lock = os.open(leftover, os.O_RDONLY)
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(leftover, ignore_errors=True)
             finally:
-                os.close(held)
+                os.close(lock)
 
 
-def _exchange(one: Path, other: Path) -> None:
-    """Let two paths change their names, in one step where the system can, so that both are always there."""
+def _exchange(first: Path, second: Path) -> None:
+    """Swap the names of two directories, in one step where the system can, so that both always exist."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    here, swap = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
-    if exchange and exchange(here, os.fsencode(one), here, os.fsencode(other), swap) == 0:
+    current_directory, swap = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
+    if exchange and exchange(current_directory, os.fsencode(first), current_directory, os.fsencode(second), swap) == 0:
         return
-    aside = other.with_name(f".{other.name}.replaced")
-    other.rename(aside)
-    one.rename(other)
-    aside.rename(one)
+    aside = second.with_name(f".{second.name}.replaced")
+    second.rename(aside)
+    first.rename(second)
+    aside.rename(first)
 
 
-def _sync(directory: Path) -> None:
-    for file in [*directory.rglob("*"), directory]:
-        _sync_one(file)
+def _sync_tree(directory: Path) -> None:
+    for path in [*directory.rglob("*"), directory]:
+        _sync(path)
 
 
-def _sync_one(path: Path) -> None:
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -88,7 +88,7 @@ def test_a_log_is_not_replaced_unasked(tmp_path, capsys):
     log.write_text("the log of a year")
     command = ["generate", str(log), "--rows", "10", "--features", "100"]
     assert main(command) == 1
-    assert f"{log} is there already; --overwrite replaces it" in capsys.readouterr().err
+    assert f"{log} already exists; use --overwrite to replace it" in capsys.readouterr().err
     assert log.read_text() == "the log of a year"
     assert main([*command, "--overwrite"]) == 0
     assert log.read_bytes().count(b"\n") == 10
@@ -98,4 +98,4 @@ def test_a_file_is_no_run(tmp_path, log, capsys):
     assert main(["prepare", str(log), "--label", "click", "--out", str(tmp_path / "data")]) == 0
     for flag in ([], ["--overwrite"]):
         assert main(["train", "lr", str(tmp_path / "data"), "--out", str(log), *flag]) == 1
-        assert "is no run (it has no settings.toml), so nothing is written there" in capsys.readouterr().err
+        assert "is not a run (no settings.toml); choose another --out" in capsys.readouterr().err

@@ -70,9 +70,9 @@ assert main(["evaluate", "model.fm2", sys.argv[1]]) == 0
         (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "the model has no column 'c7'"),
         (["rank", "{model}", '{{"c0": 1, "c1": 2}}', "{lines}"], "line 1: 'c1' is a column of the context already"),
         (["compile", "{run}", "--out", "x", "--memory", "much"], "--memory is 'much', not a size"),
-        (["compile", "{none}", "--out", "x"], "has no trained model of its own, but there are runs in it"),
-        (["compile", "{none}/nothing", "--out", "x"], "has no trained model (model.safetensors), for it is not there"),
-        (["compile", "{lines}", "--out", "x"], "is a file; this needs the run"),
+        (["compile", "{none}", "--out", "x"], "has no trained model (model.safetensors); did you mean"),
+        (["compile", "{none}/nothing", "--out", "x"], "nothing: run not found; fm2 train writes one"),
+        (["compile", "{lines}", "--out", "x"], "is a file; expected a run, the directory that fm2 train writes"),
         (["rank", "{run}", '{{"c0": 1}}', "{lines}"], "is not a file but a directory; fm2 compile makes"),
         (["predict", "{lines}", "{lines}", "--out", "x"], "is no model that can be used"),
     ],
@@ -168,7 +168,7 @@ def test_a_data_set_of_other_fields_is_refused(dataset, tmp_path):
     other = planted(300).rename({"c3": "c9"})
     schema = Schema([Field(name, min_count=1) for name in ("c0", "c1", "c2", "c9")], label="click")
     data = fm2.prepare(other, schema, tmp_path / "other")
-    with pytest.raises(Fm2Error, match="has other fields than the model of"):
+    with pytest.raises(Fm2Error, match="has other fields than the model in"):
         fm2.compile(run.path, tmp_path / "m.fm2", plan="spectral", rank=3, data=data)
 
 
@@ -189,7 +189,7 @@ def test_a_file_is_replaced_by_the_next_of_its_kind_alone(dataset, tmp_path, cap
     for text in ("a log\t1\n", "1,2\n", "12\n"):
         out.write_text(text)
         assert main([*words, str(out)]) == 1
-        assert f"{command}: {out} is there already and is no " in capsys.readouterr().err
+        assert f"{command}: {out} already exists and is not an earlier " in capsys.readouterr().err
         assert out.read_text() == text
     out.write_text("")
     for _ in range(2):

@@ -140,7 +140,7 @@ def test_the_same_input_gives_the_same_bytes_on_any_number_of_threads(tmp_path):
 def test_a_directory_that_is_there_is_replaced_only_when_asked(tmp_path):
     out = tmp_path / "data"
     first = prepare(sites(["a"] * 100), SITE, out)
-    with pytest.raises(Fm2Error, match="is there already; --overwrite replaces it"):
+    with pytest.raises(Fm2Error, match="already exists; use --overwrite to replace it"):
         prepare(sites(["b"] * 50), SITE, out)
     with pytest.raises(Fm2Error, match="not 0 or 1"):
         prepare(sites(["b"] * 50).with_columns(y=7), SITE, out, overwrite=True)
@@ -156,7 +156,7 @@ def test_a_directory_that_is_there_is_replaced_only_when_asked(tmp_path):
     other = tmp_path / "precious"
     other.mkdir()
     (other / "thesis.txt").write_text("years of work")
-    with pytest.raises(Fm2Error, match="holds something else"):
+    with pytest.raises(Fm2Error, match=r"is not a dataset \(no manifest.json\); choose another --out"):
         prepare(sites(["b"] * 50), SITE, other, overwrite=True)
     assert (other / "thesis.txt").exists()
 
@@ -203,7 +203,7 @@ except fm2.Fm2Error as error:
     done = subprocess.run(
         [sys.executable, "-c", script, str(log), str(tmp_path / "data")], capture_output=True, text=True, check=True
     )
-    assert "data: File too large; nothing was kept" in done.stdout
+    assert "data: File too large; nothing was written" in done.stdout
     assert [entry.name for entry in tmp_path.iterdir()] == ["log.csv"]
 
 
@@ -242,7 +242,7 @@ def test_wrong_options_are_named(tmp_path, option):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"threads": -3}, "threads is -3"),
+        ({"threads": -3}, "threads must be between 1 and 1024, or 0 for all, got -3"),
         ({"seed": 2**70}, "64 bits"),
         ({"fractions": (float("nan"), 0.5, 0.5)}, "three shares that add up to 1"),
     ],

@@ -118,7 +118,7 @@ def test_weights_that_are_no_numbers_are_not_compiled(runs, tmp_path):
     arrays, values = load_arrays(runs["fmfm"].path / "model.safetensors")
     arrays["model.interaction.weight"][3] = np.nan
     save_arrays(tmp_path / "model.safetensors", arrays, values)
-    with pytest.raises(fm2.Fm2Error, match=r"interaction.weight has entries that are no numbers"):
+    with pytest.raises(fm2.Fm2Error, match=r"interaction.weight has values that are not finite"):
         compile(tmp_path, tmp_path / "model.fm2")
     assert not (tmp_path / "model.fm2").exists()
 

@@ -10,7 +10,7 @@ import torch
 
 import fm2
 from fm2 import Field, Schema
-from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.model_file import MODEL, save_model
 from fm2.compression.weights import read_weights
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine import plans
@@ -18,7 +18,7 @@ from fm2.engine.compile import compile
 from fm2.engine.inspect import inspect
 from fm2.engine.scorer import load
 from fm2.models import build
-from fm2.training.run import Run, save_model
+from fm2.training.run import Run
 
 N = 12
 NAMES = [f"c{field}" for field in range(N)]

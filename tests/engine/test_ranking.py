@@ -74,7 +74,7 @@ def test_what_cannot_be_ranked_is_told(runs, dataset, tmp_path):
     compile(runs["fmfm"], tmp_path / "model.fm2")
     scorer = load(tmp_path / "model.fm2")
     for context, candidate, message in (
-        (["c9"], [], "the model has no column 'c9'; there are c0, c1, c2, c3"),
+        (["c9"], [], "the model has no column 'c9'; choose from c0, c1, c2, c3"),
         (["c0"], ["c0", "c1"], "the column 'c0' is both the context's and the candidates'"),
         (["c0"], ["c1"], "the column 'c2' is neither"),
         (["c0", "c1", "c2", "c3"], [], "need a field each"),

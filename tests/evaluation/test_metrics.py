@@ -1,4 +1,4 @@
-"""The metrics against their definitions, row by row and pair by pair, on data full of ties."""
+"""The metrics compared with their definitions, row by row and pair by pair, on data with many ties."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def log_loss_by_rows(labels, probabilities, weights):
 
 @given(predictions())
 @settings(deadline=None)
-def test_figures_are_those_of_the_definitions(rows):
+def test_metrics_follow_their_definitions(rows):
     labels, probabilities, weights = rows
     figures = metrics.evaluate(labels, probabilities, weights)
     rate = weights @ labels / weights.sum()
@@ -60,7 +60,7 @@ def test_figures_are_those_of_the_definitions(rows):
 
 @given(predictions(), st.integers(1, 8))
 @settings(deadline=None)
-def test_a_weight_is_a_repetition_and_the_order_does_not_matter(rows, bins):
+def test_a_weight_equals_a_repetition_and_the_order_does_not_matter(rows, bins):
     labels, probabilities, weights = rows
     repeated = np.repeat(np.stack([labels, probabilities]), weights, axis=1)[:, ::-1]
     figures = metrics.evaluate(labels, probabilities, weights, bins)
@@ -68,7 +68,7 @@ def test_a_weight_is_a_repetition_and_the_order_does_not_matter(rows, bins):
 
 
 def calibration_error_by_rows(labels, probabilities, bins):
-    """Bins over the places of the ordered rows; rows of one probability all stand at the middle of their places."""
+    """Assign rows to bins by rank; rows with equal probabilities share the middle of their ranks."""
     rows = len(labels)
     surplus = [0.0] * bins
     for label, p in zip(labels, probabilities, strict=True):
@@ -79,7 +79,7 @@ def calibration_error_by_rows(labels, probabilities, bins):
 
 @given(predictions(), st.integers(1, 8))
 @settings(deadline=None)
-def test_calibration_error_is_that_of_its_definition(rows, bins):
+def test_calibration_error_follows_its_definition(rows, bins):
     labels, probabilities, _ = rows
     expected = calibration_error_by_rows(labels, probabilities, bins)
     assert metrics.calibration_error(labels, probabilities, bins=bins) == pytest.approx(expected, abs=1e-12)
@@ -92,13 +92,13 @@ def test_bins_of_distinct_probabilities_have_equal_mass():
     assert metrics.calibration_error(labels, probabilities, bins=10) == pytest.approx(expected, rel=1e-12)
 
 
-def test_every_measure_alone_is_the_one_in_evaluate():
+def test_each_metric_equals_that_of_evaluate():
     figures = metrics.evaluate(LABELS, PROBABILITIES)
     for name, value in figures.items():
         assert getattr(metrics, name)(LABELS, PROBABILITIES) == value
 
 
-def test_logits_give_the_loss_that_probabilities_cannot():
+def test_log_loss_of_extreme_logits_is_exact():
     logits = np.array([-800.0, -3.0, 0.0, 5.0, 800.0, 40.0])
     labels = np.array([0, 1, 0, 1, 1, 0])
     moderate = np.abs(logits) < 10
@@ -108,7 +108,7 @@ def test_logits_give_the_loss_that_probabilities_cannot():
     assert metrics.log_loss_of_logits(labels[[5, 5]], logits[[5, 5]].astype(np.float32), [1, 3]) == pytest.approx(40)
 
 
-def test_a_sure_mistake_costs_much_but_not_all():
+def test_a_certain_but_wrong_prediction_has_a_finite_loss():
     assert metrics.log_loss([1, 0], np.array([0.0, 1.0])) == pytest.approx(
         -math.log(np.finfo(np.float64).eps), rel=1e-3
     )
@@ -123,7 +123,7 @@ def test_millions_of_rows_are_counted_exactly():
 
 
 @pytest.mark.parametrize("label", [0, 1])
-def test_one_class_is_refused_where_it_makes_no_sense(label):
+def test_one_class_is_an_error_unless_the_metric_is_defined(label):
     labels, probabilities = [label] * 3, [0.2, 0.4, 0.6]
     with pytest.raises(Fm2Error, match=f"AUC needs rows with and without a click, but all labels are {label}"):
         metrics.evaluate(labels, probabilities)
@@ -143,25 +143,30 @@ def test_one_class_is_refused_where_it_makes_no_sense(label):
     [
         ([0, 1], [0.5, math.nan], None, "the probability of row 1 is nan"),
         ([0, 1], [0.5, math.inf], None, "the probability of row 1 is inf"),
-        ([0, 1], [0.5, 1.5], None, r"probabilities go from 0.5 to 1.5; log_loss_of_logits takes logits"),
-        ([0, 2], [0.5, 0.5], None, "the label of row 1 is 2; labels are 0 or 1"),
+        (
+            [0, 1],
+            [0.5, 1.5],
+            None,
+            r"probabilities must be between 0 and 1, got 0.5 to 1.5; log_loss_of_logits takes logits",
+        ),
+        ([0, 2], [0.5, 0.5], None, "the label of row 1 is 2, expected 0 or 1"),
         ([0, math.nan], [0.5, 0.5], None, "the label of row 1 is nan"),
         ([0, 1], [0.5], None, r"shapes \[\[2\], \[1\]\]"),
         ([0, 1], [0.5, 0.5], [1], r"shapes \[\[2\], \[2\], \[1\]\]"),
-        ([[0, 1]], [[0.5, 0.5]], None, "one per row"),
-        ([0, 1], [0.5, 0.5], [1, -1], "weights go from -1.0 to 1.0"),
-        ([0, 1], [0.5, 0.5], [1, math.nan], "weights go from nan"),
-        ([0, 1], [0.5, 0.5], [0, 0], "one at least is not 0"),
-        ([], [], None, "there are no rows"),
+        ([[0, 1]], [[0.5, 0.5]], None, "expected one label, prediction and weight per row"),
+        ([0, 1], [0.5, 0.5], [1, -1], "weights must not be negative or all 0, got -1.0 to 1.0"),
+        ([0, 1], [0.5, 0.5], [1, math.nan], "weights must not be negative or all 0, got nan to nan"),
+        ([0, 1], [0.5, 0.5], [0, 0], "weights must not be negative or all 0, got 0.0 to 0.0"),
+        ([], [], None, "metrics: no rows"),
     ],
 )
-def test_input_that_makes_no_sense_is_refused(labels, probabilities, weights, message):
+def test_invalid_input_is_an_error(labels, probabilities, weights, message):
     with pytest.raises(Fm2Error, match=message):
         metrics.evaluate(labels, probabilities, weights)
 
 
-def test_logits_that_are_no_numbers_and_no_bins_are_refused():
+def test_invalid_logits_and_bins_are_an_error():
     with pytest.raises(Fm2Error, match="the logit of row 0 is nan"):
         metrics.log_loss_of_logits([1], [math.nan])
-    with pytest.raises(Fm2Error, match="at least one bin, not 0"):
+    with pytest.raises(Fm2Error, match="bins must be at least 1, got 0"):
         metrics.calibration_error(LABELS, PROBABILITIES, bins=0)

@@ -203,7 +203,9 @@ def test_it_is_inspected_but_not_compiled(runs, tmp_path, name):
     found = inspect(runs(name).path)
     assert found["parameters"] == runs(name).model.n_parameters
     assert found["flops"] == {"network": runs(name).model.flops()}
-    with pytest.raises(Fm2Error, match=f"has a network, {name}, which is not compiled; fm2 export writes it as ONNX"):
+    with pytest.raises(
+        Fm2Error, match=f"{name} is a network and cannot be compiled; use fm2 export to write it as ONNX"
+    ):
         fm2.compile(runs(name).path, tmp_path / "model.fm2")
 
 

@@ -66,7 +66,7 @@ def test_models_are_trained_and_tested_alike(dataset, tmp_path, capsys):
     assert "fmfm-1: AUC" in told.err
 
     assert main(command) == 1
-    assert "is there already; --resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert "already exists; use --resume to continue it or --overwrite to replace it" in capsys.readouterr().err
 
 
 def test_one_failure_does_not_take_the_others_down(dataset, tmp_path, capsys, monkeypatch):
@@ -155,7 +155,7 @@ def test_the_best_possible_and_the_share_of_the_gap(dataset, tmp_path, capsys):
     assert "the best possible" in shown
     for wrong, message in (
         (np.full(4000, 2.0), "the probabilities go from 2.0 to 2.0"),
-        (np.ones(3), "there are 3 true"),
+        (np.ones(3), "true probabilities: expected .* got 3"),
     ):
         with pytest.raises(Fm2Error, match=message):
             fm2.compare(dataset, tmp_path / "none", "lr", truth=wrong)
@@ -198,8 +198,8 @@ def test_what_was_not_pruned_to_the_end_is_named(dataset, tmp_path):
         ({"models": "lr", "seed": 4}, "--seeds says how many"),
         ({"models": "lr", "seeds": 0}, "seeds is 0; it is how many"),
         ({"models": "lr", "seeds": [1, 1]}, r"seeds is \[1, 1\]"),
-        ({"models": "lr", "resume": True}, "there is no comparison to resume"),
-        ({"models": "lr", "resume": True, "overwrite": True}, "choose one of them"),
+        ({"models": "lr", "resume": True}, "compare: no comparison to resume in"),
+        ({"models": "lr", "resume": True, "overwrite": True}, "use only one of them"),
     ],
 )
 def test_what_cannot_be_compared_is_told_before_any_work(dataset, tmp_path, options, message):
@@ -211,7 +211,7 @@ def test_what_cannot_be_compared_is_told_before_any_work(dataset, tmp_path, opti
 def test_other_directories_and_damaged_tables_are_left_alone(dataset, tmp_path, write):
     write("mine.txt", "mine")
     for options in ({}, {"overwrite": True}):
-        with pytest.raises(Fm2Error, match=r"holds something else \(it has no compare.json\); give another --out"):
+        with pytest.raises(Fm2Error, match=r"is not a comparison \(no compare.json\); choose another --out"):
             fm2.compare(dataset, tmp_path, "lr", **options)
     with pytest.raises(Fm2Error, match="holds no comparison"):
         Comparison.open(tmp_path)

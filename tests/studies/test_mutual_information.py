@@ -105,7 +105,7 @@ def test_chance_is_what_shuffled_labels_tell():
 def test_what_cannot_be_counted_is_refused(ids, labels, message):
     with pytest.raises(Fm2Error, match=message):
         mutual_information(ids, labels, [2])
-    with pytest.raises(Fm2Error, match="threads is -1"):
+    with pytest.raises(Fm2Error, match="threads must be between 1 and 1024, or 0 for all, got -1"):
         mutual_information([[0]], [0], [2], threads=-1)
     with pytest.raises(Fm2Error, match="the size of field 0 is 0"):
         mutual_information([[0]], [0], [0])

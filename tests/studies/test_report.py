@@ -15,8 +15,8 @@ from tests.helpers.planted import LEARNED, QUICK, SCHEMA, planted
 import fm2
 from fm2 import Dataset, Fm2Error, prepare
 from fm2.cli.main import main
-from fm2.compression.prune import strengths
-from fm2.compression.retraining import counts_of
+from fm2.compression.prune import pair_strengths
+from fm2.compression.retraining import count_features
 from fm2.compression.shrink import compare as shrink_several
 from fm2.evaluation.metrics import calibration_bins
 from fm2.studies.comparison.results import COLUMNS, Comparison
@@ -145,7 +145,7 @@ def test_the_maps_say_what_each_pair_tells_and_costs(page, dataset):
 
 def test_the_strengths_are_those_that_prune_goes_by(page, runs, dataset):
     figure = page.figure("strengths of pairs")
-    found = strengths(runs["fmfm"].model, counts_of(runs["fmfm"], dataset))
+    found = pair_strengths(runs["fmfm"].model, count_features(runs["fmfm"], dataset))
     best = max(found, key=found.get)
     assert rows_of(figure)[0] == [f"c{best[0]} × c{best[1]}", f"{found[best]:.4f}"]
     assert f"c{best[0]} × c{best[1]} has the most" in figure.findtext("figcaption")
@@ -287,7 +287,7 @@ def test_what_cannot_be_reported_is_refused(runs, compared, tmp_path):
         (tmp_path, {}, "has no trained model"),
         (runs["lr"].path, {"data": tmp_path}, "is not a prepared data set"),
         (runs["lr"].path, {"shrink": tmp_path}, "fm2 shrink with several shares of variance makes one"),
-        (runs["lr"].path, {"threads": -1}, "report: threads is -1"),
+        (runs["lr"].path, {"threads": -1}, "report: threads must be between 1 and 1024, or 0 for all, got -1"),
     ):
         with pytest.raises(Fm2Error, match=message):
             fm2.report(source, tmp_path / "report.html", **options)
@@ -298,9 +298,7 @@ def test_what_cannot_be_reported_is_refused(runs, compared, tmp_path):
     assert not list(tmp_path.iterdir())
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    with pytest.raises(
-        Fm2Error, match="is there already and is no HTML page, so it is not replaced; give another --out"
-    ):
+    with pytest.raises(Fm2Error, match="already exists and is not an earlier HTML page; choose another --out"):
         fm2.report(runs["lr"].path, mine)
     assert mine.read_text() == "mine"
 

@@ -144,7 +144,7 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == record
     assert (out / "compare" / "lr-0" / "model.safetensors").stat().st_mtime_ns == before
     for options, message in (
-        ([], "is there already; --resume goes on with it"),
+        ([], "already exists; use --resume to continue it or --overwrite to replace it"),
         (["--resume", "--protocol", "paper"], "not of criteo"),
     ):
         assert main([*command, *options]) == 1

@@ -121,9 +121,9 @@ def test_what_is_resumed_has_to_be_the_same_search(dataset, searched, tmp_path):
             again(**options)
     with pytest.raises(Fm2Error, match=r"has model lr, not fm"):
         tune("fm", dataset, searched.path, resume=True)
-    with pytest.raises(Fm2Error, match=r"is there already; --resume goes on"):
+    with pytest.raises(Fm2Error, match=r"already exists; use --resume to continue it"):
         search(dataset, searched.path)
-    with pytest.raises(Fm2Error, match=r"there is no search to resume in"):
+    with pytest.raises(Fm2Error, match=r"no search to resume in"):
         search(dataset, tmp_path, resume=True)
 
 
@@ -208,7 +208,7 @@ def test_ctrl_c_says_what_is_kept(dataset, tmp_path, monkeypatch, capsys):
         ({"space": {"l2": 0.1}}, r"there is nothing to try for fmfm"),
         ({"space": "nowhere.toml"}, r"tune: nowhere.toml: No such file"),
         ({"trials": 0}, r"tune: trials is 0; it is 1 or more"),
-        ({"row_weights": "nowhere.npy"}, r"tune: the row weights: nowhere.npy: No such file"),
+        ({"row_weights": "nowhere.npy"}, r"tune: row weights: nowhere.npy: No such file"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_is_written(dataset, tmp_path, options, message):

@@ -69,7 +69,7 @@ def test_a_column_of_values_that_the_model_never_saw_is_told(dataset, tmp_path, 
     assert told.err == "fm2: in 100% of the rows the value of 'c1' is unknown to the model\n"
     assert "200 probabilities in " in told.out
     assert main([*command, "--threads", "-1"]) == 1
-    assert "predict: threads is -1" in capsys.readouterr().err
+    assert "predict: threads must be between 1 and 1024, or 0 for all, got -1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"])
@@ -93,19 +93,19 @@ def test_a_model_file_of_a_stranger_is_refused_where_it_does_not_fit(dataset, tm
     for changed, other, message in (
         ({"model.embedding.weight": weight[:-1]}, {}, "embedding.weight is float32"),
         ({"model.embedding.weight": weight.astype(np.float64)}, {}, "embedding.weight is float64"),
-        ({"model.embedding.weight": weight * np.float32(np.nan)}, {}, "entries that are no numbers"),
+        ({"model.embedding.weight": weight * np.float32(np.nan)}, {}, "has values that are not finite"),
         ({"vocabulary.0.ends": ends[:-1]}, {}, "the values' ends do not fit the text"),
         ({"vocabulary.0.ends": ends[None]}, {}, "ends is of another type or shape"),
-        ({"vocabulary.0.hashed": np.array(8)}, {}, "other sizes than the model's fields"),
+        ({"vocabulary.0.hashed": np.array(8)}, {}, "differ from the model's field sizes"),
         ({}, {"metrics": None}, "NoneType"),
         ({}, {"schema": None}, "NoneType"),
         ({}, {"model": []}, "list indices"),
-        ({}, {"model": {**values["model"], "field_sizes": [10**13] * 4}}, "other sizes"),
+        ({}, {"model": {**values["model"], "field_sizes": [10**13] * 4}}, "differ from the model's field sizes"),
         ({}, {"model": {**values["model"], "dims": [10**13] * 4}}, ""),
     ):
         save_arrays(path, {**arrays, **changed}, {**values, **other})
-        with pytest.raises(Fm2Error, match=f"is damaged, or not a file of fm2's: .*{message}"):
+        with pytest.raises(Fm2Error, match=f"is damaged or was not written by fm2: .*{message}"):
             Run.open(tmp_path / "run")
     save_arrays(path, arrays, {**values, "version": 2})
-    with pytest.raises(Fm2Error, match="has the format fm2 model 2"):
+    with pytest.raises(Fm2Error, match="has the format 'fm2 model' 2; this version of fm2 reads 'fm2 model' 1"):
         Run.open(tmp_path / "run")

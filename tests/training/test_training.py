@@ -12,13 +12,14 @@ import torch
 from tests.helpers.planted import QUICK, SCHEMA, planted
 
 from fm2 import Fm2Error, Schema, prepare
+from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settings
 from fm2.cli.main import main
 from fm2.evaluation import metrics
 from fm2.models.defaults import DEFAULTS, LARGE
 from fm2.training.forward_backward import AutogradForwardBackward
 from fm2.training.native_backend import NativeBackend
-from fm2.training.run import SETTINGS, Run
+from fm2.training.run import Run
 from fm2.training.torch_backend import TorchBackend
 from fm2.training.train import feature_counts, make_backend, make_model, train
 
@@ -156,10 +157,10 @@ def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
     np.testing.assert_array_equal(by_class.predict(rows), by_row.predict(rows))
     assert by_row.predict(rows).mean() > plain.predict(rows).mean() + 0.02
     for wrong, message in (
-        (np.ones(10), "there are 10 row weights, and the log has 4,000 rows"),
-        (np.ones(40000), "there are 40,000 row weights, and the log has 4,000 rows"),
+        (np.ones(10), "row weights: expected 4,000 numbers, one per row of the log, got 10"),
+        (np.ones(40000), "row weights: expected 4,000 numbers, one per row of the log, got 40,000"),
         (-np.ones(4000), "the weight of row 0 is -1.0; a weight is 0 or more"),
-        (np.ones((4000, 2)), r"have the shape \[4000, 2\]; one number a row"),
+        (np.ones((4000, 2)), r"row weights: expected one number per row, got the shape \[4000, 2\]"),
         (np.zeros(4000), "all row weights are zero"),
         (tmp_path / "none.npy", "No such file"),
     ):
@@ -178,7 +179,7 @@ def test_the_command_line(dataset, tmp_path, capsys):
     assert main(["evaluate", out, data, "--split", "validation", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["log_loss"] == pytest.approx(Run.open(out).metrics["log_loss"], abs=1e-6)
     assert main(command) == 1
-    assert "is there already; --resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert "already exists; use --resume to continue it or --overwrite to replace it" in capsys.readouterr().err
 
 
 def test_wrong_data_is_refused(dataset, tmp_path, capsys):
@@ -227,7 +228,7 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"color": 1}, "'color' is not a setting; there are model, dim"),
+        ({"color": 1}, "'color' is not a setting; choose from model, dim"),
         ({"epoch": 1}, "'epoch' is not a setting; did you mean 'epochs'?"),
         ({"optimizer": "sgd"}, "optimizer is 'sgd'; it is one of adagrad, adam, ftrl"),
         ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0.0 to 0.99"),
@@ -259,7 +260,7 @@ def test_dimensions_are_read_from_words_and_files(write):
     assert read_dim(str(path), ("b", "a")) == [5, 3]
     with pytest.raises(Fm2Error, match="no dimension for the field 'c'"):
         read_dim(str(path), ("a", "c"))
-    with pytest.raises(Fm2Error, match="there is no field 'b'; there are a"):
+    with pytest.raises(Fm2Error, match="there is no field 'b'; choose from a"):
         read_dim(str(path), ("a",))
     with pytest.raises(Fm2Error, match="is no number, no list and no readable JSON file"):
         read_dim("large", ("a",))

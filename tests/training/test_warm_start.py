@@ -111,7 +111,7 @@ def test_another_day_that_was_prepared_alone_is_measured_with_a_word(tmp_path, c
         assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / name)]) == 0
         assert ("was not prepared --like" in capsys.readouterr().err) == told
     other = Schema(SCHEMA.fields, label="click", missing=("NA",))
-    with pytest.raises(Fm2Error, match="has other words for a missing value"):
+    with pytest.raises(Fm2Error, match="has other missing values"):
         train("lr", prepare(planted(500), other, tmp_path / "words"), tmp_path / "none", start=tmp_path / "run")
 
 
@@ -129,9 +129,9 @@ def test_new_days_take_the_old_buckets(tmp_path, capsys):
     old = prepare(day(0), schema, tmp_path / "old")
     run = train("lr", old, tmp_path / "run", **QUICK)
     anew = prepare(day(1), schema, tmp_path / "anew")
-    with pytest.raises(Fm2Error, match="the field 'price' is read, hashed or cut into buckets otherwise"):
+    with pytest.raises(Fm2Error, match="reads, hashes or buckets the field 'price' differently"):
         train("lr", anew, tmp_path / "none", start=run, **QUICK)
-    with pytest.raises(Fm2Error, match=r"the field 'price' of .* prepare the rows with --like"):
+    with pytest.raises(Fm2Error, match=r"the field 'price' differently .* prepare the rows with --like"):
         run.evaluate(anew)
     assert main(["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "new")]) == 0
     new = Dataset.open(tmp_path / "new")

@@ -1,1 +1,1 @@
-"""The files of a run: model file, checkpoint, settings, history, and when a directory may be written to. No torch."""
+"""The files of a run: settings, history, model file, checkpoint. Nothing here needs torch."""

@@ -1,4 +1,4 @@
-"""Arrays and plain values in one safetensors file, which appears whole or not at all."""
+"""Named arrays and JSON values in one safetensors file, written atomically."""
 
 from __future__ import annotations
 
@@ -16,60 +16,62 @@ from numpy.typing import NDArray
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file
 
-Arrays = dict[str, NDArray[Any]]
-Stored = Mapping[str, NDArray[Any]]
-TYPES = {"float32": "F32", "int32": "I32", "int64": "I64", "uint64": "U64", "uint8": "U8", "float64": "F64"}
+Arrays = dict[str, NDArray[Any]]  # in memory
+Stored = Mapping[str, NDArray[Any]]  # in an open file: an array is read when it is looked up
+DTYPES = {"float32": "F32", "int32": "I32", "int64": "I64", "uint64": "U64", "uint8": "U8", "float64": "F64"}
 
 
 @dataclass(frozen=True)
 class ChunkedArray:
-    """A flat array of float32 that is made piece by piece as it is written: it is too large to be there twice."""
+    """A flat float32 array whose chunks are computed while it is written, because a second copy would not fit."""
 
     length: int
     make: Callable[[], Iterable[NDArray[np.float32]]]
 
     @property
     def shape(self) -> tuple[int]:
-        """The shape of the whole."""
+        """The shape of all chunks together."""
         return (self.length,)
 
     @property
     def dtype(self) -> np.dtype[np.float32]:
-        """The type of all pieces."""
+        """The type of every chunk."""
         return np.dtype(np.float32)
 
 
-Saved = Mapping[str, NDArray[Any] | ChunkedArray]
+Saved = Mapping[str, NDArray[Any] | ChunkedArray]  # to be written
 
 
 def save_arrays(path: Path, arrays: Saved, values: dict[str, Any]) -> None:
-    """Write arrays, and beside them, in the file's header, values that JSON can hold.
+    """Write arrays to a file, and JSON values to its header.
 
-    The format is safetensors': the header's length, the header, the arrays. Its own library cannot write in pieces.
+    The safetensors library cannot write in chunks, so this writes the format itself: the length of the header, the
+    header, the arrays.
     """
     header: dict[str, Any] = {"__metadata__": {"fm2": json.dumps(values)}}
-    ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)  # so that all of them are aligned
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)  # keeps every array aligned
     end = 0
     for name, array in ordered:
         begin, end = end, end + math.prod(array.shape) * array.dtype.itemsize
-        header[name] = {"dtype": TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     try:
         with atomic_file(path) as partial, partial.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for _, array in ordered:
-                for piece in array.make() if isinstance(array, ChunkedArray) else [array]:
-                    file.write(np.ascontiguousarray(piece).data)
-    except OSError as refused:
-        raise Fm2Error(f"train: {path} could not be written: {refused.strerror}; what was there is whole") from refused
+                for chunk in array.make() if isinstance(array, ChunkedArray) else [array]:
+                    file.write(np.ascontiguousarray(chunk).data)
+    except OSError as error:
+        raise Fm2Error(f"train: cannot write {path}: {error.strerror}; the previous file is intact") from error
 
 
-class _File(Mapping[str, NDArray[Any]]):
-    """The arrays of an open file, each read when it is asked for."""
+class _OpenFile(Mapping[str, NDArray[Any]]):
+    """The arrays of an open file."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self._names = file, list(file.keys())
+        self._file = file
+        self._names = list(file.keys())
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:
@@ -84,23 +86,8 @@ class _File(Mapping[str, NDArray[Any]]):
         return len(self._names)
 
 
-@contextlib.contextmanager
-def open_arrays(path: Path) -> Iterator[tuple[Stored, dict[str, Any]]]:
-    """Open what :func:`save_arrays` wrote: the arrays, and the values beside them.
-
-    Whatever is wrong with the file, or with what is made of it, becomes one clear error.
-    """
-    safetensors = require("safetensors", "train", "reading a model")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            yield _File(file), json.loads((file.metadata() or {})["fm2"])
-    except FileNotFoundError as missing:
-        raise Fm2Error(f"there is no {path}") from missing
-    except (safetensors.SafetensorError, *_DAMAGES) as wrong:
-        raise Fm2Error(f"{path} is damaged, or not a file of fm2's: {wrong}") from wrong
-
-
-_DAMAGES = (
+# What reading a damaged or hostile file, or building a model from one, may raise.
+_DAMAGE = (
     OSError,
     KeyError,
     ValueError,
@@ -114,7 +101,23 @@ _DAMAGES = (
 )
 
 
+@contextlib.contextmanager
+def open_arrays(path: Path) -> Iterator[tuple[Stored, dict[str, Any]]]:
+    """Open a file that :func:`save_arrays` wrote, and yield its arrays and values.
+
+    A damaged file, or content that the body of the ``with`` statement cannot use, becomes one clear error.
+    """
+    safetensors = require("safetensors", "train", "reading a model")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            yield _OpenFile(file), json.loads((file.metadata() or {})["fm2"])
+    except FileNotFoundError as error:
+        raise Fm2Error(f"{path}: file not found") from error
+    except (safetensors.SafetensorError, *_DAMAGE) as error:
+        raise Fm2Error(f"{path} is damaged or was not written by fm2: {error}") from error
+
+
 def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Read all that :func:`save_arrays` wrote."""
+    """Read all arrays and values of a file that :func:`save_arrays` wrote."""
     with open_arrays(path) as (arrays, values):
         return dict(arrays), values

@@ -1,4 +1,4 @@
-"""The file of a trained model: weights, schema and vocabularies. Reading it needs no torch."""
+"""The file of a trained model: weights, schema and vocabularies."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.arrays import Stored, open_arrays
+from fm2.artifacts.arrays import Saved, Stored, open_arrays, save_arrays
 from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
 from fm2.errors import Fm2Error
 from fm2.schema import Schema
+
+if TYPE_CHECKING:  # its module needs torch
+    from fm2.models import Model
 
 MODEL = "model.safetensors"
 FORMAT, VERSION = "fm2 model", 1
@@ -22,9 +25,9 @@ FORMAT, VERSION = "fm2 model", 1
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a file says of its model, and the arrays of its weights.
+    """The content of an open model file.
 
-    ``counts`` tells how many parameters the model has, and how many operations a prediction takes; older files do not.
+    ``counts`` has the number of parameters and of operations per prediction; files of older versions lack it.
     """
 
     config: dict[str, Any]
@@ -35,41 +38,67 @@ class ModelFile:
     arrays: Stored
 
     def weights(self, name: str, shape: Sequence[int] | None = None) -> NDArray[np.float32]:
-        """Give the weights of that name, which have to have this shape; the file may be anyone's."""
+        """Return the weights called ``name``; raise ValueError unless they are finite float32 of this shape."""
         values = self.arrays[f"model.{name}"]
         expected = values.shape if shape is None else tuple(shape)
         if values.shape != expected or values.dtype != np.float32:
             raise ValueError(f"{name} is {values.dtype} {list(values.shape)}, not float32 {list(expected)}")
         if not np.isfinite(values).all():
-            raise ValueError(f"{name} has entries that are no numbers")
+            raise ValueError(f"{name} has values that are not finite")
         return values
 
 
-def _why_none(path: Path) -> str:
-    """Say why there is no model in a place, and where one is."""
-    if path.is_file():
-        return f"{path} is a file; this needs the run, the directory that fm2 train made"
-    within = sorted(path.glob(f"*/{MODEL}"))
-    if within:
-        return f"{path} has no trained model of its own, but there are runs in it, such as {within[0].parent}"
-    there = "" if path.exists() else ", for it is not there"
-    return f"{path} has no trained model ({MODEL}){there}; fm2 train makes one"
+def save_model(
+    path: Path,
+    model: Model,
+    weights: Saved,
+    schema: Schema,
+    vocabularies: Sequence[Vocabulary],
+    metrics: dict[str, Any],
+) -> None:
+    """Write a model, with the schema and the vocabularies that encode its input, to one file."""
+    arrays: dict[str, Any] = {f"model.{name}": values for name, values in weights.items()}
+    for index, vocabulary in enumerate(vocabularies):
+        for name, dtype in ARRAYS.items():
+            arrays[f"vocabulary.{index}.{name}"] = np.asarray(getattr(vocabulary, name), dtype=dtype)
+    values = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model.config,
+        "schema": schema.to_dict(),
+        "metrics": metrics,
+        "counts": {"parameters": model.n_parameters, "flops": model.flops()},
+    }
+    save_arrays(path, arrays, values)
 
 
 def check_model(path: Path) -> None:
-    """Refuse a place that has no trained model."""
-    if not (path / MODEL).is_file():
-        raise Fm2Error(_why_none(path))
+    """Raise an error if ``path`` is not a run with a trained model."""
+    if (path / MODEL).is_file():
+        return
+    if path.is_file():
+        raise Fm2Error(f"{path} is a file; expected a run, the directory that fm2 train writes")
+    if not path.exists():
+        raise Fm2Error(f"{path}: run not found; fm2 train writes one")
+    runs = sorted(path.glob(f"*/{MODEL}"))
+    hint = f"did you mean {runs[0].parent}?" if runs else "fm2 train writes one"
+    raise Fm2Error(f"{path} has no trained model ({MODEL}); {hint}")
 
 
 @contextlib.contextmanager
 def open_model(run: str | Path) -> Iterator[ModelFile]:
-    """Open the model file of a run; whatever is wrong with it, or with what is made of it, is one clear error."""
+    """Open the model file of a run.
+
+    A damaged file, or content that the body of the ``with`` statement cannot use, becomes one clear error.
+    """
     path = Path(run)
     check_model(path)
     with open_arrays(path / MODEL) as (arrays, values):
         if (values["format"], values["version"]) != (FORMAT, VERSION):
-            raise Fm2Error(f"{path}: {MODEL} has the format {values['format']} {values['version']}")
+            raise Fm2Error(
+                f"{path / MODEL} has the format '{values['format']}' {values['version']}; "
+                f"this version of fm2 reads '{FORMAT}' {VERSION}"
+            )
         schema = Schema.from_dict(values["schema"])
         vocabularies = [
             checked({name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS})
@@ -81,9 +110,9 @@ def open_model(run: str | Path) -> Iterator[ModelFile]:
 
 
 def _check_sizes(config: dict[str, Any], schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
-    """Refuse a model whose parts do not fit each other."""
+    """Raise ValueError if the model, the schema and the vocabularies contradict each other."""
     if config["field_sizes"] != [len(vocabulary) for vocabulary in vocabularies]:
-        raise ValueError("the vocabularies have other sizes than the model's fields")
+        raise ValueError("the sizes of the vocabularies differ from the model's field sizes")
     for field, vocabulary in zip(schema.fields, vocabularies, strict=True):
         if bool(vocabulary.hashed) != bool(field.hash_bits) or not np.isfinite(vocabulary.boundaries).all():
-            raise ValueError(f"the vocabulary of the field '{field.name}' does not fit its schema")
+            raise ValueError(f"the vocabulary of the field '{field.name}' contradicts its schema")

@@ -117,7 +117,7 @@ def _shrink(settings: argparse.Namespace) -> None:
             _show_dimensions(run, dataset.schema.names, bases, settings.json)
             watch.restart()
 
-        options |= {"weighting": settings.weighting, "warm": settings.warm, "tell": tell, "watch": watch}
+        options |= {"weighting": settings.weighting, "warm": settings.warm, "on_bases": tell, "watch": watch}
         if len(variances) > 1:
             rows = compare(run, dataset, settings.out, variances, **options)
         else:
@@ -140,7 +140,7 @@ def _prune(settings: argparse.Namespace) -> None:
         _show_strengths(dataset.schema.names, strengths, pruned, settings.json)
 
     with ProgressLine() as watch:
-        small = prune(run, dataset, settings.out, keep=settings.keep, tell=tell, watch=watch, **options)
+        small = prune(run, dataset, settings.out, keep=settings.keep, on_pairs=tell, watch=watch, **options)
     rows = [
         {"keep": None, "run": str(run.path), **measure(run, dataset)},
         {"keep": settings.keep, "run": settings.out, **measure(small, dataset)},
@@ -152,7 +152,7 @@ def _cut(settings: argparse.Namespace) -> None:
     ranks = _numbers(int, "cut: --rank", settings.rank, "a whole number or several like 8,16")
     run, dataset, options = _open(settings, several=len(ranks) > 1)
 
-    from fm2.compression.cut import Yardstick, compare, cut_and_measure
+    from fm2.compression.cut import Baseline, compare, cut_and_measure
     from fm2.training.progress import ProgressLine, say
 
     with ProgressLine() as watch:
@@ -162,14 +162,14 @@ def _cut(settings: argparse.Namespace) -> None:
                 say(f"fm2: rank {bare.model.tables['embedding'].dims[0]}: training on ...")
             watch.restart()
 
-        options |= {"begin": lambda rank: say(f"fm2: rank {rank}: cutting the spectrum ...")}
-        options |= {"training": settings.training, "tell": tell, "watch": watch}
+        options |= {"on_rank": lambda rank: say(f"fm2: rank {rank}: cutting the spectrum ...")}
+        options |= {"training": settings.training, "on_cut": tell, "watch": watch}
         if len(ranks) > 1:
             rows = compare(run, dataset, settings.out, ranks, **options)
         else:
-            yardstick = Yardstick(run, dataset)
-            small = cut_and_measure(yardstick, settings.out, rank=ranks[0], **options)
-            rows = [{"rank": None, **yardstick.before()}, {"rank": ranks[0], "run": settings.out, **small}]
+            baseline = Baseline(run, dataset)
+            small = cut_and_measure(baseline, settings.out, rank=ranks[0], **options)
+            rows = [{"rank": None, **baseline.row()}, {"rank": ranks[0], "run": settings.out, **small}]
     _show_models("rank", rows, settings.json)
 
 
@@ -184,7 +184,7 @@ def _numbers(kind: Callable[[str], Number], option: str, text: str, expected: st
 def _open(settings: argparse.Namespace, several: bool = False) -> tuple[Run, Dataset, dict[str, Any]]:
     """Open run and data, and give the options that all commands have; ``several`` runs have places of their own."""
     from fm2.artifacts.model_file import check_model
-    from fm2.artifacts.run_directory import check_second
+    from fm2.artifacts.run_directory import check_run_output
     from fm2.artifacts.settings import read_changes
     from fm2.cpu import check_threads
     from fm2.data.dataset import Dataset
@@ -194,7 +194,7 @@ def _open(settings: argparse.Namespace, several: bool = False) -> tuple[Run, Dat
     check_model(path)
     dataset = Dataset.open(settings.data)
     if not several:
-        check_second(settings.command, path, Path(settings.out), settings.resume, settings.overwrite)
+        check_run_output(settings.command, Path(settings.out), settings.resume, settings.overwrite, source=path)
 
     from fm2.training.run import Run  # torch, which takes seconds: only now that there is something to do
 

@@ -38,10 +38,10 @@ def add_generate(commands: Any) -> argparse.ArgumentParser:
 
 def _generate(settings: argparse.Namespace) -> None:
     from fm2.data.synthetic.generate import generate
+    from fm2.files import check_output
     from fm2.progress import Progress
 
-    if Path(settings.out).exists() and not settings.overwrite:
-        raise Fm2Error(f"generate: {settings.out} is there already; --overwrite replaces it")
+    check_output("generate", Path(settings.out), "log", overwrite=settings.overwrite)
     with Progress("writing", settings.rows) as progress:
         log = generate(
             Path(settings.out),

@@ -216,11 +216,9 @@ def _train(settings: argparse.Namespace) -> None:
 def _check_places(settings: argparse.Namespace) -> None:
     """Refuse what is not there, or there already, while that takes no time."""
     from fm2.artifacts.model_file import check_model
-    from fm2.artifacts.run_directory import check_directory, check_resumed
+    from fm2.artifacts.run_directory import check_run_output
 
-    check_directory(Path(settings.out), settings.resume, settings.overwrite)
-    if settings.resume:
-        check_resumed(Path(settings.out))
+    check_run_output("train", Path(settings.out), settings.resume, settings.overwrite)
     if settings.start:
         check_model(Path(settings.start))
     if settings.row_weights and not Path(settings.row_weights).is_file():
@@ -247,11 +245,12 @@ def add_evaluate(commands: Any) -> argparse.ArgumentParser:
 
 def _evaluate(settings: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
-    from fm2.evaluation.evaluate import evaluate_split, id_map, mostly_unknown
+    from fm2.evaluation.evaluate import evaluate_split, mostly_unknown
+    from fm2.evaluation.id_mapping import make_id_map
 
     dataset = Dataset.open(settings.data)
     model = _open_model(settings)
-    other = id_map(model.encoder, dataset, model.path) is not None
+    other = make_id_map(model.encoder, dataset, model.path) is not None
     if other and not dataset.manifest["settings"].get("like"):
         print(
             f"fm2: {settings.data} was not prepared --like the model's data set: values that were too rare in it are "

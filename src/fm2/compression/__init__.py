@@ -1,1 +1,1 @@
-"""A trained model made smaller: dimensions, pairs of fields, spectrum."""
+"""Make a trained model smaller: fewer dimensions, fewer pairs of fields, a spectrum of lower rank."""

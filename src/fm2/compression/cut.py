@@ -1,8 +1,9 @@
-"""``fm2.cut``: a model of field matrices becomes an FM whose coordinates have signs, and is trained on as one."""
+"""``fm2.cut``: cut the spectrum of a model's field matrices, which makes it an FM with signs, and train it further."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,26 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fm2.artifacts.model_file import MODEL
-from fm2.artifacts.run_directory import check_second
+from fm2.artifacts.run_directory import CHECKPOINT, check_run_output
 from fm2.compression import spectrum
+from fm2.compression.moments import Moments
 from fm2.compression.rank_chart import draw_ranks
-from fm2.compression.retraining import TABLE, as_run, compare_all, logits_of, measure, settings_of
-from fm2.compression.spectrum import Moments, Spectrum
+from fm2.compression.retraining import TABLE, measure, retraining_settings, split_logits, sweep, temporary_run
+from fm2.compression.spectrum import Spectrum
 from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import map_ids
+from fm2.evaluation.id_mapping import map_ids
 from fm2.models import FactorizationMachine, build
 from fm2.training.loop import Report
-from fm2.training.run import CHECKPOINT, Run
+from fm2.training.run import Run
 from fm2.training.train import train
 
 CUTTABLE = ("fwfm", "fvfm", "fmfm")
-# Features that shared field matrices have vectors of their own now, which soon fit too well: on Criteo's small log a
-# tenth of the first rates lost 0.0001 to 0.0005 of the cuts' test AUC at ranks of 29 and 64; this lost 0.00002 at most.
+# Features that shared field matrices now have vectors of their own, which overfit soon: on Criteo's small log, a tenth
+# of the first rates lost 0.0001 to 0.0005 of test AUC at ranks 29 and 64; this scale lost 0.00002 at most.
 RATE_SCALE = 0.02
-PICTURE = Path(TABLE).with_suffix(".svg").name
+CHART = Path(TABLE).with_suffix(".svg").name
 
 
 def cut(
@@ -44,40 +46,36 @@ def cut(
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
-    tell: Callable[[Run], None] = lambda bare: None,
+    on_cut: Callable[[Run], None] = lambda untrained: None,
     moments: Moments | None = None,
     **settings: Any,
 ) -> Run:
-    """Cut the spectrum of a trained FwFM, FvFM or FmFM where the training rows lie, and train on.
+    """Cut the spectrum of a trained FwFM, FvFM or FmFM at a rank, and train the result further.
 
-    What comes out is an FM of ``rank`` dimensions with signs. The settings are those of the first run with a fiftieth
-    of its learning rates, changed as told; without ``training`` the cut is left as it is. ``tell`` is given it before
-    that; it is there no longer afterwards. With ``resume`` a run that was interrupted goes on, and a cut that was left
-    as it is stays. ``moments`` tell where the training rows lie, if that is known from another cut.
+    The result is an FM of ``rank`` dimensions with signs, which approximates the model best where the training rows
+    are. The settings are those of ``run`` with a fiftieth of its learning rates; ``settings`` override them.
+    ``training=False`` skips the training. ``on_cut`` is called with the untrained model, which is deleted afterwards.
+    ``moments`` of the training rows can be passed if they are known from another cut. The remaining arguments are those
+    of :func:`fm2.train`.
     """
-    first = run if isinstance(run, Run) else Run.open(run)
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    first = Run.of(run)
+    dataset = Dataset.of(data)
     weights = _read_cuttable(first)
-    check_second("cut", first.path, Path(out), resume, overwrite)
+    check_run_output("cut", Path(out), resume, overwrite, source=first.path)
     if "dim" in settings:
-        raise Fm2Error("cut: the dimension is the rank; leave dim out of the settings")
-    known = _measure_moments(weights, first, dataset) if moments is None else moments
-    small = machine_of(weights, spectrum.cut(weights, rank, known))
-    if resume and not (training or overwrite):
+        raise Fm2Error("cut: the rank is the dimension; remove dim from the settings")
+    if moments is None:
+        moments = _measure_moments(weights, first, dataset)
+    small = build_fm(weights, spectrum.cut(weights, rank, moments))
+    if resume and not training:
         if (Path(out) / MODEL).is_file():
-            return _kept(Run.open(out, first.threads), small)
-        resume, overwrite = False, True  # it was interrupted before there was a model
-    options: dict[str, Any] = {**settings_of(first, gently=True), "learning_rate_scale": RATE_SCALE, **settings}
-    options |= {
-        "linear": "features",
-        "resume": resume,
-        "overwrite": overwrite,
-        "row_weights": row_weights,
-        "watch": watch,
-    }
-    with as_run(small, first, Path(out).resolve().parent) as start:
-        tell(Run.open(start, first.threads))
-        return train("fm", dataset, out, start=start, learn=training, **options)
+            return _check_untrained(Run.open(out, first.threads), small)
+        resume, overwrite = False, True  # interrupted before the model was written
+    options: dict[str, Any] = {**retraining_settings(first), "learning_rate_scale": RATE_SCALE, **settings}
+    options |= {"linear": "features", "row_weights": row_weights, "watch": watch}
+    with temporary_run(small, first, Path(out)) as start:
+        on_cut(Run.open(start, first.threads))
+        return train("fm", dataset, out, start=start, learn=training, resume=resume, overwrite=overwrite, **options)
 
 
 def compare(
@@ -90,117 +88,115 @@ def compare(
     overwrite: bool = False,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Cut at several ranks, each into a run of its own in ``out``, and measure all of them.
+    """Cut at several ranks, each to its own run in ``out``, and measure all models.
 
-    Every row but that of the first model has what became of the model, ``worst_error`` and ``mean_square_error``
-    against the first one's logits, and in ``cut`` the same of it before it was trained on. The rows are written to
-    ``table.json`` as well, and drawn in ``table.svg``. ``options`` are those of :func:`cut`, and ``begin``, which is
-    told each rank before it is cut.
+    The rows are those of :func:`cut_and_measure`, after one for the first model. They are also written to
+    ``table.json`` and drawn in ``table.svg``. ``options`` are those of :func:`cut_and_measure`.
     """
-    first = run if isinstance(run, Run) else Run.open(run)
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    baseline = Baseline(Run.of(run), Dataset.of(data))
     for rank in ranks:
-        spectrum.check_rank(_read_cuttable(first), rank)
+        baseline.check_rank(rank)
 
-    yardstick = Yardstick(first, dataset)
+    def make_row(rank: Any, path: Path, again: bool) -> dict[str, Any]:
+        return cut_and_measure(baseline, path, rank=rank, resume=again, overwrite=overwrite, **options)
 
-    def make(rank: Any, place: Path, again: bool) -> dict[str, Any]:
-        return cut_and_measure(yardstick, place, rank=rank, resume=again, overwrite=overwrite, **options)
-
-    rows = compare_all("cut", "rank", yardstick.before, Path(out), sorted(set(ranks)), make, resume, overwrite)
-    draw_ranks(Path(out) / PICTURE, rows, options.get("training", True))
+    rows = sweep("cut", "rank", sorted(set(ranks)), Path(out), baseline.row, make_row, resume, overwrite)
+    draw_ranks(Path(out) / CHART, rows, options.get("training", True))
     return rows
 
 
-class Yardstick:
-    """What cuts go and are measured by: where the rows lie, and the first model's logits on test, computed once."""
+class Baseline:
+    """A model that is cut, with what all its cuts share, computed once: its logits, and the moments of the rows."""
 
-    def __init__(self, first: Run, dataset: Dataset) -> None:
-        self.first, self.dataset = first, dataset
+    def __init__(self, run: Run, dataset: Dataset) -> None:
+        self.run = run
+        self.dataset = dataset
 
     @functools.cached_property
     def logits(self) -> NDArray[np.float32]:
-        """The first model's logits."""
-        return logits_of(self.first, self.dataset)
+        """The model's logits on the measured split."""
+        return split_logits(self.run, self.dataset)
 
     @functools.cached_property
     def moments(self) -> Moments:
-        """Where the training rows lie."""
-        return _measure_moments(_read_cuttable(self.first), self.first, self.dataset)
+        """The moments of the training rows."""
+        return _measure_moments(_read_cuttable(self.run), self.run, self.dataset)
 
-    def before(self) -> dict[str, Any]:
-        """Give the first model's size and quality."""
-        return {"run": str(self.first.path), **measure(self.first, self.dataset, self.logits)}
+    def check_rank(self, rank: int) -> None:
+        """Raise an error if the model cannot be cut at this rank."""
+        spectrum.check_rank(_read_cuttable(self.run), rank)
+
+    def row(self) -> dict[str, Any]:
+        """Return the model's size and quality."""
+        return {"run": str(self.run.path), **measure(self.run, self.dataset, self.logits)}
 
     def measure(self, small: Run) -> dict[str, Any]:
-        """Give a model's size and quality, and how far its logits are from the first model's."""
-        logits = logits_of(small, self.dataset)
-        apart = np.float64(logits) - self.logits
-        errors = {"worst_error": float(np.abs(apart).max()), "mean_square_error": float(np.mean(apart**2))}
+        """Return the size and the quality of a cut, and the errors of its logits."""
+        logits = split_logits(small, self.dataset)
+        error = np.float64(logits) - self.logits
+        errors = {"worst_error": float(np.abs(error).max()), "mean_square_error": float(np.mean(error**2))}
         return {**measure(small, self.dataset, logits), **errors}
 
 
 def cut_and_measure(
-    yardstick: Yardstick,
+    baseline: Baseline,
     out: str | Path,
     rank: int,
     training: bool = True,
-    begin: Callable[[int], None] = lambda rank: None,
-    tell: Callable[[Run], None] = lambda bare: None,
+    on_rank: Callable[[int], None] = lambda rank: None,
+    on_cut: Callable[[Run], None] = lambda untrained: None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Cut at a rank, and give how good the model is, and in ``cut`` how good it was before it was trained on.
+    """Cut at a rank, and return the size and the quality of the result.
 
-    ``begin`` is told the rank at first.
+    ``worst_error`` and ``mean_square_error`` compare its logits with the first model's. ``cut`` has the same figures
+    before training. ``on_rank`` is called with the rank at the beginning; ``options`` are those of :func:`cut`.
     """
-    bare: dict[str, Any] = {}
-    spectrum.check_rank(_read_cuttable(yardstick.first), rank)
-    begin(rank)
+    baseline.check_rank(rank)
+    on_rank(rank)
+    untrained: dict[str, Any] = {}
 
-    def hear(start: Run) -> None:
+    def measure_cut(start: Run) -> None:
         if training:
-            bare.update(yardstick.measure(start))
-        tell(start)
+            untrained.update(baseline.measure(start))
+        on_cut(start)
 
-    options |= {"training": training, "tell": hear, "moments": yardstick.moments}
-    small = cut(yardstick.first, yardstick.dataset, out, rank=rank, **options)
-    found = yardstick.measure(small)
-    return {**found, "cut": bare or found}
+    options |= {"training": training, "on_cut": measure_cut, "moments": baseline.moments}
+    figures = baseline.measure(cut(baseline.run, baseline.dataset, out, rank=rank, **options))
+    return {**figures, "cut": untrained or figures}
 
 
-def machine_of(weights: Weights, found: Spectrum) -> FactorizationMachine:
-    """Give the FM that a cut spectrum is."""
-    rank = len(found.signs)
+def build_fm(weights: Weights, cut_spectrum: Spectrum) -> FactorizationMachine:
+    """Build the FM with signs that a cut spectrum is equivalent to."""
+    rank = len(cut_spectrum.signs)
     shape = {"model": "fm", "field_sizes": weights.sizes, "dims": rank, "linear": "features"}
-    small = build({**shape, "signs": found.signs.astype(int).tolist()}, seed=None)
+    small = build({**shape, "signs": cut_spectrum.signs.astype(int).tolist()}, seed=None)
     assert isinstance(small, FactorizationMachine) and small.linear is not None
     with torch.no_grad():
-        small.bias.fill_(weights.bias + found.constant)
+        small.bias.fill_(weights.bias + cut_spectrum.constant)
         for field in range(len(weights.sizes)):
-            vectors, linear = found.features(weights, field, slice(None))
+            vectors, linear = cut_spectrum.features(weights, field, slice(None))
             small.embedding.rows(field).copy_(torch.from_numpy(vectors))
             small.linear.rows(field).copy_(torch.from_numpy(linear[:, None]))
     return small
 
 
-def _kept(run: Run, small: FactorizationMachine) -> Run:
-    """Give a run that was made without training, if it is this cut."""
-    there = run.model
-    same = isinstance(there, FactorizationMachine) and there.signs == small.signs
-    if not same or (run.path / CHECKPOINT).exists() or not np.isclose(there.bias.item(), small.bias.item(), atol=1e-4):
-        raise Fm2Error(f"cut: {run.path} is not this cut without training; --overwrite replaces it")
+def _check_untrained(run: Run, small: FactorizationMachine) -> Run:
+    """Return a run that was made without training; raise an error if it is not this cut."""
+    model = run.model
+    same = isinstance(model, FactorizationMachine) and model.signs == small.signs
+    same = same and math.isclose(model.bias.item(), small.bias.item(), rel_tol=1e-5, abs_tol=1e-4)
+    if not same or (run.path / CHECKPOINT).exists():
+        raise Fm2Error(f"cut: {run.path} is not this cut without training; use --overwrite to replace it")
     return run
 
 
 def _read_cuttable(run: Run) -> Weights:
     if run.model.name not in CUTTABLE:
-        raise Fm2Error(
-            f"cut: the model of {run.path} is {run.model.name}; {', '.join(CUTTABLE)} have a spectrum to cut"
-        )
+        raise Fm2Error(f"cut: expected a run of {', '.join(CUTTABLE)}, got {run.model.name} in {run.path}")
     return read_weights(run.path)
 
 
 def _measure_moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:
-    """Measure where the training rows lie; they may be another day's."""
-    ids = map_ids(spectrum.some_rows(dataset.train.ids), run.id_map(dataset))
+    ids = map_ids(spectrum.sample_rows(dataset.train.ids), run.id_map(dataset, "cut"))
     return spectrum.measure_moments(weights, ids)

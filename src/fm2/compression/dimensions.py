@@ -1,36 +1,36 @@
 """Field-specific dimensions (section 4.1 of the paper): how many each field needs, by PCA of its embeddings.
 
-Embeddings count by what they are, or also by what the other fields see of them: the pair terms of field f with field j
-are v_fᵀ M v_j, and v_j varies by C_j. So G = Σ_j M C_j Mᵀ is the metric of f's embeddings in which their variance is
-that of what they add to the logit with other fields, if fields had nothing to do with each other. The root of G stands
-halfway between it and no metric. By G alone a model lost twice as much on Criteo's small log, and by none it kept
-directions on generated rows that nothing looks at.
+The variance that PCA keeps can be that of the embeddings, or that of their effect on the logit. The pair terms of
+fields f and j are v_fᵀ M v_j, and v_j has the covariance C_j. If fields are independent, the variance of all pair terms
+of field f is measured by the metric G = Σ_j M C_j Mᵀ. The weighting "interactions" uses √G, halfway between G and no
+metric: on Criteo's small log, G lost twice as much quality, and on generated data no metric kept directions that no
+other field uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.compression.moments import Matrix, Moments, field_embeddings, field_matrix, field_moments, weighted_moments
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
 from fm2.training.run import Run
 
 Weighting = Literal["counts", "features", "interactions"]
-Matrix = NDArray[np.float64]
-ROUNDING = 1e-12  # of the variance: so much may be missing from the share that is asked for
-LEAST = 1e-7  # of a metric's largest value: less is taken for as much
+ROUNDING = 1e-12  # share of the variance that may be missing because of rounding
+SMALLEST = 1e-7  # share of a metric's largest eigenvalue; smaller eigenvalues are raised to it
 
 
 @dataclass(frozen=True)
 class Basis:
-    """Where the embeddings of a field lie: v ≈ mean + ``axes`` c, with the coordinates c = ``onto``ᵀ (v - mean).
+    """An affine basis of a field's embeddings: v ≈ mean + ``axes`` c, with the coordinates c = ``onto``ᵀ (v - mean).
 
-    Both are D × d. Those of ``onto`` are orthonormal columns; without a metric the ``axes`` are the same.
+    Both matrices are D × d. The columns of ``onto`` are orthonormal; without a metric, ``axes`` equals ``onto``.
     """
 
     mean: Matrix
@@ -39,88 +39,80 @@ class Basis:
 
     @property
     def dim(self) -> int:
-        """The dimension d that is kept."""
+        """The number of dimensions kept, d."""
         return int(self.axes.shape[1])
 
 
 def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float, metric: Matrix | None = None) -> Basis:
-    """Find the fewest principal components of a table's rows that keep a share of their variance; one at the least.
+    """Find the fewest principal components, at least one, that keep a share of the variance of a table's rows.
 
-    A row counts as often as ``counts`` says. The variance is E[xᵀ √G x] where a ``metric`` G is given.
+    Each row is weighted by its count. With a ``metric`` G, the variance is E[xᵀ √G x].
 
     >>> table = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> principal_basis(table, np.ones(4), 0.9).dim, principal_basis(table, np.ones(4), 0.95).dim
     (1, 2)
     """
-    mean, covariance = moments(table, counts)
-    root, inverse = _roots(metric if metric is not None else np.eye(len(mean)))
-    variances, directions = np.linalg.eigh(root @ covariance @ root)
-    seen = root @ mean
-    real = variances > ROUNDING * (seen @ seen)  # rows that are all alike differ by rounding only
-    kept = np.cumsum(np.where(real, variances, 0)[::-1])
+    moments = weighted_moments(table, counts)
+    root, inverse = _fourth_roots(metric if metric is not None else np.eye(len(moments.mean)))
+    variances, directions = np.linalg.eigh(root @ moments.covariance @ root)
+    mean = root @ moments.mean
+    significant = variances > ROUNDING * (mean @ mean)  # equal rows still differ by rounding
+    kept = np.cumsum(np.where(significant, variances, 0)[::-1])
     wanted = (variance - ROUNDING) * kept[-1]
     dim = min(int(np.searchsorted(kept, wanted)) + 1, len(kept))
     chosen = directions[:, ::-1][:, :dim]
-    onto, scale = np.linalg.qr(root @ chosen)  # coordinates of the embeddings' own size, which their rates suit
-    return Basis(mean, inverse @ chosen @ scale.T, onto)
+    onto, scale = np.linalg.qr(root @ chosen)  # coordinates as large as the embeddings, so that their rates fit
+    return Basis(moments.mean, inverse @ chosen @ scale.T, onto)
 
 
-def _roots(metric: Matrix) -> tuple[Matrix, Matrix]:
-    """Give the root of a metric's root, and its inverse, of a metric that sees at least a little of everything."""
+def _fourth_roots(metric: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the square root of √G, and its inverse, with G's small eigenvalues raised."""
     values, axes = np.linalg.eigh(metric)
-    if values[-1] <= 0:  # every pair is pruned: nothing is seen of anything
+    if values[-1] <= 0:  # all pairs of this field are pruned
         return np.eye(len(metric)), np.eye(len(metric))
-    roots = np.maximum(values, LEAST * values[-1]) ** 0.25
+    roots = np.maximum(values, SMALLEST * values[-1]) ** 0.25
     return (axes * roots) @ axes.T, (axes / roots) @ axes.T
-
-
-def moments(table: NDArray[Any], counts: NDArray[Any]) -> tuple[Matrix, Matrix]:
-    """Give mean and covariance of a table's rows, each as often as ``counts`` says, or all alike if none occurs."""
-    shares = counts / counts.sum() if counts.any() else np.full(len(counts), 1 / len(counts))
-    mean = shares @ table
-    centered = table - mean
-    return mean, (centered * shares[:, None]).T @ centered
-
-
-def embeddings_of(model: FactorizationMachine) -> list[Matrix]:
-    """Give the embeddings of a model, field by field."""
-    return [model.embedding.rows(field).double().cpu().numpy() for field in range(len(model.field_sizes))]
 
 
 def find_bases(
     model: FactorizationMachine, counts: Sequence[Matrix], weighting: Weighting, variance: float
 ) -> list[Basis]:
-    """Find the basis of every field's embeddings; ``counts`` tells how often each feature occurs, field by field."""
+    """Find a basis of every field's embeddings; ``counts`` has the occurrences of each feature, field by field."""
     if weighting not in get_args(Weighting):
-        raise Fm2Error(f"shrink: the weighting is '{weighting}'; it is one of {', '.join(get_args(Weighting))}")
-    tables = embeddings_of(model)
+        raise Fm2Error(f"shrink: weighting must be one of {', '.join(get_args(Weighting))}, got '{weighting}'")
+    metrics: Sequence[Matrix | None] = [None] * len(counts)
     if weighting == "interactions":
-        metrics = list(_metrics(model, tables, counts))
-        return [principal_basis(*each) for each in zip(tables, counts, [variance] * len(tables), metrics, strict=True)]
-    if weighting == "features":  # those that never occur are what chance gave them
+        moments = field_moments(model, counts)
+        metrics = [_metric(model, moments, field) for field in range(len(moments))]
+    elif weighting == "features":  # features that never occur still have their random initial embedding
         counts = [np.minimum(count, 1) for count in counts]
-    return [principal_basis(table, count, variance) for table, count in zip(tables, counts, strict=True)]
+    tables = field_embeddings(model)
+    return [
+        principal_basis(table, count, variance, metric)
+        for table, count, metric in zip(tables, counts, metrics, strict=True)
+    ]
 
 
-def _metrics(model: FactorizationMachine, tables: Sequence[Matrix], counts: Sequence[Matrix]) -> Iterator[Matrix]:
-    """Give G of every field: how much of its embeddings the other fields see, through the field matrices."""
-    spread = [moments(table, count)[1] for table, count in zip(tables, counts, strict=True)]
-    for field in range(len(tables)):
-        others = [other for other in range(len(tables)) if other != field]
-        matrices = {other: model.field_matrix(field, other).double().cpu().numpy() for other in others}
-        yield sum((matrix @ spread[other] @ matrix.T for other, matrix in matrices.items()), 0 * spread[field])
+def _metric(model: FactorizationMachine, moments: Sequence[Moments], field: int) -> Matrix:
+    """Return G of a field: Σ M C Mᵀ over all other fields."""
+    metric = np.zeros_like(moments[field].covariance)
+    for other in range(len(moments)):
+        if other != field:
+            M = field_matrix(model, field, other)
+            metric += M @ moments[other].covariance @ M.T
+    return metric
 
 
 def check_shrinkable(run: Run, variances: Sequence[float], warm: bool) -> FactorizationMachine:
-    """Give the model of a run, if its fields may have dimensions of their own, by such shares of variance."""
+    """Return the model of a run; raise an error if it cannot be shrunk, or a variance is invalid."""
     model = run.model
     for variance in variances:
         if not 0 < variance <= 1:
-            raise Fm2Error(f"shrink: the variance is {variance}; it is a share above 0, up to 1")
+            raise Fm2Error(f"shrink: variance must be above 0 and at most 1, got {variance}")
     if not isinstance(model, FactorizationMachine) or model.name != "fmfm":
-        raise Fm2Error(f"shrink: the model of {run.path} is {model.name}; this is for fmfm alone")
+        raise Fm2Error(f"shrink: expected a run of fmfm, got {model.name} in {run.path}")
     if model.pruned and not warm:
         raise Fm2Error(
-            f"shrink: the model of {run.path} is pruned, which a training from scratch would undo; --warm keeps it so"
+            f"shrink: the model in {run.path} is pruned, and training from scratch would undo that; use --warm"
         )
     return model

@@ -1,4 +1,4 @@
-"""A trained FmFM with embeddings of fewer dimensions: the same model, seen from its principal components."""
+"""Project the embeddings of an FmFM onto fewer dimensions."""
 
 from __future__ import annotations
 
@@ -8,65 +8,57 @@ from itertools import combinations
 import numpy as np
 import torch
 
-from fm2.compression.dimensions import Basis, Matrix
+from fm2.compression.dimensions import Basis
+from fm2.compression.moments import Matrix, field_embeddings, field_matrix
+from fm2.compression.spectrum import assemble_blocks
 from fm2.models import FactorizationMachine, build
 from fm2.training.backend import to_numpy
 
 
 def project(model: FactorizationMachine, bases: Sequence[Basis]) -> FactorizationMachine:
-    """Give the model whose embeddings are the coordinates c of v ≈ mean + P c.
+    """Return the model whose embeddings are the coordinates c of v ≈ m + P c.
 
-    The means are no coordinates, so they go where they belong. With v = m + P c the form is
+    The means m become part of the bias and the linear terms. With v = m + P c, the logit is
 
         b + wᵀ v + 1/2 vᵀ S v  =  (b + wᵀ m + 1/2 mᵀ S m) + (w + S m)ᵀ P c + 1/2 cᵀ (Pᵀ S P) c
 
-    whose first part is the bias and whose second is linear. A basis of E[v vᵀ] would need no means, but would spend on
-    them one of the dimensions that were chosen for the variance. What P cannot hold of the linear part, weights per
-    feature can, where the model has them: they take the whole of (w + S m)ᵀ (v - m).
+    A basis of E[v vᵀ] would need no means, but would spend one of the dimensions on them. If the model has a weight per
+    feature, that weight takes the part of (w + S m)ᵀ (v - m) that P c cannot express.
     """
     small = build({**model.config, "dims": [basis.dim for basis in bases]}, seed=None)
     assert isinstance(small, FactorizationMachine)
-    ends = np.cumsum(small.embedding.dims)
-    mean, P = np.concatenate([basis.mean for basis in bases]), _block_diagonal([basis.axes for basis in bases])
-    S, w = _form(model)
+    mean = np.concatenate([basis.mean for basis in bases])
+    P = _block_diagonal([basis.axes for basis in bases])
+    S = assemble_blocks(model.embedding.dims, lambda i, j: field_matrix(model, i, j))
+    w = np.zeros(len(mean)) if model.field_linear is None else to_numpy(model.field_linear).astype(np.float64)
     slope = w + S @ mean
     vector = P.T @ slope if small.field_linear is not None else np.zeros(P.shape[1])
-    form = np.split(P.T @ S @ P, ends[:-1])
+    ends = np.cumsum(small.embedding.dims)[:-1]
+    blocks = [np.split(rows, ends, axis=1) for rows in np.split(P.T @ S @ P, ends)]
     with torch.no_grad():
         small.bias.fill_(model.bias.item() + w @ mean + mean @ S @ mean / 2)
         for i, j in combinations(range(len(bases)), 2):
-            small.interaction.field_matrix(i, j).copy_(_tensor(np.split(form[i], ends[:-1], axis=1)[j]))
+            small.interaction.field_matrix(i, j).copy_(_tensor(blocks[i][j]))
         if small.field_linear is not None:
             small.field_linear.copy_(_tensor(vector))
-        slopes, vectors = np.split(slope, model.embedding.starts[1:]), np.split(vector, ends[:-1])
-        for field, basis in enumerate(bases):
-            centered = to_numpy(model.embedding.rows(field)) - basis.mean
-            coordinates = centered @ basis.onto
+        slopes, vectors = np.split(slope, model.embedding.starts[1:]), np.split(vector, ends)
+        for field, table in enumerate(field_embeddings(model)):
+            centered = table - bases[field].mean
+            coordinates = centered @ bases[field].onto
             small.embedding.rows(field).copy_(_tensor(coordinates))
             if small.linear is not None and model.linear is not None:
-                more = centered @ slopes[field] - coordinates @ vectors[field]
-                small.linear.rows(field).copy_(model.linear.rows(field) + _tensor(more[:, None]))
+                remainder = centered @ slopes[field] - coordinates @ vectors[field]
+                small.linear.rows(field).copy_(model.linear.rows(field) + _tensor(remainder[:, None]))
     return small
 
 
-def _form(model: FactorizationMachine) -> tuple[Matrix, Matrix]:
-    """Give the block matrix S and the vectors w_F, zero where there are none."""
-    starts, width = model.embedding.starts, model.embedding.width
-    S = np.zeros((width, width))
-    for i, j in combinations(range(len(starts)), 2):
-        matrix = to_numpy(model.field_matrix(i, j))
-        S[starts[i] :, starts[j] :][: matrix.shape[0], : matrix.shape[1]] = matrix
-    w = np.zeros(width) if model.field_linear is None else to_numpy(model.field_linear).astype(np.float64)
-    return S + S.T, w
-
-
 def _block_diagonal(blocks: Sequence[Matrix]) -> Matrix:
-    whole = np.zeros((sum(len(block) for block in blocks), sum(block.shape[1] for block in blocks)))
+    matrix = np.zeros((sum(len(block) for block in blocks), sum(block.shape[1] for block in blocks)))
     row = column = 0
     for block in blocks:
-        whole[row : row + len(block), column : column + block.shape[1]] = block
+        matrix[row : row + len(block), column : column + block.shape[1]] = block
         row, column = row + len(block), column + block.shape[1]
-    return whole
+    return matrix
 
 
 def _tensor(values: Matrix) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""``fm2.prune``: pairs of fields whose interaction hardly matters are left out, and the others trained on.
+"""``fm2.prune``: remove the pairs of fields whose interaction matters least, and train the others further.
 
-What a pair adds to a logit, v_iᵀ M v_j, is a function of the one feature, plus one of the other, plus the interaction
-proper: (v_i - m_i)ᵀ M (v_j - m_j), with the means m. The linear part and the bias can hold the first two, so only the
-last is lost with the pair, and its size, where the data is, is the pair's strength.
+The term of a pair, v_iᵀ M v_j, is a function of one feature, plus a function of the other, plus the interaction proper,
+(v_i - m_i)ᵀ M (v_j - m_j), where m are the means. The bias and the linear terms can take over the first two. Only the
+interaction proper is lost with the pair, and its standard deviation over the data is the strength of the pair.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from fm2.artifacts.run_directory import check_second
-from fm2.compression.dimensions import Matrix, embeddings_of, moments
-from fm2.compression.retraining import as_run, counts_of, settings_of
+from fm2.artifacts.run_directory import check_run_output
+from fm2.compression.moments import Matrix, field_matrix, field_moments
+from fm2.compression.retraining import count_features, retraining_settings, temporary_run
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
@@ -40,68 +40,70 @@ def prune(
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
-    tell: Callable[[dict[Pair, float], list[Pair]], None] = lambda strengths, pruned: None,
+    on_pairs: Callable[[dict[Pair, float], list[Pair]], None] = lambda strengths, pruned: None,
     **settings: Any,
 ) -> Run:
-    """Keep the strongest share of a trained model's pairs of fields, and train on without the others.
+    """Keep the strongest share of a model's pairs of fields, and train the model further without the others.
 
-    The settings are those of the first run with a tenth of its learning rates, changed as told. ``tell`` is told the
-    strengths, and the pairs that are pruned, before it begins.
+    ``run`` is a trained FwFM, FvFM or FmFM. The settings are those of that run with a tenth of its learning rates;
+    ``settings`` override them. ``on_pairs`` is called before training with the strength of every pair, and with the
+    pruned pairs. The remaining arguments are those of :func:`fm2.train`.
     """
-    first = run if isinstance(run, Run) else Run.open(run)
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    first = Run.of(run)
+    dataset = Dataset.of(data)
     if not isinstance(first.model, FactorizationMachine) or first.model.name not in PRUNABLE:
-        raise Fm2Error(
-            f"prune: the model of {first.path} is {first.model.name}; {', '.join(PRUNABLE)} have pairs to prune"
-        )
-    check_second("prune", first.path, Path(out), resume, overwrite)
-    counts = counts_of(first, dataset)
-    found = strengths(first.model, counts)
-    pruned = weakest(found, keep)
-    tell(found, pruned)
-    options: dict[str, Any] = {**settings_of(first, gently=True), **settings}
+        raise Fm2Error(f"prune: expected a run of {', '.join(PRUNABLE)}, got {first.model.name} in {first.path}")
+    check_run_output("prune", Path(out), resume, overwrite, source=first.path)
+    counts = count_features(first, dataset, "prune")
+    strengths = pair_strengths(first.model, counts)
+    pruned = weakest_pairs(strengths, keep)
+    on_pairs(strengths, pruned)
+    options: dict[str, Any] = {**retraining_settings(first), **settings}
     options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
-    with as_run(without(first.model, pruned, counts), first, Path(out).resolve().parent) as start:
+    with temporary_run(without_pairs(first.model, pruned, counts), first, Path(out)) as start:
         return train(first.model.name, dataset, out, start=start, **options)
 
 
-def strengths(model: FactorizationMachine, counts: Sequence[Matrix]) -> dict[Pair, float]:
-    """Give the strength of every pair of fields: the standard deviation of its interaction proper, in logits.
+def pair_strengths(model: FactorizationMachine, counts: Sequence[Matrix]) -> dict[Pair, float]:
+    """Return the strength of every pair of fields: the standard deviation of its interaction proper, in logits.
 
-    The features come by ``counts``, and fields as if they had nothing to do with each other. With the covariances C of
-    the embeddings, it is the root of trace(Mᵀ C_i M C_j).
+    Features occur as often as ``counts`` says, and fields are taken to be independent. With the covariances C of the
+    embeddings, the strength is the square root of trace(Mᵀ C_i M C_j).
     """
-    C = [moments(table, count)[1] for table, count in zip(embeddings_of(model), counts, strict=True)]
-    found = {}
+    C = [moments.covariance for moments in field_moments(model, counts)]
+    strengths = {}
     for i, j in combinations(range(len(C)), 2):
-        M = _matrix(model, i, j)
-        found[i, j] = float(np.sqrt(max(np.sum((C[i] @ M) * (M @ C[j])), 0.0)))
-    return found
+        M = field_matrix(model, i, j)
+        strengths[i, j] = float(np.sqrt(max(np.sum((C[i] @ M) * (M @ C[j])), 0.0)))
+    return strengths
 
 
-def weakest(found: dict[Pair, float], keep: float) -> list[Pair]:
-    """Give the pairs that are left out if the strongest share is kept: one at the least, and none without strength.
+def weakest_pairs(strengths: dict[Pair, float], keep: float) -> list[Pair]:
+    """Return the pairs to prune if the strongest share is kept: at least one pair, but none of strength 0.
 
-    >>> weakest({(0, 1): 0.5, (0, 2): 0.1, (1, 2): 0.2}, keep=0.3)
+    >>> weakest_pairs({(0, 1): 0.5, (0, 2): 0.1, (1, 2): 0.2}, keep=0.3)
     [(0, 2), (1, 2)]
     """
     if not 0 < keep <= 1:
-        raise Fm2Error(f"prune: the share of pairs to keep is {keep}; it is a number above 0, up to 1")
-    order = sorted(found, key=lambda pair: -found[pair])
-    kept = {pair for pair in order[: max(round(keep * len(order)), 1)] if found[pair]}
-    return [pair for pair in found if pair not in kept]
+        raise Fm2Error(f"prune: keep must be above 0 and at most 1, got {keep}")
+    order = sorted(strengths, key=lambda pair: -strengths[pair])
+    kept = {pair for pair in order[: max(round(keep * len(order)), 1)] if strengths[pair]}
+    return [pair for pair in strengths if pair not in kept]
 
 
-def without(model: FactorizationMachine, pruned: Collection[Pair], counts: Sequence[Matrix]) -> FactorizationMachine:
-    """Give the model without some of its pairs; what they add as functions of one feature is in the linear part."""
+def without_pairs(
+    model: FactorizationMachine, pruned: Collection[Pair], counts: Sequence[Matrix]
+) -> FactorizationMachine:
+    """Return the model without some pairs; bias and linear terms take over what is a function of one feature."""
     small = build({**model.config, "pruned": [list(pair) for pair in pruned]}, seed=None)
     assert isinstance(small, FactorizationMachine)
     small.load_state_dict(model.state_dict())
     small.interaction.prune(list(pruned))
-    means = [moments(table, count)[0] for table, count in zip(embeddings_of(model), counts, strict=True)]
-    slopes, constant = [np.zeros_like(mean) for mean in means], 0.0
+    means = [moments.mean for moments in field_moments(model, counts)]
+    slopes = [np.zeros_like(mean) for mean in means]
+    constant = 0.0
     for i, j in pruned:
-        M = _matrix(model, i, j)
+        M = field_matrix(model, i, j)
         slopes[i] += M @ means[j]
         slopes[j] += M.T @ means[i]
         constant -= float(means[i] @ M @ means[j])
@@ -112,15 +114,10 @@ def without(model: FactorizationMachine, pruned: Collection[Pair], counts: Seque
 
 
 def _add_slopes(model: FactorizationMachine, slopes: Sequence[Matrix]) -> None:
-    """Add to the linear part what rises with each field's embedding by its slope."""
+    """Add slopeᵀ v of every field to the linear terms."""
     if model.field_linear is not None:
         model.field_linear.add_(torch.from_numpy(np.concatenate(slopes).astype(np.float32)))
     elif model.linear is not None:
         for field, slope in enumerate(slopes):
-            more = model.embedding.rows(field) @ torch.from_numpy(slope.astype(np.float32))
-            model.linear.rows(field).add_(more[:, None])
-
-
-def _matrix(model: FactorizationMachine, i: int, j: int) -> Matrix:
-    matrix: Matrix = model.field_matrix(i, j).double().cpu().numpy()
-    return matrix
+            added = model.embedding.rows(field) @ torch.from_numpy(slope.astype(np.float32))
+            model.linear.rows(field).add_(added[:, None])

@@ -1,4 +1,4 @@
-"""A picture of what is lost at which rank: one SVG file, which needs nothing else."""
+"""Draw the quality of cut models against their rank, as one SVG file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fm2.files import atomic_file
+from fm2.files import write_text
 from fm2.svg import COLORS, Axis, Plot, Point, svg, text, ticks
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, BETWEEN, BOTTOM = 640, 200, 80, 24, 64, 56, 48
@@ -15,14 +15,14 @@ Series = dict[str, list[Point]]
 
 
 def draw_ranks(path: Path, rows: Sequence[dict[str, Any]], trained: bool = True) -> None:
-    """Draw the AUC that is lost, and the worst logit error, against the rank: as cut, and if so, ``trained`` on."""
+    """Draw AUC lost and worst logit error against the rank: as cut and, if they were ``trained``, after training."""
     first, ranks = rows[0], [row["rank"] for row in rows[1:]]
-    figures = {"as cut": [row["cut"] for row in rows[1:]]} | ({"trained on": list(rows[1:])} if trained else {})
+    figures = {"as cut": [row["cut"] for row in rows[1:]]} | ({"trained": list(rows[1:])} if trained else {})
     lost: Series = {}
     worst: Series = {}
-    for name, found in figures.items():
-        lost[name] = [(rank, first["auc"] - row["auc"]) for rank, row in zip(ranks, found, strict=True)]
-        worst[name] = [(rank, row["worst_error"]) for rank, row in zip(ranks, found, strict=True)]
+    for name, models in figures.items():
+        lost[name] = [(rank, first["auc"] - row["auc"]) for rank, row in zip(ranks, models, strict=True)]
+        worst[name] = [(rank, row["worst_error"]) for rank, row in zip(ranks, models, strict=True)]
     height = TOP + 2 * PANEL + BETWEEN + BOTTOM
     title = f"Cut spectrum, on {first['split']} (AUC before: {first['auc']:.5f})"
     parts = [
@@ -30,12 +30,11 @@ def draw_ranks(path: Path, rows: Sequence[dict[str, Any]], trained: bool = True)
         *_panel(TOP, "AUC lost", lost),
         *_panel(TOP + PANEL + BETWEEN, "worst logit error", worst, below="rank"),
     ]
-    with atomic_file(path) as partial:
-        partial.write_text(svg(WIDTH, height, title, parts, background=True), encoding="utf-8")
+    write_text(path, svg(WIDTH, height, title, parts, background=True))
 
 
 def _panel(top: float, title: str, series: Series, below: str = "") -> list[str]:
-    """Draw axes and lines; ranks stand by their logarithms, and 0 is always on the scale."""
+    """Draw axes and lines; the rank axis is logarithmic, and the other axis includes 0."""
     points = [point for line in series.values() for point in line]
     across = Axis(sorted({x for x, _ in points}), LEFT + 12, WIDTH - RIGHT - 12, logarithmic=True)
     up = Axis(ticks(min(0.0, *(y for _, y in points)), max(0.0, *(y for _, y in points))), top + PANEL, top)

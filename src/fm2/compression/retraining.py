@@ -1,4 +1,4 @@
-"""What a second training needs of a first one: its settings, its features' frequencies, a model to start from."""
+"""What ``fm2.shrink``, ``fm2.prune`` and ``fm2.cut`` share: train a smaller model that is derived from a run."""
 
 from __future__ import annotations
 
@@ -13,131 +13,127 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.model_file import MODEL, save_model
+from fm2.artifacts.run_directory import SETTINGS, check_run_output
 from fm2.artifacts.settings import read_settings
+from fm2.compression.moments import Matrix
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import evaluate, sigmoid
-from fm2.files import atomic_file, write_errors
+from fm2.files import write_errors, write_text
 from fm2.models import FactorizationMachine, complexity
 from fm2.training.backend import to_numpy
-from fm2.training.run import SETTINGS, Run, save_model
+from fm2.training.run import Run
 from fm2.training.train import feature_counts
 
-Counts = NDArray[np.float64]
-
-# A trained model is at its best, and at the rates that brought it there it leaves that again: on Criteo's small log,
-# models projected at 0.95 or pruned to 0.3 came out worse than they began. Shares from 0.03 to 0.3 are much alike.
-GENTLY = 0.1
+# A trained model is at its optimum, and the learning rates that led there would lead away from it: on Criteo's small
+# log, models projected at 0.95 or pruned to 0.3 ended worse than they started. Scales from 0.03 to 0.3 perform alike.
+LOW_RATE = 0.1
 TABLE = "table.json"
 
 
-def settings_of(run: Run, gently: bool) -> dict[str, Any]:
-    """Give the settings that a run was trained with, but for the shape of its model, and how gently that was done.
-
-    ``gently`` scales the rates down, for a training that goes on from what is learned.
-    """
+def retraining_settings(run: Run, low_rate: bool = True) -> dict[str, Any]:
+    """Return the settings of a run without those that shape its model; ``low_rate`` scales the learning rates down."""
     if not (run.path / SETTINGS).is_file():
-        raise Fm2Error(
-            f"{run.path} has no {SETTINGS}, so how it was trained is not known; put the file beside its model"
-        )
-    own = ("model", "dim", "learning_rate_scale")
-    found = {name: value for name, value in read_settings(run.path / SETTINGS).items() if name not in own}
-    return {**found, "learning_rate_scale": GENTLY if gently else 1.0}
+        raise Fm2Error(f"{run.path} has no {SETTINGS}, so its training settings are unknown; restore that file")
+    settings = read_settings(run.path / SETTINGS)
+    for name in ("model", "dim", "learning_rate_scale"):
+        settings.pop(name, None)
+    return {**settings, "learning_rate_scale": LOW_RATE if low_rate else 1.0}
 
 
-def counts_of(run: Run, dataset: Dataset) -> list[Counts]:
-    """Tell how often each of a model's features occurs in training rows, field by field; the unknown one is the first.
+def count_features(run: Run, dataset: Dataset, operation: str = "evaluate") -> list[Matrix]:
+    """Count how often each of a model's features occurs in the training rows, field by field, the unknown one first.
 
-    The rows may be another day's: values are found again by their text.
+    The dataset may be another one than the model was trained on; its values are matched by their text.
     """
     sizes = dataset.field_sizes
-    every = np.split(feature_counts(dataset, dataset.vocabularies), np.cumsum(sizes)[:-1])
-    id_map = run.id_map(dataset) or [np.arange(size, dtype=np.int32) for size in sizes]
+    counts = np.split(feature_counts(dataset, dataset.vocabularies), np.cumsum(sizes)[:-1])
+    id_map = run.id_map(dataset, operation) or [np.arange(size, dtype=np.int32) for size in sizes]
     return [
-        np.bincount(own, counts, minlength=size).astype(np.float64)
-        for own, counts, size in zip(id_map, every, run.model.field_sizes, strict=True)
+        np.bincount(ids, count, minlength=size).astype(np.float64)
+        for ids, count, size in zip(id_map, counts, run.model.field_sizes, strict=True)
     ]
 
 
 @contextlib.contextmanager
-def as_run(model: FactorizationMachine, run: Run, near: Path) -> Iterator[Path]:
-    """Keep a model that was made of a run's as a run of its own for a while, for a training to start from.
+def temporary_run(model: FactorizationMachine, run: Run, out: Path) -> Iterator[Path]:
+    """Save a model that was derived from a run as a run of its own, next to ``out``, for a training to start from.
 
-    Made again of the same run it is the same file, so that a training which was interrupted can be resumed.
+    Deriving it again writes the same bytes, so that an interrupted training can be resumed.
     """
-    with write_errors(near, "train"):
-        near.mkdir(parents=True, exist_ok=True)
-        room = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=near)
-    with room as name:
+    parent = out.resolve().parent
+    with write_errors(parent, "train"):
+        parent.mkdir(parents=True, exist_ok=True)
+        directory = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=parent)
+    with directory as name:
         weights = {key: to_numpy(parameter) for key, parameter in model.named_parameters()}
         save_model(Path(name) / MODEL, model, weights, run.encoder.schema, run.encoder.vocabularies, run.metrics)
         yield Path(name)
 
 
 def measured_split(dataset: Dataset) -> str:
-    """Name the rows that models are measured on: those of test, or where there are none, of validation."""
+    """Return the split that models are measured on: test, or validation if test is empty."""
     return "test" if len(dataset.test) else "validation"
 
 
 def measure(run: Run, dataset: Dataset, logits: NDArray[np.float32] | None = None) -> dict[str, Any]:
-    """Give a model's size and quality, as the paper's table 8 has them; ``logits`` are the model's, if they are known.
+    """Return the size and the quality of a model, as in the paper's table 8; pass its ``logits`` if they are known.
 
-    Operations are those of a compiled model: an FmFM's with cached vectors, an FM's with each embedding's own square in
-    its linear weight.
+    The operations are those of the compiled model: an FmFM with cached products, an FM with the square of each
+    embedding in its linear weight.
     """
     model, split = run.model, measured_split(dataset)
     assert isinstance(model, FactorizationMachine)
-    labels = dataset.split(split).labels
-    found = evaluate(labels, sigmoid(logits_of(run, dataset) if logits is None else logits).astype(np.float32))
+    probabilities = sigmoid(split_logits(run, dataset) if logits is None else logits).astype(np.float32)
+    metrics = evaluate(dataset.split(split).labels, probabilities)
     return {
         "dimension": float(np.mean(model.embedding.dims)),
-        "flops": _flops(model),
+        "flops": _compiled_flops(model),
         "split": split,
-        "auc": found["auc"],
-        "log_loss": found["log_loss"],
+        "auc": metrics["auc"],
+        "log_loss": metrics["log_loss"],
     }
 
 
-def logits_of(run: Run, dataset: Dataset) -> NDArray[np.float32]:
-    """Give a model's logits of the rows that it is measured on."""
+def split_logits(run: Run, dataset: Dataset) -> NDArray[np.float32]:
+    """Return a model's logits on the split that models are measured on."""
     return run.logits(dataset.split(measured_split(dataset)).ids, run.id_map(dataset))
 
 
-def _flops(model: FactorizationMachine) -> int:
+def _compiled_flops(model: FactorizationMachine) -> int:
     if model.name == "fm":
         return complexity.spectral(len(model.field_sizes), model.embedding.dims[0])
     return model.flops(cached=model.name == "fmfm")
 
 
-def compare_all(
-    command: str,
-    kept: str,
-    first: Callable[[], dict[str, Any]],
-    out: Path,
+def sweep(
+    operation: str,
+    option: str,
     values: Sequence[float],
-    make: Callable[[Any, Path, bool], dict[str, Any]],
+    out: Path,
+    first_row: Callable[[], dict[str, Any]],
+    make_row: Callable[[Any, Path, bool], dict[str, Any]],
     resume: bool,
     overwrite: bool,
 ) -> list[dict[str, Any]]:
-    """Make a run of every value of what is ``kept``, in a directory of its own; give rows of what was measured.
+    """Train one run per value of an option, each in its own directory in ``out``, and return a table of all models.
 
-    ``make`` is told the value, the run's directory and whether the run is to be resumed. The first row is the first
-    model's, which ``first`` gives. The rows are written to ``table.json`` as well.
+    ``first_row`` measures the model they are derived from. ``make_row`` trains and measures one of them; its arguments
+    are the value, the directory, and whether to resume. The table is also written to ``table.json``.
     """
-    places = {value: out / f"{kept}-{value:g}" for value in values}
-    for one, other in itertools.combinations(places, 2):
-        if places[one] == places[other]:
-            raise Fm2Error(f"{command}: {one} and {other} would both be {places[one]}; leave one of them out")
+    paths = {value: out / f"{option}-{value:g}" for value in values}
+    for value, other in itertools.combinations(paths, 2):
+        if paths[value] == paths[other]:
+            raise Fm2Error(f"{operation}: {value} and {other} would both be written to {paths[value]}; remove one")
     if (out / SETTINGS).is_file():
-        raise Fm2Error(f"{command}: {out} is a run itself; several runs need a directory of their own")
-    for place in places.values():
-        if place.exists() and not (resume or overwrite):
-            raise Fm2Error(f"{command}: {place} is there already; --resume goes on with it, --overwrite replaces it")
-    rows: list[dict[str, Any]] = [{kept: None, **first()}]
-    for value, place in places.items():
-        again = resume and (place / SETTINGS).is_file()
-        rows.append({kept: value, "run": str(place), **make(value, place, again)})
-        with atomic_file(out / TABLE) as partial:
-            partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        raise Fm2Error(f"{operation}: {out} is itself a run; several runs need a directory of their own")
+    resumed = {value: resume and (path / SETTINGS).is_file() for value, path in paths.items()}
+    for value, path in paths.items():
+        # Runs that were not started yet are not resumed, but --resume --overwrite is an error in any case.
+        check_run_output(operation, path, resumed[value] or (resume and overwrite), overwrite)
+    rows: list[dict[str, Any]] = [{option: None, **first_row()}]
+    for value, path in paths.items():
+        rows.append({option: value, "run": str(path), **make_row(value, path, resumed[value])})
+        write_text(out / TABLE, json.dumps(rows, indent=1) + "\n")
     return rows

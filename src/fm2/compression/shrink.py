@@ -1,4 +1,4 @@
-"""``fm2.shrink``: the paper's second pass, an FmFM with no more dimensions than each field needs."""
+"""``fm2.shrink``: give each field of an FmFM only as many dimensions as it needs (section 4.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fm2.artifacts.run_directory import check_second
+from fm2.artifacts.run_directory import check_run_output
 from fm2.compression.dimensions import Basis, Weighting, check_shrinkable, find_bases
 from fm2.compression.projection import project
-from fm2.compression.retraining import as_run, compare_all, counts_of, measure, settings_of
+from fm2.compression.retraining import count_features, measure, retraining_settings, sweep, temporary_run
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.training.loop import Report
@@ -31,31 +31,31 @@ def shrink(
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
-    tell: Callable[[list[Basis]], None] = lambda bases: None,
+    on_bases: Callable[[list[Basis]], None] = lambda bases: None,
     **settings: Any,
 ) -> Run:
-    """Train an FmFM anew whose fields have as many dimensions as keep this share of their embeddings' variance.
+    """Train an FmFM again, with as many dimensions per field as keep a share of its embeddings' variance.
 
-    Features count by their frequency (``weighting="counts"``), or all alike that occur (``"features"``), or by their
-    frequency and what the other fields see of them through the field matrices (``"interactions"``). The settings are
-    those of the first run, changed as told. The second begins from scratch, as in section 4.1 of the paper, or if it is
-    ``warm``, from the first model projected, with a tenth of its learning rates. ``tell`` is told the bases before it
-    begins.
+    ``weighting`` says how features count: by their frequency (``"counts"``), all equally if they occur
+    (``"features"``), or by their frequency and their effect on the logit through the field matrices
+    (``"interactions"``). Training starts from scratch, as in section 4.1 of the paper. With ``warm`` it starts from the
+    projected model, with a tenth of the learning rates. The settings are those of ``run``; ``settings`` override them.
+    ``on_bases`` is called with the bases before training. The remaining arguments are those of :func:`fm2.train`.
     """
-    first = run if isinstance(run, Run) else Run.open(run)
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    first = Run.of(run)
+    dataset = Dataset.of(data)
     model = check_shrinkable(first, [variance], warm)
-    check_second("shrink", first.path, Path(out), resume, overwrite)
+    check_run_output("shrink", Path(out), resume, overwrite, source=first.path)
     if "dim" in settings:
-        raise Fm2Error("shrink: the dimensions are those that it finds; leave dim out of the settings")
-    bases = find_bases(model, counts_of(first, dataset), weighting, variance)
-    tell(bases)
-    options: dict[str, Any] = {**settings_of(first, gently=warm), **settings}
+        raise Fm2Error("shrink: it chooses the dimensions itself; remove dim from the settings")
+    bases = find_bases(model, count_features(first, dataset, "shrink"), weighting, variance)
+    on_bases(bases)
+    options: dict[str, Any] = {**retraining_settings(first, low_rate=warm), **settings}
     options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
     if not warm:
-        return train("fmfm", dataset, out, dim=[basis.dim for basis in bases], **options)
-    with as_run(project(model, bases), first, Path(out).resolve().parent) as start:
-        return train("fmfm", dataset, out, start=start, **options)
+        return train(model.name, dataset, out, dim=[basis.dim for basis in bases], **options)
+    with temporary_run(project(model, bases), first, Path(out)) as start:
+        return train(model.name, dataset, out, start=start, **options)
 
 
 def compare(
@@ -69,20 +69,20 @@ def compare(
     overwrite: bool = False,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Shrink by several shares of variance, each into a run of its own in ``out``, and measure all of them.
+    """Shrink with several shares of variance, each to its own run in ``out``, and measure all models.
 
-    This is the paper's table 8: the first model and each smaller one with its average dimension, its operations and
-    its quality. It is written to ``table.json`` as well. ``options`` are those of :func:`shrink`.
+    This makes the paper's table 8: the first model and each smaller one, with average dimension, operations and
+    quality. The rows are also written to ``table.json``. ``options`` are those of :func:`shrink`.
     """
-    first = run if isinstance(run, Run) else Run.open(run)
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    first = Run.of(run)
+    dataset = Dataset.of(data)
     check_shrinkable(first, variances, warm)
 
-    def make(variance: Any, place: Path, again: bool) -> dict[str, Any]:
-        changed = {**options, "warm": warm, "resume": again, "overwrite": overwrite}
-        return measure(shrink(first, dataset, place, variance=variance, **changed), dataset)
+    def make_row(variance: Any, path: Path, again: bool) -> dict[str, Any]:
+        arguments = {**options, "warm": warm, "resume": again, "overwrite": overwrite}
+        return measure(shrink(first, dataset, path, variance=variance, **arguments), dataset)
 
-    def before() -> dict[str, Any]:
+    def first_row() -> dict[str, Any]:
         return {"run": str(first.path), **measure(first, dataset)}
 
-    return compare_all("shrink", "variance", before, Path(out), variances, make, resume, overwrite)
+    return sweep("shrink", "variance", variances, Path(out), first_row, make_row, resume, overwrite)

@@ -1,4 +1,4 @@
-"""What a trained model has learned, as numpy arrays: read from a run's model file, without torch."""
+"""The weights of a trained model as numpy arrays, read from a run without torch."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's numbers; those of features by field, in the order of their ids.
+    """The weights of a model; those of features by field, in the order of their ids.
 
-    ``blocks`` has what stands between fields i < j of FwFM, FvFM (a diagonal) and FmFM (a matrix).
+    ``blocks`` has the field matrix of each pair i < j: its diagonal for FwFM and FvFM, the full matrix for FmFM.
     """
 
     name: str
@@ -35,32 +35,35 @@ class Weights:
     metrics: dict[str, Any]
     bias: float
     linear: Sequence[Floats]  # [size]
-    embeddings: Sequence[Floats]  # [size, dim]; of FFM [size, (n - 1) dim]
+    embeddings: Sequence[Floats]  # [size, dim]; FFM: [size, (n - 1) dim]
     blocks: dict[tuple[int, int], Floats]
-    pairs: Floats | None = None  # Poly2's
+    pairs: Floats | None = None  # Poly2 only
 
     @property
     def sizes(self) -> list[int]:
-        """How many features each field has, the unknown one included."""
+        """The number of features of each field, including the unknown one."""
         return list(self.config["field_sizes"])
 
     @property
     def dims(self) -> list[int]:
-        """Each field's dimension."""
+        """The dimension of each field."""
         return [table.shape[1] for table in self.embeddings]
 
     @property
     def signs(self) -> Floats:
-        """What the products of each of an FM's coordinates count: 1 or -1."""
+        """The sign of each coordinate of an FM, 1 or -1."""
         return np.array(self.config.get("signs") or [1] * self.dims[0], np.float32)
 
     def counts(self, field: int) -> NDArray[np.int64]:
-        """Tell how often each feature of a field occurred in training; of the unknown one nothing is known."""
-        counted = self.vocabularies[field].counts
-        return np.r_[counted.max(initial=0), counted] if len(counted) else np.ones(self.sizes[field], np.int64)
+        """Return how often each feature of a field occurred in training.
+
+        The count of the unknown feature is not stored; it is taken to be as frequent as the most frequent one.
+        """
+        known = self.vocabularies[field].counts
+        return np.r_[known.max(initial=0), known] if len(known) else np.ones(self.sizes[field], np.int64)
 
     def block(self, i: int, j: int) -> Floats:
-        """Give the field matrix of any two fields, D_i × D_j, or its diagonal."""
+        """Return the field matrix of two different fields, D_i × D_j, or its diagonal."""
         return self.blocks[i, j] if i < j else self.blocks[j, i].T
 
 
@@ -69,7 +72,7 @@ def read_weights(path: str | Path) -> Weights:
     with open_model(path) as file:
         name = file.config["model"]
         if name in NETWORKS:
-            raise Fm2Error(f"{path} has a network, {name}, which is not compiled; fm2 export writes it as ONNX")
+            raise Fm2Error(f"{path}: {name} is a network and cannot be compiled; use fm2 export to write it as ONNX")
         return _read(file)
 
 
@@ -79,7 +82,7 @@ def _read(file: ModelFile) -> Weights:
     dims = [config["dim"] * (n - 1)] * n if name == "ffm" else list(config.get("dims", [0] * n))
     _check_signs(config, dims)
     embeddings = _by_field(file, "embedding.weight", sizes, dims)
-    plain, vectors = _by_field(file, "linear.weight", sizes, [1] * n), _vectors(file, dims)
+    linear = zip(_by_field(file, "linear.weight", sizes, [1] * n), embeddings, _field_vectors(file, dims), strict=True)
     return Weights(
         name,
         config,
@@ -87,7 +90,7 @@ def _read(file: ModelFile) -> Weights:
         file.vocabularies,
         file.metrics,
         float(file.weights("bias", ())),
-        [own.ravel() + table @ vector for own, table, vector in zip(plain, embeddings, vectors, strict=True)],
+        [weights.ravel() + table @ vector for weights, table, vector in linear],
         embeddings,
         _blocks(name, file, dims),
         file.weights("pairs.weight").ravel() if name == "poly2" else None,
@@ -95,47 +98,48 @@ def _read(file: ModelFile) -> Weights:
 
 
 def _check_signs(config: dict[str, Any], dims: Sequence[int]) -> None:
-    """Refuse what are no signs, as the torch module does; the file may be anyone's."""
+    """Raise ValueError if the signs are invalid, as the torch module does; the file may be hostile."""
     signs = config.get("signs") or []
-    fitting = config["model"] == "fm" and len(signs) == dims[0]
-    if signs and not (fitting and all(type(sign) is int and abs(sign) == 1 for sign in signs)):
-        raise ValueError(f"the signs are {signs}; they are fm's, one for each dimension, 1 or -1")
+    applicable = config["model"] == "fm" and len(signs) == dims[0]
+    if signs and not (applicable and all(type(sign) is int and abs(sign) == 1 for sign in signs)):
+        raise ValueError(f"signs must be one 1 or -1 for each dimension of an fm, got {signs}")
 
 
 def _by_field(file: ModelFile, name: str, sizes: Sequence[int], dims: Sequence[int]) -> list[Floats]:
-    """Cut a flat table into the tables of the fields; a table that is not there is zero."""
-    ends = list(itertools.accumulate(size * dim for size, dim in zip(sizes, dims, strict=True)))
+    """Split a flat table into one table per field; a missing table is zero."""
+    shapes = list(zip(sizes, dims, strict=True))
     if f"model.{name}" not in file.arrays:
-        return [np.zeros((size, dim), np.float32) for size, dim in zip(sizes, dims, strict=True)]
+        return [np.zeros(shape, np.float32) for shape in shapes]
     flat = file.weights(name).reshape(-1)
+    ends = list(itertools.accumulate(size * dim for size, dim in shapes))
     if len(flat) != ends[-1]:
-        raise ValueError(f"{name} has {len(flat)} numbers, not {ends[-1]}")
-    return [flat[end - size * dim : end].reshape(size, dim) for end, size, dim in zip(ends, sizes, dims, strict=True)]
+        raise ValueError(f"{name} has {len(flat)} values, expected {ends[-1]}")
+    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
 
 
-def _vectors(file: ModelFile, dims: Sequence[int]) -> list[Floats]:
-    """Give the vector w_F of each field, zero where the model has none."""
-    there = "model.field_linear" in file.arrays
-    whole = file.weights("field_linear", (sum(dims),)) if there else np.zeros(sum(dims), np.float32)
-    return np.split(whole, np.cumsum(dims)[:-1])
+def _field_vectors(file: ModelFile, dims: Sequence[int]) -> list[Floats]:
+    """Return the linear vector w_F of each field, zero if the model has none."""
+    exists = "model.field_linear" in file.arrays
+    vectors = file.weights("field_linear", (sum(dims),)) if exists else np.zeros(sum(dims), np.float32)
+    return np.split(vectors, np.cumsum(dims)[:-1])
 
 
 def _blocks(name: str, file: ModelFile, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:
     pairs = list(itertools.combinations(range(len(dims)), 2))
     if name == "fmfm":
-        return dict(zip(pairs, _matrices(file.weights("interaction.weight"), dims), strict=True))
+        return dict(zip(pairs, _unpack_matrices(file.weights("interaction.weight"), dims), strict=True))
     if name in ("fwfm", "fvfm"):
         rows = file.weights("interaction.weight")
         return {pair: np.broadcast_to(row, dims[0]) for pair, row in zip(pairs, rows, strict=True)}
     return {}
 
 
-def _matrices(packed: Floats, dims: Sequence[int]) -> Iterator[Floats]:
-    """Unpack the field matrices: of each field, its matrices with the later fields side by side, row by row."""
+def _unpack_matrices(packed: Floats, dims: Sequence[int]) -> Iterator[Floats]:
+    """Unpack the field matrices: for each field, its matrices with all later fields side by side, row by row."""
     ends = np.cumsum(dims)
-    at = 0
-    for i, dim in enumerate(dims):
-        beside = int(ends[-1] - ends[i])
-        rows = packed[at : at + dim * beside].reshape(dim, beside)
-        at += dim * beside
-        yield from np.split(rows, ends[i + 1 : -1] - ends[i], axis=1) if i + 1 < len(dims) else ()
+    begin = 0
+    for i, dim in enumerate(dims[:-1]):
+        width = int(ends[-1] - ends[i])
+        rows = packed[begin : begin + dim * width].reshape(dim, width)
+        begin += dim * width
+        yield from np.split(rows, ends[i + 1 : -1] - ends[i], axis=1)

@@ -66,6 +66,11 @@ class Dataset:
                 raise Fm2Error(f"{path} is damaged: {name} is missing or has another size than when it was written")
         return cls(path, manifest)
 
+    @classmethod
+    def of(cls, data: Dataset | str | Path) -> Dataset:
+        """Return ``data`` itself, or open the dataset at this path."""
+        return data if isinstance(data, Dataset) else cls.open(data)
+
     def verify(self) -> None:
         """Read every file and compare its checksum."""
         for name, entry in self.manifest["files"].items():

@@ -80,7 +80,7 @@ def prepare(
     if not any(role is None for _, role in sources):
         raise Fm2Error("prepare: there are no sources")
     time = next((field for field in schema.fields if field.kind == "timestamp"), None) if split == "time" else None
-    with atomic_directory(Path(out), "prepare", MANIFEST, overwrite) as directory:
+    with atomic_directory(Path(out), "prepare", "dataset", MANIFEST, overwrite) as directory:
         bad = BadRows(directory, bad_rows)
         with Scratch(directory, len(schema.fields), time is not None) as scratch:
             reader = LogReader(schema, time, bad, scratch, threads)

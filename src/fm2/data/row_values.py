@@ -1,4 +1,4 @@
-"""A number for every row of the log, as an array or an .npy file has them: row weights, true probabilities."""
+"""One number per row of the log, from an array or an .npy file: row weights, true probabilities."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from fm2.errors import Fm2Error
 
 
 def read_row_values(
-    operation: str, what: str, given: ArrayLike | str | Path, dataset: Dataset, dtype: DTypeLike
+    operation: str, kind: str, values: ArrayLike | str | Path, dataset: Dataset, dtype: DTypeLike
 ) -> NDArray[Any]:
-    """Read one number a row, in the log's order; the splits of a data set tell by ``rows`` which are theirs.
+    """Return one number per row of the log that a dataset was prepared from, in the order of the log.
 
-    ``what`` the numbers are and the ``operation`` that needs them are for the errors.
+    ``Split.rows`` has the indices of a split's rows. Errors name the ``operation`` and the ``kind`` of values.
     """
+    path = values if isinstance(values, str | Path) else None
     try:
-        values = np.load(given, mmap_mode="r", allow_pickle=False) if isinstance(given, str | Path) else given
-        array: NDArray[Any] = np.asarray(values, dtype=dtype)
-    except OSError as missing:
-        raise Fm2Error(f"{operation}: the {what}: {missing.filename}: {missing.strerror}") from missing
-    except (ValueError, TypeError, EOFError) as wrong:
-        found = f"{given} is no .npy file" if isinstance(given, str | Path) else "they are no array"
-        raise Fm2Error(f"{operation}: the {what}: {found} of numbers") from wrong
+        loaded = values if path is None else np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.asarray(loaded, dtype=dtype)
+    except OSError as error:
+        raise Fm2Error(f"{operation}: {kind}: {error.filename}: {error.strerror}") from error
+    except (ValueError, TypeError, EOFError) as error:
+        problem = "expected an array of numbers" if path is None else f"{path} is not an .npy file of numbers"
+        raise Fm2Error(f"{operation}: {kind}: {problem}") from error
+    if array.ndim != 1:
+        raise Fm2Error(f"{operation}: {kind}: expected one number per row, got the shape {list(array.shape)}")
     splits = (dataset.train, dataset.validation, dataset.test)
     least = max((int(split.rows.max()) + 1 for split in splits if len(split)), default=0)
     most = sum(len(split) for split in splits) + dataset.manifest["bad_rows"]["count"]
-    if array.ndim != 1:
-        raise Fm2Error(f"{operation}: the {what} have the shape {list(array.shape)}; one number a row is needed")
     if not least <= len(array) <= most:
-        raise Fm2Error(f"{operation}: there are {len(array):,} {what}, and the log has {most:,} rows")
+        raise Fm2Error(f"{operation}: {kind}: expected {most:,} numbers, one per row of the log, got {len(array):,}")
     return array

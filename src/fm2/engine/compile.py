@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.compression import spectrum
-from fm2.compression.spectrum import Moments
+from fm2.compression.moments import Moments
 from fm2.compression.weights import Floats, Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.engine import plans
@@ -22,7 +22,7 @@ from fm2.engine.model_file import BEGINS, new_model
 from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import id_map, map_ids
+from fm2.evaluation.id_mapping import make_id_map, map_ids
 from fm2.files import check_replaceable, write_errors
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
@@ -149,9 +149,9 @@ def _known_rows(
     """Give training rows, if there is a data set, and others to measure with; without one, these are drawn."""
     if data is None:
         return None, draw_rows(weights, MEASURED_ROWS)
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
-    ours = id_map(weights, dataset, run)
-    training = map_ids(spectrum.some_rows(dataset.train.ids), ours)
+    dataset = Dataset.of(data)
+    ours = make_id_map(weights, dataset, run, "compile")
+    training = map_ids(spectrum.sample_rows(dataset.train.ids), ours)
     others = map_ids(np.asarray(dataset.validation.ids[:MEASURED_ROWS]), ours)
     return training, others if len(others) else training[:MEASURED_ROWS]
 

@@ -15,12 +15,14 @@ import polars
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight
 
+from fm2.artifacts.history import read_history
+from fm2.artifacts.run_directory import HISTORY, SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.data.encoder import Encoder
 from fm2.data.prepare import prepare
 from fm2.estimators.inputs import Labels
 from fm2.schema import Schema
-from fm2.training.run import HISTORY, SETTINGS, Run, read_history
+from fm2.training.run import Run
 from fm2.training.train import train
 
 LEAST_HELD = 4  # rows of a class: fewer tell nothing of when to stop

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fm2.artifacts.history import read_history, write_history
+from fm2.artifacts.run_directory import HISTORY, SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_directory
 from fm2.schema import Field, Schema
-from fm2.training.run import HISTORY, SETTINGS, Run, read_history, write_history
+from fm2.training.run import Run
 
 if TYPE_CHECKING:
     from fm2.estimators.classifier import Classifier
@@ -42,7 +44,7 @@ def save(estimator: Classifier, path: Path, overwrite: bool) -> None:
         text = json.dumps(values, indent=1)
     except TypeError as wrong:
         raise Fm2Error(f"save: the classes {classes.tolist()} are no texts or numbers, which JSON holds") from wrong
-    with atomic_directory(path, "save", ESTIMATOR, overwrite) as directory:
+    with atomic_directory(path, "save", "classifier", ESTIMATOR, overwrite) as directory:
         estimator.run_.save(directory)
         write_history(directory / HISTORY, estimator.history_)
         (directory / SETTINGS).write_text(tomli_w.dumps(estimator.settings_), encoding="utf-8")

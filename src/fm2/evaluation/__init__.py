@@ -1,1 +1,1 @@
-"""Measuring a model: metrics, calibration, and scoring a split of a data set. No torch."""
+"""How good predictions are: metrics, calibration, and scoring a split. Nothing here needs torch."""

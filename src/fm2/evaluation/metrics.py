@@ -1,7 +1,7 @@
-"""How good predictions are: AUC, log loss, relative information gain, calibration. Exact, and in numpy alone.
+"""Metrics of predictions: AUC, log loss, relative information gain, calibration. Exact, in numpy only.
 
-Rows with the same probability are counted together first, which makes ties right and the rows' order irrelevant.
-Labels are 0 or 1; every measure takes weights of the rows, by default 1.
+Rows with the same probability are counted together first, so ties are exact and the order of the rows does not matter.
+Labels are 0 or 1. Every metric accepts row weights, 1 by default.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DEFAULT_BINS = 20
 def evaluate(
     labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None, bins: int = DEFAULT_BINS
 ) -> dict[str, float]:
-    """Give every measure by its name; they need rows with and without a click.
+    """Compute all metrics; the labels must contain both classes.
 
-    >>> figures = evaluate([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
-    >>> {name: round(value, 4) for name, value in figures.items()}
+    >>> metrics = evaluate([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
+    >>> {name: round(value, 4) for name, value in metrics.items()}
     {'auc': 0.75, 'log_loss': 0.4723, 'rig': 0.3186, 'calibration': 0.825, 'calibration_error': 0.3375}
     """
     counts = _count(labels, probabilities, weights)
@@ -38,7 +38,7 @@ def evaluate(
 
 
 def auc(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Give the probability that a click is ranked above a row without one; a tie counts half.
+    """Compute the probability that a click is ranked above a row without one; a tie counts half.
 
     >>> auc([0, 1, 1], [0.2, 0.2, 0.9])
     0.75
@@ -47,9 +47,10 @@ def auc(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None =
 
 
 def log_loss(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Give the mean of −ln of the probability given to what happened.
+    """Compute the mean of −ln p, where p is the predicted probability of the observed label.
 
-    Probabilities are kept as far from 0 and 1 as their type can tell, so that one sure mistake costs much, not all.
+    Probabilities are clipped to the resolution of their type, so that a certain but wrong prediction costs a lot, but
+    not infinitely much.
 
     >>> round(log_loss([1, 0], [0.5, 0.5]), 4)
     0.6931
@@ -58,7 +59,7 @@ def log_loss(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | N
 
 
 def sigmoid(logits: NDArray[np.float32]) -> Floats:
-    """Give the probabilities of logits.
+    """Return the probabilities of logits.
 
     >>> sigmoid(np.array([0.0, -1e4])).tolist()
     [0.5, 0.0]
@@ -67,18 +68,18 @@ def sigmoid(logits: NDArray[np.float32]) -> Floats:
 
 
 def log_loss_of_logits(labels: ArrayLike, logits: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Give the log loss from logits, exactly even where the probability would round to 0 or 1.
+    """Compute the log loss from logits, exact even where the probability would round to 0 or 1.
 
     >>> log_loss_of_logits([0, 1], [1000.0, 1000.0])
     500.0
     """
-    y, z, w = _checked(labels, logits, weights, "logit")
+    y, z, w = _check_inputs(labels, logits, weights, "logit")
     z = z.astype(np.float64)
     return float(np.average(np.logaddexp(0, z) - y * z, weights=w))
 
 
 def rig(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Give the relative information gain: the share of the base rate's log loss that the probabilities save.
+    """Compute the relative information gain: the share of the base rate's log loss that the predictions avoid.
 
     >>> rig([0, 1], [0.5, 0.5])
     0.0
@@ -87,7 +88,7 @@ def rig(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None =
 
 
 def calibration(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Give the number of clicks predicted over the number observed.
+    """Compute the ratio of predicted to observed clicks.
 
     >>> calibration([0, 1], [0.25, 0.5])
     0.75
@@ -98,9 +99,9 @@ def calibration(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike 
 def calibration_error(
     labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None, bins: int = DEFAULT_BINS
 ) -> float:
-    """Give the expected calibration error: how far predicted and observed rates are apart, over bins of equal mass.
+    """Compute the expected calibration error: the mean distance of predicted and observed rates in bins of equal mass.
 
-    A row's bin is told by the middle of the rows of its probability, in order; so equal probabilities share one.
+    Rows with equal probabilities share a bin: the one that contains the middle of their ranks.
 
     >>> calibration_error([0, 1, 1, 1], [0.5, 0.5, 0.75, 0.75], bins=2)
     0.125
@@ -111,43 +112,44 @@ def calibration_error(
 def calibration_bins(
     labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None, bins: int = DEFAULT_BINS
 ) -> list[dict[str, float]]:
-    """Give the bins of :func:`calibration_error` that have rows: how many, the predicted and the observed click rate.
+    """Return the nonempty bins of :func:`calibration_error`: rows, predicted and observed click rate.
 
     >>> calibration_bins([0, 1, 1, 1], [0.5, 0.5, 0.75, 0.75], bins=2)
     [{'rows': 2.0, 'predicted': 0.5, 'observed': 0.5}, {'rows': 2.0, 'predicted': 0.75, 'observed': 1.0}]
     """
     rows, predicted, observed = _bins(_count(labels, probabilities, weights), bins).tolist()
     return [
-        {"rows": many, "predicted": expected / many, "observed": clicks / many}
-        for many, expected, clicks in zip(rows, predicted, observed, strict=True)
-        if many
+        {"rows": count, "predicted": expected / count, "observed": clicks / count}
+        for count, expected, clicks in zip(rows, predicted, observed, strict=True)
+        if count
     ]
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """The weight of all rows and of those with a click, for every distinct probability in ascending order."""
+    """The weights of all rows and of the clicks, for every distinct probability in ascending order."""
 
     probability: Floats
     rows: Floats
     clicks: Floats
-    smallest: float  # the least distance from 1 that the probabilities' type can tell
+    resolution: float  # of the probabilities' type, near 1
 
-    def both_classes(self, measure: str) -> tuple[float, float]:
-        """Give the weights of the rows without and with a click, refusing none of either."""
+    def both_classes(self, metric: str) -> tuple[float, float]:
+        """Return the weights of the rows without and with a click; raise an error if either is zero."""
         total, clicks = float(self.rows.sum()), float(self.clicks.sum())
         if clicks in (0, total):
             raise Fm2Error(
-                f"metrics: {measure} needs rows with and without a click, but all labels are {int(clicks > 0)}; "
-                "log_loss and calibration_error do not need both"
+                f"metrics: {metric} needs rows with and without a click, but all labels are {int(clicks > 0)}; "
+                "log_loss and calibration_error accept one class"
             )
         return total - clicks, clicks
 
 
 def _count(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None) -> _Counts:
-    y, p, w = _checked(labels, probabilities, weights, "probability")
+    y, p, w = _check_inputs(labels, probabilities, weights, "probability")
     if p.min() < 0 or p.max() > 1:
-        raise Fm2Error(f"metrics: the probabilities go from {p.min()} to {p.max()}; log_loss_of_logits takes logits")
+        values = f"got {p.min()} to {p.max()}"
+        raise Fm2Error(f"metrics: probabilities must be between 0 and 1, {values}; log_loss_of_logits takes logits")
     order = np.argsort(p)
     p = p[order]
     first = np.flatnonzero(np.concatenate(([True], p[1:] != p[:-1])))
@@ -157,40 +159,40 @@ def _count(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | Non
     else:
         rows = np.add.reduceat(w[order], first)
         clicks = np.add.reduceat((w * y)[order], first)
-    smallest = np.finfo(p.dtype).eps if np.issubdtype(p.dtype, np.floating) else np.finfo(np.float64).eps
-    return _Counts(p[first].astype(np.float64), rows, clicks, float(smallest))
+    resolution = np.finfo(p.dtype).eps if np.issubdtype(p.dtype, np.floating) else np.finfo(np.float64).eps
+    return _Counts(p[first].astype(np.float64), rows, clicks, float(resolution))
 
 
-def _checked(
-    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None, what: str
+def _check_inputs(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None, kind: str
 ) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:
     y, p = np.asarray(labels), np.asarray(predictions)
     w = None if weights is None else np.asarray(weights, dtype=np.float64)
     shapes = [list(array.shape) for array in (y, p, w) if array is not None]
     if y.ndim != 1 or any(shape != shapes[0] for shape in shapes):
-        raise Fm2Error(f"metrics: labels, predictions and weights have the shapes {shapes}; each is one per row")
+        raise Fm2Error(f"metrics: expected one label, prediction and weight per row, got the shapes {shapes}")
     if not len(y):
-        raise Fm2Error("metrics: there are no rows")
+        raise Fm2Error("metrics: no rows")
     if not np.isfinite(p).all():
         row = int(np.flatnonzero(~np.isfinite(p))[0])
-        raise Fm2Error(f"metrics: the {what} of row {row} is {p[row]}")
+        raise Fm2Error(f"metrics: the {kind} of row {row} is {p[row]}")
     if not ((y == 0) | (y == 1)).all():
         row = int(np.flatnonzero((y != 0) & (y != 1))[0])
-        raise Fm2Error(f"metrics: the label of row {row} is {y[row]}; labels are 0 or 1")
+        raise Fm2Error(f"metrics: the label of row {row} is {y[row]}, expected 0 or 1")
     if w is not None and not (np.isfinite(w).all() and w.min() >= 0 and w.max() > 0):
-        raise Fm2Error(f"metrics: the weights go from {w.min()} to {w.max()}; none is negative, one at least is not 0")
+        raise Fm2Error(f"metrics: weights must not be negative or all 0, got {w.min()} to {w.max()}")
     return y, p, w
 
 
 def _auc(counts: _Counts) -> float:
     without, with_click = counts.both_classes("AUC")
-    others = counts.rows - counts.clicks
-    below = np.cumsum(others) - others
-    return float(counts.clicks @ (below + others / 2)) / (without * with_click)
+    negatives = counts.rows - counts.clicks
+    below = np.cumsum(negatives) - negatives
+    return float(counts.clicks @ (below + negatives / 2)) / (without * with_click)
 
 
 def _log_loss(counts: _Counts) -> float:
-    p = np.clip(counts.probability, counts.smallest, 1 - counts.smallest)
+    p = np.clip(counts.probability, counts.resolution, 1 - counts.resolution)
     loss = counts.clicks @ np.log(p) + (counts.rows - counts.clicks) @ np.log1p(-p)
     return float(-loss / counts.rows.sum())
 
@@ -215,10 +217,10 @@ def _calibration_error(counts: _Counts, bins: int) -> float:
 
 
 def _bins(counts: _Counts, bins: int) -> Floats:
-    """Give three rows: the weights of all rows of each bin, of the clicks predicted and of those observed."""
+    """Return [3, bins]: the weights of the rows, of the predicted clicks and of the observed clicks."""
     if bins < 1:
-        raise Fm2Error(f"metrics: the calibration error needs at least one bin, not {bins}")
+        raise Fm2Error(f"metrics: bins must be at least 1, got {bins}")
     middle = np.cumsum(counts.rows) - counts.rows / 2
-    which = np.minimum((middle * bins / counts.rows.sum()).astype(np.int64), bins - 1)
-    summed = (counts.rows, counts.rows * counts.probability, counts.clicks)
-    return np.stack([np.bincount(which, values, minlength=bins) for values in summed])
+    bin_of = np.minimum((middle * bins / counts.rows.sum()).astype(np.int64), bins - 1)
+    totals = (counts.rows, counts.rows * counts.probability, counts.clicks)
+    return np.stack([np.bincount(bin_of, values, minlength=bins) for values in totals])

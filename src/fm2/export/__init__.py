@@ -1,1 +1,1 @@
-"""Trained models in other formats: ONNX."""
+"""Export trained models to other runtimes: ONNX."""

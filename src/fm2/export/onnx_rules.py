@@ -1,6 +1,7 @@
-"""A network as nodes of an ONNX graph: torch writes down what it calculates; each of its operations has a rule here.
+"""Translate a network to nodes of an ONNX graph.
 
-What depends on weights alone, such as the block matrix of an FmFM, is calculated now and becomes a constant.
+torch.export records the operations of the network, and each operation has a rule here. What depends on weights alone,
+such as the block matrix of an FmFM, is computed during the translation and becomes a constant.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from fm2.errors import Fm2Error
-from fm2.models import DeepModel
+from fm2.models import GatheredModel
 
 if TYPE_CHECKING:
     from fm2.export.onnx import Graph
@@ -24,62 +25,60 @@ END = 2**63 - 1
 
 
 class _Score(nn.Module):
-    """A network from gathered rows to logits, as torch.export wants it."""
+    """The part of a model after the lookups, with positional arguments as torch.export needs them."""
 
-    def __init__(self, model: DeepModel, names: Sequence[str]) -> None:
+    def __init__(self, model: GatheredModel, names: Sequence[str]) -> None:
         super().__init__()
-        self.model, self._names = model, names
+        self.model = model
+        self._names = names
 
     def forward(self, *rows: Tensor) -> Tensor:
         return self.model.score(**dict(zip(self._names, rows, strict=True)))
 
 
 class Translation:
-    """Adds the nodes of a network to a graph in which the ``rows`` of its tables are gathered already."""
+    """Adds the nodes of a model to a graph; ``rows`` are the names of the tables' gathered rows in that graph."""
 
-    def __init__(self, graph: Graph, model: DeepModel, rows: dict[str, str]) -> None:
-        self.graph, self._name = graph, model.name
+    def __init__(self, graph: Graph, model: GatheredModel, rows: dict[str, str]) -> None:
+        self.graph = graph
+        self._model_name = model.name
         self._program = _trace(model, list(rows))
         self._rows = list(rows.values())
-        self._values: dict[fx.Node, Any] = {}
+        self._values: dict[fx.Node, Any] = {}  # a str is a tensor of the graph; anything else is known already
         self._ranks = dict.fromkeys(self._rows, 2)
 
     def logits(self) -> str:
-        """Give the name of the logits [rows]."""
+        """Add all nodes and return the name of the logits [rows]."""
         constants = {**self._program.state_dict, **self._program.constants}
         signature = self._program.graph_signature
-        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         rows = iter(self._rows)
         for node in self._program.graph.nodes:
             if node.op == "placeholder":
-                self._values[node] = constants[held[node.name]].detach() if node.name in held else next(rows)
+                self._values[node] = constants[stored[node.name]].detach() if node.name in stored else next(rows)
             elif node.op == "call_function":
-                self._values[node] = self._translated(node)
+                self._values[node] = self._translate(node)
             elif node.op == "output":
-                return self.tensor(self._value(node.args[0][0]))
-        raise AssertionError("a graph has an output")
+                return self.tensor(self._values[node.args[0][0]])
+        raise AssertionError("a traced graph has an output")
 
-    def _translated(self, node: fx.Node) -> Any:
-        given = fx.map_arg((node.args, node.kwargs), self._value)
-        found = [self._value(one) for one in node.all_input_nodes]
-        if not any(isinstance(one, str) for one in found):
-            return node.target(*given[0], **given[1])  # type: ignore[operator]
+    def _translate(self, node: fx.Node) -> Any:
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
+        if not any(isinstance(self._values[source], str) for source in node.all_input_nodes):
+            return node.target(*args, **kwargs)  # type: ignore[operator]
         name = str(node.target).removeprefix("aten.").split(".")[0]
         if name not in RULES:
             raise Fm2Error(
-                f"export: {self._name} uses torch's {node.target}, for which there is no rule yet: "
-                "fm2.export.onnx_rules.RULES is the place for one"
+                f"export: {self._model_name} uses torch's {node.target}, which has no ONNX rule; "
+                "add one to fm2.export.onnx_rules.RULES"
             )
-        made = RULES[name](self, *given[0], **{key: value for key, value in given[1].items() if key != "pin_memory"})
-        if isinstance(made, str):
-            self._ranks[made] = getattr(node.meta["val"], "ndim", 0)
-        return made
-
-    def _value(self, node: fx.Node) -> Any:
-        return self._values[node]
+        result = RULES[name](self, *args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
+        if isinstance(result, str):
+            self._ranks[result] = getattr(node.meta["val"], "ndim", 0)
+        return result
 
     def tensor(self, value: Any) -> str:
-        """Give the name of a tensor: one that a node makes, or a constant."""
+        """Return the name of a tensor, adding a constant if it is not in the graph."""
         if isinstance(value, str):
             return value
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.array(value, np.float32)
@@ -89,62 +88,66 @@ class Translation:
         """Add a node whose inputs are tensors or numbers."""
         return self.graph.node(kind, *(self.tensor(value) for value in inputs), **attributes)
 
-    def whole(self, *values: int) -> str:
-        """Give whole numbers as a tensor."""
-        return self.graph.constant("whole " + " ".join(map(str, values)), np.array(values, np.int64))
+    def integers(self, *values: int) -> str:
+        """Return integers as a tensor."""
+        return self.graph.integers(*values)
 
-    def axes(self, of: Any, dims: Any) -> list[int]:
-        """Count axes from the first: counted from the last, the runtime gets wrong shapes where there are no rows."""
-        rank = self._ranks[of] if isinstance(of, str) else of.ndim
-        return [
-            dim % rank for dim in (dims if isinstance(dims, list | tuple) else range(rank) if dims is None else [dims])
-        ]
+    def axes(self, tensor: Any, dims: Any) -> list[int]:
+        """Count axes from the first one: counted from the last, onnxruntime infers wrong shapes for empty batches."""
+        rank = self._ranks[tensor] if isinstance(tensor, str) else tensor.ndim
+        if dims is None:
+            return list(range(rank))
+        return [dim % rank for dim in (dims if isinstance(dims, list | tuple) else [dims])]
 
     def shape(self, sizes: Sequence[Any]) -> str:
-        """Give a shape; a size that is the number of rows is left to the runtime."""
-        return self.whole(*(size if isinstance(size, int) else -1 for size in sizes))
+        """Return a shape as a tensor; the number of rows is left to the runtime."""
+        return self.integers(*(size if isinstance(size, int) else -1 for size in sizes))
 
 
-def _trace(model: DeepModel, names: Sequence[str]) -> Any:
+def _trace(model: GatheredModel, names: Sequence[str]) -> Any:
     example = tuple(torch.zeros(TRACED_ROWS, model.tables[name].width) for name in names)
     rows = torch.export.Dim("rows", min=2)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch's own parts warn of each other
+        warnings.simplefilter("ignore")  # from inside torch
         shapes = (tuple({0: rows} for _ in names),)
         return torch.export.export(_Score(model.eval(), names), example, dynamic_shapes=shapes).run_decompositions()
 
 
 def _reduce(kind: str) -> Callable[..., str]:
     def rule(to: Translation, x: Any, dims: Any = None, keepdim: bool = False) -> str:
-        return to.node(kind, x, to.whole(*to.axes(x, dims)), keepdims=int(keepdim))
+        return to.node(kind, x, to.integers(*to.axes(x, dims)), keepdims=int(keepdim))
 
     return rule
 
 
 def _norm(to: Translation, x: Any, order: float = 2, dims: Any = None, keepdim: bool = False) -> str:
     if order != 2:
-        raise Fm2Error(f"export: a norm of order {order} has no rule")
+        raise Fm2Error(f"export: a norm of order {order} has no ONNX rule")
     return _reduce("ReduceL2")(to, x, dims, keepdim)
 
 
-def _sum_of(kind: str) -> Callable[..., str]:
+def _scaled_sum(kind: str) -> Callable[..., str]:
     def rule(to: Translation, x: Any, y: Any, alpha: float = 1) -> str:
         return to.node(kind, x, y if alpha == 1 else to.node("Mul", y, float(alpha)))
 
     return rule
 
 
-def _plain(kind: str, **attributes: Any) -> Callable[..., str]:
-    return lambda to, *inputs: to.node(kind, *inputs, **attributes)
+def _direct(kind: str) -> Callable[..., str]:
+    return lambda to, *inputs: to.node(kind, *inputs)
+
+
+def _reshape(to: Translation, x: Any, sizes: Sequence[Any]) -> str:
+    return to.node("Reshape", x, to.shape(sizes))
 
 
 def _slice(to: Translation, x: Any, dim: int = 0, start: int | None = 0, end: int | None = None, step: int = 1) -> str:
     last = END if end is None or not isinstance(end, int) else end
-    return to.node("Slice", x, to.whole(start or 0), to.whole(last), to.whole(dim), to.whole(step))
+    return to.node("Slice", x, to.integers(start or 0), to.integers(last), to.integers(dim), to.integers(step))
 
 
-def _normalized(to: Translation, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any) -> tuple[str]:
-    return (to.node("BatchNormalization", x, weight, bias, mean, variance, epsilon=float(rest[-1])),)
+def _batch_norm(to: Translation, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *options: Any) -> tuple[str]:
+    return (to.node("BatchNormalization", x, weight, bias, mean, variance, epsilon=float(options[-1])),)
 
 
 def _layer_norm(to: Translation, x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[str]:
@@ -155,12 +158,12 @@ def _layer_norm(to: Translation, x: Any, shape: Sequence[int], weight: Any, bias
 
 def _gelu(to: Translation, x: Any, approximate: str = "none") -> str:
     if approximate != "none":
-        raise Fm2Error("export: gelu by an approximation has no rule")
+        raise Fm2Error("export: approximate gelu has no ONNX rule")
     erf = to.node("Erf", to.node("Mul", x, 0.5**0.5))
     return to.node("Mul", to.node("Mul", x, 0.5), to.node("Add", erf, 1.0))
 
 
-def _convolution(to: Translation, x: Any, weight: Any, bias: Any, strides: Any, padding: Any, *rest: Any) -> str:
+def _convolution(to: Translation, x: Any, weight: Any, bias: Any, strides: Any, padding: Any, *options: Any) -> str:
     inputs = (x, weight) if bias is None else (x, weight, bias)
     return to.node("Conv", *inputs, strides=list(strides), pads=[*padding, *padding])
 
@@ -176,36 +179,25 @@ def _split(to: Translation, x: Any, sizes: Sequence[int], dim: int = 0) -> tuple
 
 
 def _expand(to: Translation, x: Any, sizes: Sequence[Any]) -> str:
-    # ONNX keeps what is there where 1 is asked for, as it is for -1 and for the number of rows.
-    return to.node("Expand", x, to.whole(*(size if isinstance(size, int) and size > 0 else 1 for size in sizes)))
+    # A 1 keeps the size in ONNX, which is right for torch's -1 and for the number of rows.
+    return to.node("Expand", x, to.integers(*(size if isinstance(size, int) and size > 0 else 1 for size in sizes)))
 
 
 def _times_vector(to: Translation, matrix: Any, vector: Any) -> str:
-    # By a column: onnxruntime fails at the product of a matrix without rows and a vector.
-    column = vector[:, None] if isinstance(vector, Tensor) else to.node("Unsqueeze", vector, to.whole(1))
-    return to.node("Squeeze", to.node("MatMul", matrix, column), to.whole(1))
+    # As a product with a column: onnxruntime cannot multiply an empty batch by a vector.
+    column = vector[:, None] if isinstance(vector, Tensor) else to.node("Unsqueeze", vector, to.integers(1))
+    return to.node("Squeeze", to.node("MatMul", matrix, column), to.integers(1))
 
 
-# Torch's operations, by their names in torch.ops.aten, as run_decompositions leaves them.
-RULES: dict[str, Callable[..., Any]] = {
-    "add": _sum_of("Add"),
-    "sub": _sum_of("Sub"),
-    "mul": _plain("Mul"),
-    "div": _plain("Div"),
-    "neg": _plain("Neg"),
-    "exp": _plain("Exp"),
-    "log": _plain("Log"),
-    "sqrt": _plain("Sqrt"),
-    "reciprocal": _plain("Reciprocal"),
-    "abs": _plain("Abs"),
-    "pow": _plain("Pow"),
-    "relu": _plain("Relu"),
-    "tanh": _plain("Tanh"),
-    "sigmoid": _plain("Sigmoid"),
+# The operations that run_decompositions leaves, by their names in torch.ops.aten.
+SAME_NAME = ("Abs", "Div", "Exp", "Log", "Mul", "Neg", "Pow", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Tanh")
+RULES: dict[str, Callable[..., Any]] = {kind.lower(): _direct(kind) for kind in SAME_NAME} | {
+    "add": _scaled_sum("Add"),
+    "sub": _scaled_sum("Sub"),
     "leaky_relu": lambda to, x, slope=0.01: to.node("LeakyRelu", x, alpha=float(slope)),
     "gelu": _gelu,
-    "mm": _plain("MatMul"),
-    "bmm": _plain("MatMul"),
+    "mm": _direct("MatMul"),
+    "bmm": _direct("MatMul"),
     "addmm": lambda to, bias, x, weight: to.node("Gemm", x, weight, bias),
     "addmv": lambda to, x, matrix, vector: to.node("Add", x, _times_vector(to, matrix, vector)),
     "mv": _times_vector,
@@ -215,27 +207,27 @@ RULES: dict[str, Callable[..., Any]] = {
     "linalg_vector_norm": _norm,
     "_softmax": lambda to, x, dim, _: to.node("Softmax", x, axis=dim),
     "cat": lambda to, parts, dim=0: to.node("Concat", *parts, axis=dim),
-    "view": lambda to, x, sizes: to.node("Reshape", x, to.shape(sizes)),
-    "_unsafe_view": lambda to, x, sizes: to.node("Reshape", x, to.shape(sizes)),
-    "reshape": lambda to, x, sizes: to.node("Reshape", x, to.shape(sizes)),
-    "unsqueeze": lambda to, x, dim: to.node("Unsqueeze", x, to.whole(dim)),
-    "squeeze": lambda to, x, dims: to.node("Squeeze", x, to.whole(*(dims if isinstance(dims, list) else [dims]))),
+    "view": _reshape,
+    "_unsafe_view": _reshape,
+    "reshape": _reshape,
+    "unsqueeze": lambda to, x, dim: to.node("Unsqueeze", x, to.integers(dim)),
+    "squeeze": lambda to, x, dims: to.node("Squeeze", x, to.integers(*(dims if isinstance(dims, list) else [dims]))),
     "permute": lambda to, x, dims: to.node("Transpose", x, perm=list(dims)),
     "expand": _expand,
-    "repeat": lambda to, x, times: to.node("Tile", x, to.whole(*times)),
-    "select": lambda to, x, dim, at: to.node("Gather", x, torch.tensor(at), axis=dim),
-    "index_select": lambda to, x, dim, places: to.node("Gather", x, places, axis=dim),
+    "repeat": lambda to, x, times: to.node("Tile", x, to.integers(*times)),
+    "select": lambda to, x, dim, index: to.node("Gather", x, torch.tensor(index), axis=dim),
+    "index_select": lambda to, x, dim, indices: to.node("Gather", x, indices, axis=dim),
     "slice": _slice,
     "split_with_sizes": _split,
-    "getitem": lambda to, parts, at: parts[at],
+    "getitem": lambda to, parts, index: parts[index],
     "clone": lambda to, x, memory_format=None: x,
     "alias": lambda to, x: x,
-    "_native_batch_norm_legit_no_training": _normalized,
+    "_native_batch_norm_legit_no_training": _batch_norm,
     "native_layer_norm": _layer_norm,
     "convolution": _convolution,
     "max_pool2d_with_indices": _max_pool,
     "sym_size": lambda to, x, dim: "rows",
-    # Multiples of the number of rows are left to the runtime as that is.
+    # Multiples of the number of rows are left to the runtime, like that number itself.
     "<built-in function mul>": lambda to, *sizes: "rows",
     "<built-in function floordiv>": lambda to, *sizes: "rows",
 }

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import open_arrays, save_arrays
-from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.history import append_history, read_history, write_history
+from fm2.artifacts.model_file import MODEL, save_model
+from fm2.artifacts.run_directory import CHECKPOINT, HISTORY
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset, Split
 from fm2.data.vocabulary import Vocabulary
@@ -25,7 +27,6 @@ from fm2.errors import Fm2Error
 from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid
 from fm2.training.backend import Backend
-from fm2.training.run import CHECKPOINT, HISTORY, add_history, read_history, save_model, write_history
 from fm2.training.shuffling import shuffled
 
 CHECKPOINT_SECONDS = 60.0
@@ -229,7 +230,7 @@ class TrainingLoop:
         }
         self._at.loss, self._at.loss_rows = 0.0, 0
         self._at.evaluations += 1
-        add_history(self._path / HISTORY, self._evaluation)
+        append_history(self._path / HISTORY, self._evaluation)
         self._report(math.nan if loss is None else loss, evaluated=True)
 
     def _save_checkpoint(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,22 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.arrays import Saved, save_arrays
-from fm2.artifacts.model_file import FORMAT, MODEL, VERSION, ModelFile, open_model
-from fm2.artifacts.run_directory import (
-    CHECKPOINT as CHECKPOINT,  # a run's files are a run's, where torch is needed anyway
-)
-from fm2.artifacts.run_directory import HISTORY as HISTORY
-from fm2.artifacts.run_directory import SETTINGS as SETTINGS
+from fm2.artifacts.model_file import MODEL, ModelFile, open_model, save_model
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.vocabulary import ARRAYS, Vocabulary
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import evaluate_split, id_map, map_ids
+from fm2.evaluation.evaluate import evaluate_split
+from fm2.evaluation.id_mapping import IdMap, make_id_map, map_ids
 from fm2.evaluation.metrics import sigmoid
-from fm2.files import atomic_file
 from fm2.models import FactorizationMachine, Model, build
-from fm2.schema import Schema
 from fm2.training.backend import Backend, to_numpy
 from fm2.training.scorer import make_scorer, torch_threads
 
@@ -56,6 +47,11 @@ class Run:
             _load_weights(model, file)
             return cls(Path(path), model.eval(), Encoder(file.schema, file.vocabularies), file.metrics, threads)
 
+    @classmethod
+    def of(cls, run: Run | str | Path) -> Run:
+        """Return ``run`` itself, or open the run at this path."""
+        return run if isinstance(run, Run) else cls.open(run)
+
     def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
         """Measure the model on a split of a data set: the one it was trained on, or one of another day.
 
@@ -65,9 +61,9 @@ class Run:
         """
         return evaluate_split(self, dataset, split)
 
-    def id_map(self, dataset: Dataset) -> list[NDArray[np.int32]] | None:
-        """Give the model's ids of a data set's, field by field; None where they are the same."""
-        return id_map(self.encoder, dataset, self.path)
+    def id_map(self, dataset: Dataset, operation: str = "evaluate") -> IdMap | None:
+        """Return the model's id for each id of a dataset, field by field, or None if all ids are the same."""
+        return make_id_map(self.encoder, dataset, self.path, operation)
 
     def probabilities(
         self, ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
@@ -119,52 +115,6 @@ def _from_bytes(path: Path, model: bytes, threads: int) -> Run:
         run = Run.open(directory, threads)
     run.path = path
     return run
-
-
-def save_model(
-    path: Path,
-    model: Model,
-    weights: Saved,
-    schema: Schema,
-    vocabularies: Sequence[Vocabulary],
-    metrics: dict[str, Any],
-) -> None:
-    """Write a model with its encoder to one file."""
-    arrays: dict[str, Any] = {f"model.{name}": values for name, values in weights.items()}
-    for index, vocabulary in enumerate(vocabularies):
-        for name, kind in ARRAYS.items():
-            arrays[f"vocabulary.{index}.{name}"] = np.asarray(getattr(vocabulary, name), dtype=kind)
-    values = {"format": FORMAT, "version": VERSION, "model": model.config, "schema": schema.to_dict()}
-    counts = {"parameters": model.n_parameters, "flops": model.flops()}
-    save_arrays(path, arrays, {**values, "metrics": metrics, "counts": counts})
-
-
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """Give the evaluations of a run, in order; a last line that was not finished does not count."""
-    if not path.is_file():
-        return []
-    entries = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            break
-    return entries
-
-
-def write_history(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Write all evaluations of a run so far."""
-    with atomic_file(path) as partial:
-        partial.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
-
-
-def add_history(path: Path, entry: dict[str, Any]) -> None:
-    """Add an evaluation to those of a run."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-    except OSError as refused:
-        raise Fm2Error(f"train: {path} could not be written: {refused.strerror}") from refused
 
 
 def _load_weights(model: Model, file: ModelFile) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fm2.artifacts.model_file import MODEL
-from fm2.artifacts.run_directory import check_directory, check_resumed
+from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, SETTINGS, check_run_output
 from fm2.artifacts.settings import FAMILY, Settings, read_settings
 from fm2.data.dataset import Dataset
 from fm2.data.row_values import read_row_values
@@ -29,7 +29,7 @@ from fm2.training.backend import Backend, Floats
 from fm2.training.loop import Report, TrainingLoop
 from fm2.training.native_backend import NativeBackend
 from fm2.training.rowwise_backend import FFMBackend, Poly2Backend, trains_rowwise
-from fm2.training.run import CHECKPOINT, HISTORY, SETTINGS, Run
+from fm2.training.run import Run
 from fm2.training.scorer import torch_threads
 from fm2.training.torch_backend import TorchBackend
 from fm2.training.tracking import Tracker, Tracking
@@ -66,10 +66,10 @@ def train(
     """
     if not learn and (resume or start is None):
         raise Fm2Error("train: without learning there has to be a model to begin with, and nothing to resume")
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
-    before = Run.open(start) if isinstance(start, str | Path) else start
+    dataset = Dataset.of(data)
+    before = None if start is None else Run.of(start)
     path = Path(out)
-    check_directory(path, resume, overwrite)
+    check_run_output("train", path, resume, overwrite)
     chosen = _choose(model, settings, dataset, path if resume else None, before)
     weights = None if row_weights is None else read_row_weights(row_weights, dataset)
     fingerprint = {
@@ -100,7 +100,6 @@ def _choose(
         if start:
             warm_start.check_shape(start, chosen)
         return chosen
-    check_resumed(resumed)
     usual = read_settings(resumed / SETTINGS)
     if usual.get("model") != model:
         raise Fm2Error(f"train: the run in {resumed} has the model {usual.get('model')}, not {model}")

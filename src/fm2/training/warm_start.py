@@ -11,7 +11,7 @@ from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
-from fm2.evaluation.evaluate import same_encoding
+from fm2.evaluation.id_mapping import check_same_encoding
 from fm2.models import Model
 from fm2.models.networks import NETWORKS
 from fm2.training.run import Run
@@ -46,22 +46,9 @@ def check_shape(run: Run, settings: Settings) -> None:
 
 def grow(run: Run, dataset: Dataset) -> list[Vocabulary]:
     """Append to each new vocabulary the old values that it lacks; the ids of the new data stay as they are."""
-    schema = run.encoder.schema
-    if dataset.schema.names != schema.names:
-        raise Fm2Error(f"train: {dataset.path} has other fields than the model of {run.path}")
-    if set(dataset.schema.missing) != set(schema.missing):
-        raise Fm2Error(f"train: {dataset.path} has other words for a missing value than the model of {run.path}")
-    grown = []
-    for old_field, field, old, new in zip(
-        schema.fields, dataset.schema.fields, run.encoder.vocabularies, dataset.vocabularies, strict=True
-    ):
-        if not same_encoding(old_field, field, old, new):
-            raise Fm2Error(
-                f"train: the field '{field.name}' is read, hashed or cut into buckets otherwise than for the model of "
-                f"{run.path}; prepare the new rows with --like and the data set that it was trained on"
-            )
-        grown.append(new.with_values_of(old))
-    return grown
+    check_same_encoding("train", run.encoder, dataset, run.path)
+    pairs = zip(run.encoder.vocabularies, dataset.vocabularies, strict=True)
+    return [new.with_values_of(old) for old, new in pairs]
 
 
 def transplant(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fm2.artifacts.history import read_history
+from fm2.artifacts.run_directory import HISTORY, SETTINGS
 from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
@@ -19,14 +21,14 @@ from fm2.data.row_values import read_row_values
 from fm2.engine.inspect import operations
 from fm2.errors import Fm2Error, printable
 from fm2.evaluation import metrics
-from fm2.files import directory_lock
+from fm2.files import check_output, directory_lock
 from fm2.models.defaults import MODELS
 from fm2.models.networks import NETWORKS
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import left_out, settings_for, state_of
 from fm2.studies.comparison.results import COLUMNS, CSV, JSON, Comparison
 from fm2.training.loop import Report, check_splits
-from fm2.training.run import HISTORY, SETTINGS, Run, read_history
+from fm2.training.run import Run
 from fm2.training.train import fingerprint_of, train
 
 
@@ -56,10 +58,8 @@ def compare(
     the settings are those of before unless others are given, and models and seeds are added. ``begin`` is told the name
     of a run when it begins, ``tell`` the row that came of it, and the exception if it failed.
     """
-    if resume and overwrite:
-        raise Fm2Error("compare: --resume goes on with a comparison and --overwrite replaces it; choose one of them")
-    dataset, path = data if isinstance(data, Dataset) else Dataset.open(data), Path(out)
-    _check_place(path, resume, overwrite)
+    dataset, path = Dataset.of(data), Path(out)
+    check_output("compare", path, "comparison", JSON, resume=resume, overwrite=overwrite)
     check_splits(dataset, "compare", measured_split(dataset))
     comparison = _begun(path, dataset, resume, models, seeds, settings, own or {})
     if truth is not None:
@@ -89,18 +89,6 @@ def measure_truth(truth: ArrayLike | str | Path, dataset: Dataset, split: str = 
     values = read_row_values("compare", "true probabilities", truth, dataset, np.float64)[dataset.split(split).rows]
     found = metrics.evaluate(dataset.split(split).labels, values)
     return {name: found[name] for name in ("auc", "log_loss")}
-
-
-def _check_place(path: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse to write where something else is, or over a comparison unasked."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        if resume:
-            raise Fm2Error(f"compare: there is no comparison to resume in {path}")
-        return
-    if not (path / JSON).is_file():
-        raise Fm2Error(f"compare: {path} holds something else (it has no {JSON}); give another --out")
-    if not (resume or overwrite):
-        raise Fm2Error(f"compare: {path} is there already; --resume goes on with it, --overwrite replaces it")
 
 
 def _begun(

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import USED_BY, Settings, read_settings
 from fm2.errors import Fm2Error
 from fm2.studies.comparison.catalog import CATALOG
-from fm2.training.run import SETTINGS
 from fm2.training.train import MAY_CHANGE, differences
 
 State = Literal["new", "unfinished", "finished"]

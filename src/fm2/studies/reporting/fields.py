@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fm2.compression.dimensions import find_bases
-from fm2.compression.prune import PRUNABLE, strengths
-from fm2.compression.retraining import counts_of
+from fm2.compression.prune import PRUNABLE, pair_strengths
+from fm2.compression.retraining import count_features
 from fm2.data.dataset import Dataset
 from fm2.models import FactorizationMachine
 from fm2.studies.reporting.mutual_information import Matrix, information_and_chance, rank_correlation
@@ -74,7 +74,7 @@ def find_dimensions(run: Run, dataset: Dataset | None) -> Dimensions | None:
     own = list(model.embedding.dims)
     if len(set(own)) > 1 or dataset is None:
         return Dimensions(own, own, found=False)
-    bases = find_bases(model, counts_of(run, dataset), "counts", VARIANCE)
+    bases = find_bases(model, count_features(run, dataset), "counts", VARIANCE)
     return Dimensions(own, [basis.dim for basis in bases], found=True)
 
 
@@ -84,7 +84,7 @@ def measure_strengths(run: Run, dataset: Dataset) -> Matrix | None:
     if not isinstance(model, FactorizationMachine) or model.name not in PRUNABLE:
         return None
     found = np.full((len(model.field_sizes),) * 2, np.nan)
-    for (i, j), strength in strengths(model, counts_of(run, dataset)).items():
+    for (i, j), strength in pair_strengths(model, count_features(run, dataset)).items():
         found[i, j] = found[j, i] = strength
     return found
 

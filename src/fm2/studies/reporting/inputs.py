@@ -10,10 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fm2.artifacts.history import read_history
+from fm2.artifacts.run_directory import HISTORY
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
 from fm2.studies.comparison.results import Comparison
-from fm2.training.run import HISTORY, read_history
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.compression.retraining import measured_split
 from fm2.cpu import check_threads
@@ -20,7 +21,7 @@ from fm2.studies.reporting.fields import find_dimensions, measure_information, m
 from fm2.studies.reporting.inputs import Entry, Study, find_shrunk, read_comparison, read_learning, read_shrunk
 from fm2.studies.reporting.markup import paragraph, section
 from fm2.studies.reporting.page import BEGIN, page
-from fm2.training.run import SETTINGS, Run
+from fm2.training.run import Run
 from fm2.training.train import fingerprint_of
 
 
@@ -71,7 +72,7 @@ def _open_data(data: Dataset | str | Path | None, study: Study | None) -> tuple[
         "there is no calibration, no mutual information and no strength of pairs here; fm2 report --data DATA adds them"
     )
     if data is not None:
-        dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+        dataset = Dataset.of(data)
     elif study is None or study.data is None:
         return None, f"The data set was not given, so {without}."
     else:

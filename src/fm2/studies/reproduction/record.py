@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import atomic_file, write_errors
+from fm2.files import atomic_file, check_output, write_errors
 from fm2.studies.reproduction.discrepancies import contradictions
 from fm2.studies.reproduction.protocol import Protocol
 from fm2.studies.reproduction.published import SAMPLES
@@ -59,19 +59,14 @@ class Reproduction:
 
 def record_of(out: Path, log: str, source: str | Path, protocol: str, resume: bool, overwrite: bool) -> dict[str, Any]:
     """Give the record of what is there, if it is to be gone on with."""
-    if resume and overwrite:
-        raise Fm2Error("reproduce: --resume goes on and --overwrite begins anew; choose one of them")
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    check_output("reproduce", out, "reproduction", RECORD, resume=resume, overwrite=overwrite)
+    if not resume:
         return {}
     try:
         record: dict[str, Any] = json.loads((out / RECORD).read_text(encoding="utf-8"))
         told, was = (record["format"], record["version"]), (record["log"], record["source"], record["protocol"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as wrong:
-        raise Fm2Error(f"reproduce: {out} holds something else (no readable {RECORD}); give another --out") from wrong
-    if overwrite:
-        return {}
-    if not resume:
-        raise Fm2Error(f"reproduce: {out} is there already; --resume goes on with it, --overwrite replaces it")
+        raise Fm2Error(f"reproduce: {out / RECORD} is damaged or was not written by fm2: {wrong}") from wrong
     now = (log, str(Path(source).resolve()), protocol)
     if told != (FORMAT, VERSION) or was != now:
         raise Fm2Error(f"reproduce: {out} is of {', '.join(map(str, was))}, not of {', '.join(now)}")

@@ -188,6 +188,6 @@ def _shrunk(
         resume=resume,
         overwrite=overwrite,
         watch=watch,
-        tell=lambda bases: begin(f"{sum(basis.dim for basis in bases) / len(bases):.2f} dimensions on average"),
+        on_bases=lambda bases: begin(f"{sum(basis.dim for basis in bases) / len(bases):.2f} dimensions on average"),
     )
     return [made.shrunk(rows)]

@@ -9,7 +9,7 @@ from typing import Any
 from fm2.artifacts.settings import read_settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
-from fm2.files import atomic_file
+from fm2.files import atomic_file, check_output
 from fm2.models.choices import Metric
 from fm2.studies.tuning.choice import Plan, make_plan, written_space
 from fm2.training.train import fingerprint_of
@@ -19,12 +19,9 @@ PLAN, SPACE = "tune.json", "space.toml"
 
 def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
     """Plan a search, or take up the plan of one that is resumed, which what is given may not contradict."""
+    check_output("tune", path, "search", PLAN, resume=resume)
     if not resume:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise Fm2Error(f"tune: {path} is there already; --resume goes on with a search")
         return _make(model, dataset, given)
-    if not (path / PLAN).is_file():
-        raise Fm2Error(f"tune: there is no search to resume in {path}")
     kept, before = _read(path / PLAN)
     if kept.get("data") != fingerprint_of(dataset):
         raise Fm2Error(f"tune: the search in {path} had another data set; give the same to resume it")

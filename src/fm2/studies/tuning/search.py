@@ -11,6 +11,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from fm2.artifacts.history import read_history
+from fm2.artifacts.run_directory import HISTORY, SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
@@ -21,7 +23,6 @@ from fm2.studies.tuning.choice import Plan
 from fm2.studies.tuning.plan import find_plan, write_plan
 from fm2.studies.tuning.study import Asked, Study, Trial
 from fm2.training.loop import Report
-from fm2.training.run import HISTORY, SETTINGS, read_history
 from fm2.training.tracking import metrics_of
 from fm2.training.train import fingerprint_of_weights, read_row_weights, train
 
@@ -79,7 +80,7 @@ def tune(
     given the trials so far after each of them. In the directory ``out`` the best settings are ``best.toml`` and the
     best run is ``best``.
     """
-    dataset = data if isinstance(data, Dataset) else Dataset.open(data)
+    dataset = Dataset.of(data)
     check_threads("tune", threads)
     if trials < 1:
         raise Fm2Error(f"tune: trials is {trials}; it is 1 or more")

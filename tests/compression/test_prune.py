@@ -1,4 +1,4 @@
-"""Pairs of fields that are left out: the weakest ones, held at zero in whatever training follows."""
+"""fm2.prune: the weakest pairs of fields are removed, and stay at zero in later training."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import fm2
 from fm2 import Fm2Error, prepare
 from fm2.artifacts.arrays import load_arrays, save_arrays
 from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.run_directory import CHECKPOINT, SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
-from fm2.compression.prune import strengths, weakest, without
-from fm2.compression.retraining import counts_of
+from fm2.compression.prune import pair_strengths, weakest_pairs, without_pairs
+from fm2.compression.retraining import count_features
 from fm2.engine.inspect import operations
 from fm2.models import FM, FmFM, FvFM, FwFM, build
-from fm2.training.run import CHECKPOINT, SETTINGS, Run
+from fm2.training.run import Run
 from fm2.training.train import train
 
 PAIRS = list(itertools.combinations(range(4), 2))
@@ -41,25 +42,25 @@ def run(request, dataset, tmp_path_factory) -> Run:
     )
 
 
-def test_strengths_by_definition(run):
-    """The deviation of what a pair of features adds beyond what either adds on its own, over all such pairs."""
+def test_strengths_follow_their_definition(run):
+    """The standard deviation of the pair term without its one-feature parts, over all pairs of features."""
     random = np.random.default_rng(0)
     counts = [random.integers(0, 9, size).astype(float) for size in run.model.field_sizes]
-    found = strengths(run.model, counts)
-    assert list(found) == PAIRS
+    strengths = pair_strengths(run.model, counts)
+    assert list(strengths) == PAIRS
     for i, j in PAIRS:
         p, q = counts[i] / counts[i].sum(), counts[j] / counts[j].sum()
         table = run.model.embedding.rows
         terms = (table(i) @ run.model.field_matrix(i, j) @ table(j).T).double().numpy()
-        rest = terms - (terms @ q)[:, None] - p @ terms + p @ terms @ q
-        assert found[i, j] == pytest.approx(np.sqrt(np.sum(p[:, None] * q * rest**2)), rel=1e-4)
+        interaction = terms - (terms @ q)[:, None] - p @ terms + p @ terms @ q
+        assert strengths[i, j] == pytest.approx(np.sqrt(np.sum(p[:, None] * q * interaction**2)), rel=1e-4)
 
 
-def test_what_one_feature_adds_alone_is_kept(run, dataset):
-    """Without some pairs, the expected logit given any one feature is what it was, features coming independently."""
-    counts = counts_of(run, dataset)
+def test_one_feature_parts_of_pruned_pairs_are_kept(run, dataset):
+    """Pruning does not change the expected logit given one feature, if features are independent."""
+    counts = count_features(run, dataset)
     pruned = [(0, 1), (1, 3)]
-    small = without(run.model, pruned, counts)
+    small = without_pairs(run.model, pruned, counts)
     random = np.random.default_rng(3)
     rows = torch.from_numpy(random.integers(1, 13, (50, 4)))
     with torch.no_grad():
@@ -73,17 +74,16 @@ def test_what_one_feature_adds_alone_is_kept(run, dataset):
     assert np.std(lost) > 0.03
 
 
-def test_pruned_pairs_stay_zero_through_training_resuming_and_new_days(run, dataset, tmp_path):
-    told = {}
+def test_pruned_pairs_stay_zero_through_training_resuming_and_new_data(run, dataset, tmp_path):
+    pruned = []
     small = fm2.prune(
         run,
         dataset,
         tmp_path / "small",
         keep=0.5,
         epochs=1,
-        tell=lambda found, pruned: told.update(dict.fromkeys(pruned)),
+        on_pairs=lambda strengths, pairs: pruned.extend(pairs),
     )
-    pruned = list(told)
     assert len(pruned) == 3
     assert_pruned(small, pruned)
     again = fm2.prune(run, dataset, tmp_path / "small", keep=0.5, epochs=3, resume=True)
@@ -103,14 +103,14 @@ def test_pruned_pairs_stay_zero_through_training_resuming_and_new_days(run, data
     further = fm2.prune(small, new, tmp_path / "further", keep=0.2, epochs=1)
     assert len(further.model.pruned) == 5
     assert set(pruned) < set(further.model.pruned)
-    for each in (small, further):  # the rates are a tenth of those of the first training, whichever time it is
+    for each in (small, further):  # a tenth of the first training's rates, however often it is pruned
         settings = read_settings(each.path / SETTINGS)
         assert (settings["learning_rate_scale"], settings["learning_rate"]) == (0.1, LEARNED["learning_rate"])
     assert set(fm2.prune(small, new, tmp_path / "no-more", keep=1.0, epochs=1).model.pruned) == set(pruned)
 
 
 @pytest.mark.parametrize("make", [FwFM, FvFM, FmFM])
-def test_torch_alone_leaves_pruned_pairs_at_zero(make):
+def test_a_torch_optimizer_leaves_pruned_pairs_at_zero(make):
     model = make([5, 6, 7, 4], 3, pruned=[(0, 2), [1, 3]])
     assert build(model.config).config == model.config
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -124,7 +124,7 @@ def test_torch_alone_leaves_pruned_pairs_at_zero(make):
         assert bool(model.field_matrix(*pair[::-1]).any()) == (pair not in model.pruned)
 
 
-def test_operations_are_those_of_the_pairs_that_are_kept():
+def test_operations_count_only_kept_pairs():
     dims, pruned = [2, 3, 4, 5], [(0, 1), (2, 3)]
     kept = [(2, 4), (2, 5), (3, 4), (3, 5)]
     model = FmFM([3] * 4, dims, pruned=pruned)
@@ -135,19 +135,19 @@ def test_operations_are_those_of_the_pairs_that_are_kept():
     assert FvFM([3] * 4, 5, pruned=pruned).flops() == 4 * 16 + 8
 
 
-def test_the_strongest_are_kept():
-    found = {(0, 1): 3.0, (0, 2): 0.0, (1, 2): 5.0, (0, 3): 1.0}
-    assert weakest(found, 1.0) == [(0, 2)]
-    assert weakest(found, 0.5) == [(0, 2), (0, 3)]
-    assert weakest(found, 0.01) == [(0, 1), (0, 2), (0, 3)]
+def test_the_strongest_pairs_are_kept():
+    strengths = {(0, 1): 3.0, (0, 2): 0.0, (1, 2): 5.0, (0, 3): 1.0}
+    assert weakest_pairs(strengths, 1.0) == [(0, 2)]
+    assert weakest_pairs(strengths, 0.5) == [(0, 2), (0, 3)]
+    assert weakest_pairs(strengths, 0.01) == [(0, 1), (0, 2), (0, 3)]
     for keep in (0.0, -1.0, 1.1):
-        with pytest.raises(Fm2Error, match="share of pairs to keep is"):
-            weakest(found, keep)
+        with pytest.raises(Fm2Error, match="keep must be above 0 and at most 1, got"):
+            weakest_pairs(strengths, keep)
 
 
-def test_what_cannot_be_pruned_is_told(dataset, tmp_path):
+def test_what_cannot_be_pruned_is_an_error(dataset, tmp_path):
     run = train("fm", dataset, tmp_path / "fm", **QUICK)
-    with pytest.raises(Fm2Error, match="is fm; fwfm, fvfm, fmfm have pairs to prune"):
+    with pytest.raises(Fm2Error, match="prune: expected a run of fwfm, fvfm, fmfm, got fm in"):
         fm2.prune(run, dataset, tmp_path / "none")
     with pytest.raises(Fm2Error, match="its field matrices are the identity"):
         FM([3, 3], 2, pruned=[(0, 1)])
@@ -160,7 +160,7 @@ def test_what_cannot_be_pruned_is_told(dataset, tmp_path):
         fm2.prune(run, dataset, tmp_path / "none")
     arrays, values = load_arrays(run.path / MODEL)
     save_arrays(run.path / MODEL, arrays, {**values, "model": {**values["model"], "pruned": [[0, 1]]}})
-    with pytest.raises(Fm2Error, match=r"is damaged, .* a pair of fields that is pruned has a field matrix"):
+    with pytest.raises(Fm2Error, match=r"is damaged .* a pair of fields that is pruned has a field matrix"):
         Run.open(run.path)
 
 
@@ -181,7 +181,7 @@ def test_the_command_prunes(dataset, tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "small"), str(dataset.path)]) == 0
 
 
-def test_a_model_without_interactions_is_told(dataset, tmp_path, capsys):
+def test_a_model_without_interactions_is_a_warning(dataset, tmp_path, capsys):
     train(
         "fmfm",
         dataset,

@@ -1,4 +1,4 @@
-"""Field matrices cut to an FM with signs: how close it is, what it keeps through training, and the command."""
+"""fm2.cut: how accurate the FM with signs is, what training preserves, and the command."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fm2.artifacts.arrays import load_arrays, save_arrays
 from fm2.artifacts.model_file import MODEL
 from fm2.cli.main import main
 from fm2.compression import spectrum
-from fm2.compression.cut import compare, machine_of
+from fm2.compression.cut import build_fm, compare
 from fm2.compression.rank_chart import draw_ranks
-from fm2.compression.spectrum import cut, guess_moments, measure_moments
+from fm2.compression.spectrum import cut, estimate_moments, measure_moments
 from fm2.compression.weights import read_weights
 from fm2.engine.inspect import inspect
-from fm2.evaluation.evaluate import map_ids
+from fm2.evaluation.id_mapping import map_ids
 from fm2.models import FM, FmFM, build, complexity
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -43,7 +43,7 @@ def fmfm(dataset, tmp_path_factory) -> Run:
     return train("fmfm", dataset, tmp_path_factory.mktemp("cut") / "run", **LEARNED, dim=[3, 2, 4, 3])
 
 
-def test_at_full_rank_it_is_the_same_model_and_close_below(run, dataset, tmp_path):
+def test_full_rank_is_exact_and_lower_ranks_are_close(run, dataset, tmp_path):
     expected, errors = run.logits(dataset.test.ids), []
     for rank in (2, 6, 12):
         small = fm2.cut(run, dataset, tmp_path / str(rank), rank=rank, training=False)
@@ -54,16 +54,16 @@ def test_at_full_rank_it_is_the_same_model_and_close_below(run, dataset, tmp_pat
     assert errors[0] > 0.01 and errors[-1] < 1e-4
 
 
-@pytest.mark.parametrize("moments", [guess_moments, measure_moments])
-def test_all_that_is_linear_of_what_is_cut_off_is_kept(fmfm, dataset, moments):
-    """What is lost is a form in the embeddings' deviations from their mean, pair by pair."""
+@pytest.mark.parametrize("moments", [estimate_moments, measure_moments])
+def test_bias_and_linear_terms_keep_the_linear_part_of_the_loss(fmfm, dataset, moments):
+    """Only a quadratic form in the deviations from the mean is lost, pair by pair."""
     weights, rows = read_weights(fmfm.path), np.array(dataset.test.ids[:50])
-    found = moments(weights, *([] if moments is guess_moments else [np.asarray(dataset.train.ids)]))
-    spectrum = cut(weights, 3, found)
+    measured = moments(weights, *([] if moments is estimate_moments else [np.asarray(dataset.train.ids)]))
+    spectrum = cut(weights, 3, measured)
     with torch.no_grad():
         ids = torch.from_numpy(rows)
-        lost = (fmfm.model(ids) - machine_of(weights, spectrum)(ids)).double().numpy()
-    means = np.split(found.mean, np.cumsum(weights.dims)[:-1])
+        lost = (fmfm.model(ids) - build_fm(weights, spectrum)(ids)).double().numpy()
+    means = np.split(measured.mean, np.cumsum(weights.dims)[:-1])
     expected = np.zeros(len(rows))
     for i, j in itertools.combinations(range(4), 2):
         matrix = weights.blocks[i, j] - (spectrum.vectors[i] * spectrum.signs) @ spectrum.vectors[j].T
@@ -74,17 +74,17 @@ def test_all_that_is_linear_of_what_is_cut_off_is_kept(fmfm, dataset, moments):
     assert np.std(lost) > 0.01
 
 
-def test_rows_count_by_how_much_their_logits_matter(fmfm, dataset):
+def test_rows_are_weighted_by_the_effect_of_their_logit(fmfm, dataset):
     weights, ids = read_weights(fmfm.path), np.asarray(dataset.train.ids)
     p = fmfm.probabilities(ids).astype(np.float64)
     v = np.concatenate([weights.embeddings[field][ids[:, field]] for field in range(4)], axis=1)
-    found = measure_moments(weights, ids)
-    np.testing.assert_allclose(found.mean, np.average(v, axis=0, weights=p * (1 - p)), atol=1e-6)
-    np.testing.assert_allclose(found.covariance, np.cov(v.T, aweights=p * (1 - p), ddof=0), atol=1e-6)
+    measured = measure_moments(weights, ids)
+    np.testing.assert_allclose(measured.mean, np.average(v, axis=0, weights=p * (1 - p)), atol=1e-6)
+    np.testing.assert_allclose(measured.covariance, np.cov(v.T, aweights=p * (1 - p), ddof=0), atol=1e-6)
 
 
-@pytest.mark.parametrize("dropped", [0.0, 0.2])  # with dropout autograd trains it, without the fused kernel
-def test_signs_stay_through_training_resuming_new_days_and_files(fmfm, dataset, tmp_path, dropped):
+@pytest.mark.parametrize("dropped", [0.0, 0.2])  # autograd trains with dropout, the fused kernel without
+def test_signs_survive_training_resuming_new_data_and_files(fmfm, dataset, tmp_path, dropped):
     options = {"rank": 5, "field_dropout": dropped}
     small = fm2.cut(fmfm, dataset, tmp_path / "small", epochs=1, **options)
     signs = small.model.signs
@@ -98,7 +98,7 @@ def test_signs_stay_through_training_resuming_new_days_and_files(fmfm, dataset, 
     new = prepare(planted(2000, seed=5, values=14), SCHEMA, tmp_path / "new")
     assert train("fm", new, tmp_path / "later", start=again, **QUICK).model.signs == signs
     whole, later = fm2.cut(fmfm, new, tmp_path / "whole", rank=12, training=False), np.asarray(new.test.ids)
-    known = later[(map_ids(later, fmfm.id_map(new)) > 0).all(axis=1)]  # others begin anew
+    known = later[(map_ids(later, fmfm.id_map(new)) > 0).all(axis=1)]  # other values start from scratch
     np.testing.assert_allclose(whole.logits(known), fmfm.logits(known, fmfm.id_map(new)), atol=1e-4)
     fm2.compile(again.path, tmp_path / "model.fm2")
     scorer = fm2.load(tmp_path / "model.fm2")
@@ -132,7 +132,7 @@ def test_an_fm_with_signs_has_them_in_its_field_matrices_and_its_config():
 @pytest.mark.parametrize(
     "signs", [[1, -1], [1, 1, 1, 1], [1, 0, 1], [1, 2, -1], [1, 1.0, -1], [True, -1, 1], ["1", 1, 1]]
 )
-def test_what_are_no_signs_is_refused(signs, dataset, tmp_path):
+def test_invalid_signs_are_an_error(signs, dataset, tmp_path):
     with pytest.raises(Fm2Error, match="they are 3 numbers, each 1 or -1"):
         FM([3, 3], 3, signs=signs)
     run = train("fm", dataset, tmp_path / "fm", **QUICK, dim=3)
@@ -144,17 +144,17 @@ def test_what_are_no_signs_is_refused(signs, dataset, tmp_path):
                 read(run.path)
 
 
-def test_what_cannot_be_cut_is_told(fmfm, dataset, tmp_path):
+def test_what_cannot_be_cut_is_an_error(fmfm, dataset, tmp_path):
     with pytest.raises(Fm2Error, match="signs are for fm"):
         FmFM([3, 3], 2, signs=[1, -1])
     fm = train("fm", dataset, tmp_path / "fm", **QUICK)
-    with pytest.raises(Fm2Error, match="is fm; fwfm, fvfm, fmfm have a spectrum to cut"):
+    with pytest.raises(Fm2Error, match="cut: expected a run of fwfm, fvfm, fmfm, got fm in"):
         fm2.cut(fm, dataset, tmp_path / "none")
-    with pytest.raises(Fm2Error, match="the rank is 13; it is a number from 1 to the sum of the dimensions, 12"):
+    with pytest.raises(Fm2Error, match="rank must be between 1 and the sum of the dimensions, 12, got 13"):
         fm2.cut(fmfm, dataset, tmp_path / "none", rank=13)
-    with pytest.raises(Fm2Error, match="the dimension is the rank"):
+    with pytest.raises(Fm2Error, match="cut: the rank is the dimension; remove dim from the settings"):
         fm2.cut(fmfm, dataset, tmp_path / "none", dim=3)
-    with pytest.raises(Fm2Error, match="is the run to begin with"):
+    with pytest.raises(Fm2Error, match="is the source run; choose another --out"):
         fm2.cut(fmfm, dataset, fmfm.path)
     with pytest.raises(Fm2Error, match="without learning there has to be a model to begin with"):
         train("fm", dataset, tmp_path / "none", learn=False)
@@ -178,13 +178,13 @@ def test_the_command_cuts(fmfm, dataset, tmp_path, capsys):
     assert "not a whole number or several like 8,16" in capsys.readouterr().err
 
 
-def test_several_ranks_make_a_table_and_a_picture(fmfm, dataset, tmp_path, capsys):
+def test_several_ranks_make_a_table_and_a_chart(fmfm, dataset, tmp_path, capsys):
     command = ["cut", str(fmfm.path), str(dataset.path), "--out", str(tmp_path / "by-rank"), "--epochs", "1", "--json"]
     assert main([*command, "--rank", "12,2,4"]) == 0
-    told = capsys.readouterr()
-    rows = json.loads(told.out)
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)
     for rank in (2, 4, 12):
-        assert f"fm2: rank {rank}: cutting the spectrum ...\nfm2: rank {rank}: training on ...\n" in told.err
+        assert f"fm2: rank {rank}: cutting the spectrum ...\nfm2: rank {rank}: training on ...\n" in printed.err
     assert rows == json.loads((tmp_path / "by-rank" / "table.json").read_text())
     assert [row["rank"] for row in rows] == [None, 2, 4, 12]
     assert Run.open(tmp_path / "by-rank" / "rank-4").model.config["dims"] == [4] * 4
@@ -192,44 +192,44 @@ def test_several_ranks_make_a_table_and_a_picture(fmfm, dataset, tmp_path, capsy
     texts = [
         text.text for text in ElementTree.parse(tmp_path / "by-rank" / "table.svg").iter() if text.tag.endswith("text")
     ]
-    assert {"rank", "AUC lost", "worst logit error", "as cut", "trained on", "2", "4", "12"} <= set(texts)
+    assert {"rank", "AUC lost", "worst logit error", "as cut", "trained", "2", "4", "12"} <= set(texts)
     assert main([*command, "--rank", "2,4"]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main([*command, "--rank", "2,4", "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)[1:] == rows[1:3]
     assert main([*command, "--rank", "2,99", "--overwrite"]) == 1
     assert main([*command[:4], str(fmfm.path / "in"), "--rank", "1,2"]) == 0
     assert main([*command[:4], str(fmfm.path), "--rank", "1,2"]) == 1
-    assert "is a run itself" in capsys.readouterr().err
+    assert "is itself a run" in capsys.readouterr().err
 
 
-def test_a_picture_of_equal_figures_is_a_picture(tmp_path):
-    found = {"auc": 0.7, "worst_error": 0.0}
-    draw_ranks(tmp_path / "table.svg", [{"split": "a < b", **found}, {"rank": 4, **found, "cut": found}])
+def test_a_chart_of_equal_figures_is_valid(tmp_path):
+    row = {"auc": 0.7, "worst_error": 0.0}
+    draw_ranks(tmp_path / "table.svg", [{"split": "a < b", **row}, {"rank": 4, **row, "cut": row}])
     assert "nan" not in (tmp_path / "table.svg").read_text()
     ElementTree.parse(tmp_path / "table.svg")
 
 
-def texts_of(picture):
-    return [text.text for text in ElementTree.parse(picture).iter() if text.tag.endswith("text")]
+def texts_of(chart):
+    return [text.text for text in ElementTree.parse(chart).iter() if text.tag.endswith("text")]
 
 
-def test_the_zero_line_stays_where_every_cut_gains_and_untrained_cuts_are_no_trained_ones(tmp_path):
+def test_a_chart_includes_zero_and_has_no_line_for_training_that_was_skipped(tmp_path):
     cut = {"auc": 0.72, "worst_error": 0.1}
     rows = [{"split": "test", "auc": 0.7}, *({"rank": rank, **cut, "cut": cut} for rank in (4, 8))]
     draw_ranks(tmp_path / "table.svg", rows, trained=False)
     texts = texts_of(tmp_path / "table.svg")
     assert texts.count("0") == 2
-    assert "as cut" in texts and "trained on" not in texts
+    assert "as cut" in texts and "trained" not in texts
 
 
-def test_without_training_finished_cuts_are_kept_and_the_others_made(fmfm, dataset, tmp_path, capsys):
+def test_resuming_without_training_keeps_finished_cuts_and_makes_the_others(fmfm, dataset, tmp_path, capsys):
     out = tmp_path / "by-rank"
     command = ["cut", str(fmfm.path), str(dataset.path), "--out", str(out), "--no-training", "--json"]
     assert main([*command, "--rank", "2,4"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert "trained on" not in texts_of(out / "table.svg")
-    (out / "rank-4" / MODEL).unlink()  # as if it had been interrupted there
+    assert "trained" not in texts_of(out / "table.svg")
+    (out / "rank-4" / MODEL).unlink()  # as if interrupted here
     before = (out / "rank-2" / MODEL).stat().st_mtime_ns
     assert main([*command, "--rank", "2,4,6", "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)[:3] == rows
@@ -239,10 +239,10 @@ def test_without_training_finished_cuts_are_kept_and_the_others_made(fmfm, datas
     assert main([*one, "--rank", "2", "--resume"]) == 0
     capsys.readouterr()
     assert main([*one, "--rank", "3", "--resume"]) == 1
-    assert "is not this cut without training; --overwrite replaces it" in capsys.readouterr().err
+    assert "is not this cut without training; use --overwrite to replace it" in capsys.readouterr().err
 
 
-def test_what_all_cuts_share_is_computed_once(fmfm, dataset, tmp_path, monkeypatch):
+def test_logits_and_moments_are_computed_once_for_all_cuts(fmfm, dataset, tmp_path, monkeypatch):
     asked, logits, measured = [], Run.logits, []
     where = spectrum.measure_moments
     monkeypatch.setattr(spectrum, "measure_moments", lambda *given: measured.append(1) or where(*given))

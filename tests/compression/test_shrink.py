@@ -1,4 +1,4 @@
-"""Dimensions by PCA: against numpy's SVD, planted ones, and models that are projected and trained again."""
+"""fm2.shrink: dimensions by PCA, compared with SVD and planted ones; projected models; the command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.compression.dimensions import find_bases, principal_basis
 from fm2.compression.projection import project
-from fm2.compression.retraining import as_run, counts_of
+from fm2.compression.retraining import count_features, temporary_run
 from fm2.compression.shrink import compare
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -26,8 +26,8 @@ def run(dataset, tmp_path_factory) -> Run:
     return train("fmfm", dataset, tmp_path_factory.mktemp("first") / "run", **LEARNED, dim=5)
 
 
-def test_components_are_those_of_the_svd():
-    """By definition: every row as often as it occurs, centered, and the shares of the squared singular values."""
+def test_components_agree_with_svd():
+    """By definition: repeat every row by its count, center, and sum the squared singular values."""
     random = np.random.default_rng(0)
     table = random.normal(size=(30, 6)) * [5, 3, 2, 1, 0.5, 0.1] + 2
     counts = random.integers(0, 20, 30)
@@ -56,7 +56,7 @@ def test_a_planted_dimension_is_found():
 
 
 def test_a_metric_decides_which_directions_count():
-    """By definition: PCA of the rows times a root of the metric's root, and back."""
+    """By definition: PCA after a multiplication by the metric's fourth root, and back."""
     random = np.random.default_rng(2)
     table, counts = random.normal(size=(40, 5)), random.integers(1, 9, 40)
     half = random.normal(size=(5, 5))
@@ -75,23 +75,23 @@ def test_a_metric_decides_which_directions_count():
     assert principal_basis(table, counts, 0.95, 0 * blind).dim == principal_basis(table, counts, 0.95).dim
 
 
-def test_what_no_other_field_sees_costs_no_dimension(dataset, tmp_path):
-    """Only what a field matrix takes of an embedding counts: here a field's first number, and another's last two."""
+def test_directions_that_no_field_matrix_uses_cost_no_dimension(dataset, tmp_path):
+    """Field matrices use the first coordinate of one field, and the last two of another."""
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=5)
     matrices = [run.model.interaction.field_matrix(i, j) for i in range(4) for j in range(i + 1, 4)]
     for matrix in matrices[:3]:
         matrix[1:] = 0
     for matrix in (matrices[0], *matrices[3:5]):
         (matrix.T if matrix is matrices[0] else matrix)[:3] = 0
-    counts = counts_of(run, dataset)
+    counts = count_features(run, dataset)
     assert [basis.dim for basis in find_bases(run.model, counts, "interactions", 0.99)][:2] == [1, 2]
     assert [basis.dim for basis in find_bases(run.model, counts, "counts", 0.99)][:2] != [1, 2]
-    with pytest.raises(Fm2Error, match="the weighting is 'rows'; it is one of counts, features, interactions"):
+    with pytest.raises(Fm2Error, match="weighting must be one of counts, features, interactions, got 'rows'"):
         find_bases(run.model, counts, "rows", 0.9)
 
 
-def test_features_count_as_often_as_they_occur(run, dataset):
-    counts = counts_of(run, dataset)
+def test_features_are_counted_in_the_training_rows(run, dataset):
+    counts = count_features(run, dataset)
     for field, count in enumerate(counts):
         expected = np.bincount(dataset.train.ids[:, field], minlength=run.model.field_sizes[field])
         np.testing.assert_array_equal(count, expected)
@@ -100,11 +100,11 @@ def test_features_count_as_often_as_they_occur(run, dataset):
 @pytest.mark.parametrize(
     ("linear", "weighting"), [("features", "counts"), ("fields", "features"), ("both", "interactions")]
 )
-def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, weighting, dataset, tmp_path):
-    """v becomes mean + P Oᵀ (v - mean); weights per feature keep the linear part of what that loses."""
+def test_a_projected_model_is_the_first_one_with_projected_embeddings(linear, weighting, dataset, tmp_path):
+    """v becomes mean + P Oᵀ (v - mean); weights per feature keep the linear part of the loss."""
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=[5, 4, 5, 3], linear=linear)
     model, ids = run.model, np.asarray(dataset.test.ids[:200])
-    bases = find_bases(model, counts_of(run, dataset), weighting, 0.7)
+    bases = find_bases(model, count_features(run, dataset), weighting, 0.7)
     assert sum(basis.dim for basis in bases) < 17
     table = [model.embedding.rows(field).double().numpy() for field in range(4)]
     v = [table[field][ids[:, field]] for field in range(4)]
@@ -123,16 +123,16 @@ def test_the_projected_model_is_the_old_one_with_projected_embeddings(linear, we
             expected += np.einsum("ra,ab,rb->r", seen[i], matrix, seen[j]) / 2
             if model.linear is not None:
                 expected += (v[i] - seen[i]) @ matrix @ bases[j].mean
-    with as_run(project(model, bases), run, tmp_path) as start:
-        found = Run.open(start).probabilities(ids)
-    logits = np.log(found / (1 - found))
+    with temporary_run(project(model, bases), run, tmp_path / "small") as start:
+        probabilities = Run.open(start).probabilities(ids)
+    logits = np.log(probabilities / (1 - probabilities))
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     old = run.probabilities(ids)
     assert np.std(np.log(old / (1 - old)) - logits) > 0.03
 
 
 @pytest.mark.parametrize("weighting", ["counts", "features", "interactions"])
-def test_a_warm_start_at_full_variance_predicts_what_the_first_run_did(weighting, run, dataset, tmp_path):
+def test_a_warm_start_at_full_variance_predicts_the_same(weighting, run, dataset, tmp_path):
     same = fm2.shrink(
         run, dataset, tmp_path / "same", variance=1.0, weighting=weighting, warm=True, **{**LEARNED, **FIXED}
     )
@@ -142,9 +142,9 @@ def test_a_warm_start_at_full_variance_predicts_what_the_first_run_did(weighting
 
 
 def test_a_second_pass_has_fewer_dimensions(run, dataset, tmp_path):
-    told = []
-    small = fm2.shrink(run, dataset, tmp_path / "small", variance=0.6, tell=told.extend, epochs=1)
-    dims = [basis.dim for basis in told]
+    bases = []
+    small = fm2.shrink(run, dataset, tmp_path / "small", variance=0.6, on_bases=bases.extend, epochs=1)
+    dims = [basis.dim for basis in bases]
     assert small.model.config["dims"] == dims
     assert max(dims) < 5
     again = fm2.shrink(run.path, dataset.path, tmp_path / "small", variance=0.6, resume=True, epochs=2)
@@ -156,18 +156,18 @@ def test_a_second_pass_has_fewer_dimensions(run, dataset, tmp_path):
     assert more.metrics["log_loss"] <= warm.metrics["log_loss"]
 
 
-def test_what_cannot_shrink_is_told(run, dataset, tmp_path):
+def test_what_cannot_be_shrunk_is_an_error(run, dataset, tmp_path):
     fwfm = train("fwfm", dataset, tmp_path / "fwfm", **QUICK)
-    with pytest.raises(Fm2Error, match="is fwfm; this is for fmfm alone"):
+    with pytest.raises(Fm2Error, match="shrink: expected a run of fmfm, got fwfm in"):
         fm2.shrink(fwfm, dataset, tmp_path / "none")
-    with pytest.raises(Fm2Error, match=r"the variance is 95\.0; it is a share"):
+    with pytest.raises(Fm2Error, match=r"variance must be above 0 and at most 1, got 95\.0"):
         fm2.shrink(run, dataset, tmp_path / "none", variance=95.0)
-    with pytest.raises(Fm2Error, match="is the run to begin with; give another --out"):
+    with pytest.raises(Fm2Error, match="is the source run; choose another --out"):
         fm2.shrink(run, dataset, run.path, overwrite=True)
-    with pytest.raises(Fm2Error, match="leave dim out of the settings"):
+    with pytest.raises(Fm2Error, match="remove dim from the settings"):
         fm2.shrink(run, dataset, tmp_path / "none", dim=4)
     pruned = fm2.prune(run, dataset, tmp_path / "pruned", keep=0.5, epochs=1)
-    with pytest.raises(Fm2Error, match="is pruned, which a training from scratch would undo; --warm keeps it so"):
+    with pytest.raises(Fm2Error, match="is pruned, and training from scratch would undo that; use --warm"):
         fm2.shrink(pruned, dataset, tmp_path / "none")
     both = fm2.shrink(pruned, dataset, tmp_path / "both", variance=0.6, warm=True, epochs=1)
     assert both.model.pruned == pruned.model.pruned
@@ -190,7 +190,7 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
         assert row["auc"] == small.evaluate(dataset)["auc"]
         assert row["flops"] == small.model.flops(cached=True)
     assert main([*command, "--variance", "0.5,0.9"]) == 1
-    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert "already exists; use --resume to continue it or --overwrite to replace it" in capsys.readouterr().err
     assert main([*command, "--variance", "0.5,0.9,0.99", "--resume", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again[:3] == rows
@@ -201,7 +201,9 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
         assert main([*command, *wrong]) == 1
 
 
-def test_variances_that_would_share_a_directory_are_refused(run, dataset, tmp_path):
-    with pytest.raises(Fm2Error, match=r"0\.9 and 0\.9000001 would both be .*variance-0\.9; leave one of them out"):
+def test_several_variances_need_directories_and_one_of_resume_and_overwrite(run, dataset, tmp_path):
+    with pytest.raises(Fm2Error, match=r"0\.9 and 0\.9000001 would both be written to .*variance-0\.9; remove one"):
         compare(run, dataset, tmp_path / "both", [0.9, 0.9000001])
+    with pytest.raises(Fm2Error, match="shrink: --resume continues a run and --overwrite replaces it; use only one"):
+        compare(run, dataset, tmp_path / "both", [0.5, 0.9], resume=True, overwrite=True)
     assert not (tmp_path / "both").exists()

@@ -1,0 +1,86 @@
+"""Translate the ids of one dataset to those of a model that was trained on another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2.data.dataset import Dataset
+from fm2.data.vocabulary import Vocabulary
+from fm2.errors import Fm2Error
+from fm2.schema import Field, Schema
+
+IdMap = list[NDArray[np.int32]]
+
+
+class Encoding(Protocol):
+    """How values become ids: an encoder, a dataset, or the weights of a model with its vocabularies."""
+
+    @property
+    def schema(self) -> Schema:
+        """The fields."""
+
+    @property
+    def vocabularies(self) -> Sequence[Vocabulary]:
+        """The values of each field."""
+
+
+def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path: Path) -> None:
+    """Raise an error if a dataset reads raw values differently than the model in ``path``.
+
+    The two may know different values, but fields, missing values, transformations, hashes and buckets must agree.
+    """
+    if dataset.schema.names != model.schema.names:
+        raise Fm2Error(f"{operation}: {dataset.path} has other fields than the model in {path}")
+    if set(dataset.schema.missing) != set(model.schema.missing):
+        raise Fm2Error(f"{operation}: {dataset.path} has other missing values than the model in {path}")
+    fields = zip(model.schema.fields, dataset.schema.fields, strict=True)
+    vocabularies = zip(model.vocabularies, dataset.vocabularies, strict=True)
+    for (model_field, field), (known, vocabulary) in zip(fields, vocabularies, strict=True):
+        if not _same_encoding(model_field, field, known, vocabulary):
+            raise Fm2Error(
+                f"{operation}: {dataset.path} reads, hashes or buckets the field '{field.name}' differently than the "
+                f"model in {path}; prepare the rows with --like and the dataset that the model was trained on"
+            )
+
+
+def _same_encoding(model_field: Field, field: Field, known: Vocabulary, vocabulary: Vocabulary) -> bool:
+    same_field = dataclasses.replace(model_field, min_count=1) == dataclasses.replace(field, min_count=1)
+    same_hash = known.hashed == vocabulary.hashed
+    return same_field and same_hash and np.array_equal(known.boundaries, vocabulary.boundaries)
+
+
+def make_id_map(model: Encoding, dataset: Dataset, path: Path, operation: str = "evaluate") -> IdMap | None:
+    """Return the model's id for each id of a dataset, field by field, or None if all ids are the same.
+
+    Values that the model in ``path`` does not know become id 0, unknown.
+    """
+    check_same_encoding(operation, model, dataset, path)
+    vocabularies = list(zip(model.vocabularies, dataset.vocabularies, strict=True))
+    if all(_begins_with(known, vocabulary) for known, vocabulary in vocabularies):
+        return None
+    return [np.maximum(vocabulary.ids_in(known), 0) for known, vocabulary in vocabularies]
+
+
+def _begins_with(known: Vocabulary, vocabulary: Vocabulary) -> bool:
+    """Return whether every value of a vocabulary has the same id in ``known``, which may have more."""
+    same_ends = np.array_equal(known.ends[: len(vocabulary.ends)], vocabulary.ends)
+    return same_ends and np.array_equal(known.data[: len(vocabulary.data)], vocabulary.data)
+
+
+def map_ids(ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None) -> NDArray[np.int32]:
+    """Translate ids [rows, fields]; without a map they stay the same.
+
+    >>> map_ids(np.array([[1, 2]], np.int32), [np.array([0, 5]), np.array([0, 0, 7])])
+    array([[5, 7]])
+    """
+    if id_map is None:
+        return ids
+    if ids.min(initial=0) < 0:
+        raise IndexError("an id is negative")
+    return np.stack([new_ids[column] for new_ids, column in zip(id_map, ids.T, strict=True)], axis=1)

@@ -1,0 +1,93 @@
+"""The files of a run without torch: the history, and the model file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fm2 import Field, Fm2Error, Schema
+from fm2.artifacts.arrays import ChunkedArray, load_arrays, save_arrays
+from fm2.artifacts.history import append_history, read_history, write_history
+from fm2.artifacts.model_file import MODEL, check_model, open_model, save_model
+from fm2.data.vocabulary import Vocabulary
+
+
+class Tiny:
+    """A model as far as its file is concerned."""
+
+    def __init__(self, sizes) -> None:
+        self.config = {"model": "lr", "field_sizes": sizes}
+        self.n_parameters = sum(sizes)
+
+    def flops(self) -> int:
+        return 2
+
+
+def save_tiny(directory, weights, values=("a", "b")):
+    schema, vocabularies = Schema([Field("site")], label="click"), [Vocabulary.of(values, [2] * len(values))]
+    save_model(directory / MODEL, Tiny([3]), weights, schema, vocabularies, {"auc": 0.7})
+
+
+def test_the_history_grows_and_ignores_an_incomplete_last_line(tmp_path):
+    path = tmp_path / "history.jsonl"
+    assert read_history(path) == []
+    write_history(path, [{"step": 1}])
+    append_history(path, {"step": 2})
+    assert read_history(path) == [{"step": 1}, {"step": 2}]
+    with path.open("a") as file:
+        file.write('{"step": 3')
+    assert read_history(path) == [{"step": 1}, {"step": 2}]
+    with pytest.raises(Fm2Error, match=r"^train: cannot write to .*no/history.jsonl: No such file or directory$"):
+        append_history(tmp_path / "no" / "history.jsonl", {})
+
+
+def test_a_model_file_returns_what_was_saved(tmp_path):
+    weights = np.arange(3, dtype=np.float32)
+    save_tiny(tmp_path, {"linear.weight": ChunkedArray(3, lambda: (weights[:2], weights[2:]))})
+    with open_model(tmp_path) as file:
+        np.testing.assert_array_equal(file.weights("linear.weight", (3,)), weights)
+        assert file.schema.names == ("site",)
+        assert file.vocabularies[0].values() == [b"a", b"b"]
+        assert (file.metrics, file.counts) == ({"auc": 0.7}, {"parameters": 3, "flops": 2})
+    with (
+        pytest.raises(Fm2Error, match=r"linear.weight is float32 \[3\], not float32 \[4\]"),
+        open_model(tmp_path) as file,
+    ):
+        file.weights("linear.weight", (4,))
+
+
+def test_parts_that_contradict_each_other_are_an_error(tmp_path):
+    save_tiny(tmp_path, {"linear.weight": np.zeros(3, np.float32)}, values=("a",))
+    with pytest.raises(Fm2Error, match="the sizes of the vocabularies differ from the model's field sizes"):
+        open_model(tmp_path).__enter__()
+    save_tiny(tmp_path, {"linear.weight": np.float32([1, np.inf, 0])})
+    with pytest.raises(Fm2Error, match=r"linear.weight has values that are not finite"), open_model(tmp_path) as file:
+        file.weights("linear.weight")
+    arrays, values = load_arrays(tmp_path / MODEL)
+    save_arrays(tmp_path / MODEL, arrays, {**values, "version": 9})
+    with pytest.raises(Fm2Error, match=r"has the format 'fm2 model' 9; this version of fm2 reads 'fm2 model' 1"):
+        open_model(tmp_path).__enter__()
+
+
+def test_a_path_without_a_model_says_what_to_do(tmp_path):
+    (tmp_path / "log.csv").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "runs" / "fmfm-0").mkdir(parents=True)
+    save_tiny(tmp_path / "runs" / "fmfm-0", {})
+    for name, message in (
+        ("nowhere", r"nowhere: run not found; fm2 train writes one$"),
+        ("log.csv", r"log.csv is a file; expected a run, the directory that fm2 train writes$"),
+        ("empty", r"empty has no trained model \(model.safetensors\); fm2 train writes one$"),
+        ("runs", r"runs has no trained model \(model.safetensors\); did you mean .*runs/fmfm-0\?$"),
+    ):
+        with pytest.raises(Fm2Error, match=message):
+            check_model(tmp_path / name)
+
+
+@pytest.mark.parametrize("room", ["artifacts.history", "artifacts.model_file", "evaluation.evaluate"])
+def test_the_room_needs_no_torch(room):
+    script = f"import sys; sys.modules['torch'] = None; import fm2.{room}"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,129 @@
+"""Whether an output may be written, resumed or replaced: one policy for all commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from fm2 import Fm2Error
+from fm2.artifacts.run_directory import SETTINGS, check_run_output
+from fm2.files import atomic_directory, atomic_file, check_output, check_replaceable, directory_lock
+
+NEW, EMPTY, RUN, FOREIGN, FILE = "new", "empty", "run", "foreign", "file"
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Make one path of every kind that an operation may find."""
+    for name in (EMPTY, RUN, FOREIGN):
+        (tmp_path / name).mkdir()
+    (tmp_path / RUN / SETTINGS).write_text("")
+    (tmp_path / FOREIGN / "thesis.txt").write_text("years of work")
+    (tmp_path / FILE).write_text("a log")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "resume", "overwrite", "message"),
+    [
+        (NEW, False, False, None),
+        (NEW, False, True, None),
+        (NEW, True, False, "^train: no run to resume in .*new$"),
+        (EMPTY, False, False, None),
+        (EMPTY, False, True, None),
+        (EMPTY, True, False, "^train: no run to resume in .*empty$"),
+        (RUN, False, False, "run already exists; use --resume to continue it or --overwrite to replace it$"),
+        (RUN, False, True, None),
+        (RUN, True, False, None),
+        (RUN, True, True, "^train: --resume continues a run and --overwrite replaces it; use only one of them$"),
+        (NEW, True, True, "use only one of them$"),
+        *(
+            (name, *flags, rf"{name} is not a run \(no settings.toml\); choose another --out$")
+            for name in (FOREIGN, FILE)
+            for flags in ((False, False), (False, True), (True, False))
+        ),
+    ],
+)
+def test_a_run_is_written_resumed_or_replaced_only_as_asked(places, name, resume, overwrite, message):
+    if message is None:
+        check_run_output("train", places / name, resume, overwrite)
+    else:
+        with pytest.raises(Fm2Error, match=message):
+            check_run_output("train", places / name, resume, overwrite)
+
+
+def test_the_error_offers_only_the_options_that_the_operation_has(places):
+    for options, offer in (
+        ({"resume": False}, "use --resume to continue it$"),
+        ({"overwrite": False}, "use --overwrite to replace it$"),
+    ):
+        with pytest.raises(Fm2Error, match=offer):
+            check_output("tune", places / RUN, "search", SETTINGS, **options)
+
+
+def test_a_single_file_is_replaced_only_with_overwrite(places):
+    check_output("generate", places / NEW, "log", overwrite=False)
+    check_output("generate", places / FILE, "log", overwrite=True)
+    with pytest.raises(Fm2Error, match=r"generate: .*file already exists; use --overwrite to replace it$"):
+        check_output("generate", places / FILE, "log", overwrite=False)
+
+
+def test_a_derived_run_does_not_replace_its_source(places):
+    for source in (places / RUN, places / EMPTY / ".." / RUN):
+        with pytest.raises(Fm2Error, match=r"^prune: .*run is the source run; choose another --out$"):
+            check_run_output("prune", places / RUN, False, True, source=source)
+    check_run_output("prune", places / NEW, False, False, source=places / RUN)
+
+
+def test_quickly_made_files_replace_only_their_own_kind(places):
+    (places / "page.html").write_text("<!doctype html> ...")
+    check_replaceable(places / "page.html", "report", "HTML page", "<!doctype")
+    check_replaceable(places / NEW, "report", "HTML page", "<!doctype")
+    with pytest.raises(Fm2Error, match=r"file already exists and is not an earlier HTML page; choose another --out$"):
+        check_replaceable(places / FILE, "report", "HTML page", "<!doctype")
+
+
+def test_a_directory_appears_complete_or_not_at_all(places):
+    with pytest.raises(ZeroDivisionError), atomic_directory(places / NEW, "save", "run", SETTINGS) as directory:
+        (directory / SETTINGS).write_text("")
+        raise ZeroDivisionError
+    assert sorted(path.name for path in places.iterdir()) == sorted([EMPTY, RUN, FOREIGN, FILE])
+    with atomic_directory(places / RUN, "save", "run", SETTINGS, overwrite=True) as directory:
+        (directory / SETTINGS).write_text("second")
+        assert (places / RUN / SETTINGS).read_text() == ""  # the old one stays until the new one is complete
+    assert (places / RUN / SETTINGS).read_text() == "second"
+    with pytest.raises(Fm2Error, match="foreign is not a run"):
+        atomic_directory(places / FOREIGN, "save", "run", SETTINGS, overwrite=True).__enter__()
+    assert (places / FOREIGN / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_directory_that_appears_meanwhile_is_not_replaced(places):
+    with (
+        pytest.raises(Fm2Error, match="new already exists; use --overwrite to replace it"),
+        atomic_directory(places / NEW, "save", "run", SETTINGS) as directory,
+    ):
+        (directory / SETTINGS).write_text("late")
+        (places / NEW).mkdir()
+        (places / NEW / SETTINGS).write_text("early")
+    assert (places / NEW / SETTINGS).read_text() == "early"
+
+
+def test_a_file_appears_complete_or_not_at_all(places):
+    with pytest.raises(ZeroDivisionError), atomic_file(places / FILE) as partial:
+        partial.write_text("half")
+        raise ZeroDivisionError
+    assert (places / FILE).read_text() == "a log"
+    with atomic_file(places / FILE) as partial:
+        partial.write_text("new")
+    assert (places / FILE).read_text() == "new"
+    assert len(list(places.iterdir())) == 4
+
+
+def test_a_locked_directory_names_who_uses_it(places):
+    with (
+        directory_lock(places / NEW, "train", "another training"),
+        pytest.raises(Fm2Error, match=r"^train: another training is running in .*new$"),
+        directory_lock(places / NEW, "train", "another training"),
+    ):
+        pass
+    with pytest.raises(Fm2Error, match=r"^train: cannot write to .*file: "), directory_lock(places / FILE, "train", ""):
+        pass
