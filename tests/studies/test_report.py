@@ -285,10 +285,10 @@ def test_a_report_of_rows_without_clicks(runs, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is damaged, or not a file of fm2's"),
-        ('{"format": "fm2 compare", "version": 9}', "has the format ('fm2 compare', 9); this fm2 reads"),
-        ('{"format": "fm2 compare", "version": 1, "rows": [{}]}', "is damaged, or not a file of fm2's"),
-        ("[" * 100_000, "is damaged, or not a file of fm2's"),
+        ("{", "is damaged or not a comparison"),
+        ('{"format": "fm2 compare", "version": 9}', "expected format ('fm2 compare', 1), got ('fm2 compare', 9)"),
+        ('{"format": "fm2 compare", "version": 1, "rows": [{}]}', "is damaged or not a comparison"),
+        ("[" * 100_000, "is damaged or not a comparison"),
     ],
 )
 def test_an_invalid_comparison_is_an_error(content, message, tmp_path, capsys):

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from tests.helpers.killing import run_and_kill
 from tests.helpers.planted import QUICK
+from tests.helpers.processes import run_and_kill
 
 import fm2
 from fm2 import Fm2Error
@@ -93,7 +93,7 @@ import sys, time
 from fm2.studies.tuning.search import tune
 def tell(trials):
     if len(trials) == 3:
-        print("far enough", flush=True); time.sleep(60)
+        print("ready to be killed", flush=True); time.sleep(60)
 tune("lr", sys.argv[1], sys.argv[2], trials=6, fix={FIX!r}, space={SPACE!r}, tell=tell)
 """
     run_and_kill(script, dataset.path, tmp_path / "tune")
