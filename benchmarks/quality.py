@@ -37,7 +37,7 @@ from fm2.data.presets import PRESETS
 from fm2.evaluation import metrics
 from fm2.models.choices import Optimizer
 from fm2.models.defaults import DEFAULTS, MODELS
-from fm2.studies.tuning.spaces import near, space_around
+from fm2.studies.tuning.spaces import draw_near, space_around
 from generated import working_directory
 from trials import Outcome, Trial, run, run_all
 
@@ -102,13 +102,13 @@ def search(settings: argparse.Namespace, directory: Path) -> None:
     other = {"optimizer": settings.optimizer} if settings.optimizer else {}
     usual = Settings.of(settings.model, SEARCHED[0] if settings.generated else 0, **other)
     space, random = space_around(usual), np.random.default_rng(settings.seed)
-    drawn = [other | near(space, usual.used(), random, share=1) for _ in range(settings.trials)]
+    drawn = [other | draw_near(space, usual.used(), random, share=1) for _ in range(settings.trials)]
     found = try_out(settings.model, [other, *drawn], data, [0]) if settings.near is None else [(0.0, settings.near)]
     best = min(found, key=lambda entry: entry[0])[1]
     if best != other:
         print("\nnear the best:")
         start = usual.used() | best
-        neighbors = [other | near(space, start, random) for _ in range(settings.trials // 2)]
+        neighbors = [other | draw_near(space, start, random) for _ in range(settings.trials // 2)]
         found += try_out(settings.model, neighbors, data, [0])
     found.sort(key=lambda entry: entry[0])
     finalists = list({json.dumps(changes): changes for _, changes in found}.values())[:FINALISTS]
