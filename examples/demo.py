@@ -1,4 +1,4 @@
-"""A tour of fm2 in a minute or two: generate a log, compare models, shrink and compile one, score and rank.
+"""A tour of fm2 in a few minutes: generate a log, compare models, shrink and compile one, score and rank.
 
 make demo                              a generated log with known true probabilities
 make demo FM2_LOG=path/to/criteo.txt   the first rows of your own log in Criteo's format
