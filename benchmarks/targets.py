@@ -25,7 +25,7 @@ class Target:
         if too_low or too_high:
             return "MISSED"
         if self.goal is None:
-            return "ok"
+            return "" if self.at_least is None and self.at_most is None else "ok"
         if self.ratio <= self.goal if self.at_most is not None else self.ratio >= self.goal:
             return "goal reached"
         return "goal missed" if self.at_least is None and self.at_most is None else "ok, goal missed"
