@@ -1,4 +1,4 @@
-"""What is timed: epochs of fm2's trainer, batches of plain torch, bare matrix products, fits of xLearn."""
+"""What the training benchmarks time: fm2 epochs, plain torch batches, bare matrix products and xLearn fits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from datasets import open_first_rows
 from fm2.artifacts.settings import FAMILY
 from fm2.training.loop import Report, TrainingLoop
 from fm2.training.train import train
-from generated import open_shortened
-from peers import fit_xlearn
 from processes import NOTHING, Memory, in_fresh_process
+from xlearn_peer import fit_xlearn
 
 BATCH_ROWS = 4096
 LEARNING_RATE = 0.05
@@ -28,7 +28,7 @@ LEARNING_RATE = 0.05
 
 @dataclass(frozen=True)
 class Timed:
-    """So many rows in so many seconds, the peaks of memory, and how many parameters a model of ours has."""
+    """A measurement: rows, seconds, peak memory, and the number of parameters of an fm2 model."""
 
     rows: int
     seconds: float
@@ -41,33 +41,33 @@ class Timed:
         return self.rows / self.seconds
 
     def best(self, other: Timed) -> Timed:
-        """Take the quicker of two measurements of the same, and the larger peaks."""
+        """Combine two measurements: the shorter time, and the larger peaks."""
         return replace(self, seconds=min(self.seconds, other.seconds), memory=self.memory | other.memory)
 
-    def less(self, other: Timed) -> Timed:
-        """Take away what both had to do, such as reading."""
+    def minus(self, other: Timed) -> Timed:
+        """Subtract a shorter measurement, and with it the work that both did, such as reading."""
         rows, seconds = self.rows - other.rows, self.seconds - other.seconds
         return replace(self, rows=rows, seconds=seconds, memory=self.memory | other.memory)
 
 
 class Contender(ABC):
-    """Something to be timed, in a process of its own."""
+    """Something to time in a fresh process."""
 
     def measure(self) -> Timed:
-        """Time it in a fresh process, and watch that one's memory."""
+        """Time it in a fresh process, and measure the memory of the process."""
         timed, memory = in_fresh_process(self.time)
         return replace(timed, memory=memory)
 
     @abstractmethod
     def time(self) -> Timed:
-        """Time it here."""
+        """Time it in this process."""
 
 
 @dataclass(frozen=True)
 class Fm2(Contender):
-    """Epochs of fm2's own trainer: tables moved by Adagrad, no L2, no dropout, no averaging.
+    """Epochs of fm2's trainer with Adagrad for the tables, and without L2, dropout or weight averaging.
 
-    The first epoch also maps the files and touches the memory of the tables for the first time; it does not count.
+    The first epoch does not count, because it also maps the files and first touches the memory of the tables.
     """
 
     data: Path
@@ -79,30 +79,30 @@ class Fm2(Contender):
     epochs: int = 3
 
     def time(self) -> Timed:
-        """Train, and take the best of the epochs after the first; the evaluations between them do not count."""
-        dataset = open_shortened(self.data, self.rows)
-        begun: list[float] = []
+        """Train, and return the fastest epoch after the first, without evaluations."""
+        dataset = open_first_rows(self.data, self.rows)
+        starts: list[float] = []
         seconds: list[float] = []
         run_epoch = TrainingLoop._run_epoch
 
-        def begin_and_run(loop: TrainingLoop) -> None:
-            begun.append(time.perf_counter())
+        def run_timed_epoch(loop: TrainingLoop) -> None:
+            starts.append(time.perf_counter())
             run_epoch(loop)
 
         def watch(report: Report) -> None:
-            if report.rows == self.rows * len(begun):
-                seconds.append(time.perf_counter() - begun[-1])
+            if report.rows == self.rows * len(starts):
+                seconds.append(time.perf_counter() - starts[-1])
 
-        # The trainer tells a watcher when a step has ended, not when an epoch begins, before the rows are shuffled.
+        # Reports arrive after steps, but an epoch starts earlier, when its rows are shuffled.
         with (
             tempfile.TemporaryDirectory(dir=self.data.parent) as out,
-            mock.patch.object(TrainingLoop, "_run_epoch", begin_and_run),
+            mock.patch.object(TrainingLoop, "_run_epoch", run_timed_epoch),
         ):
             run = train(self.model, dataset, out, watch=watch, **self.settings())
         return Timed(self.rows, min(seconds[1:]), parameters=run.model.n_parameters)
 
     def settings(self) -> dict[str, Any]:
-        chosen: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "optimizer": "adagrad",
             "learning_rate": LEARNING_RATE,
             "batch_size": self.batch_rows,
@@ -111,21 +111,21 @@ class Fm2(Contender):
             "patience": self.epochs,
             "threads": self.threads,
         }
-        chosen |= dict.fromkeys(("l2", "l2_power", "ema_decay"), 0.0)
+        settings |= dict.fromkeys(("l2", "l2_power", "ema_decay"), 0.0)
         if self.model in FAMILY:
-            chosen["field_dropout"] = 0.0
+            settings["field_dropout"] = 0.0
         if self.dim:
-            chosen["dim"] = self.dim
+            settings["dim"] = self.dim
         if self.model == "fm":
-            chosen["linear"] = "features"  # as xLearn's has
+            settings["linear"] = "features"  # like xLearn
         elif self.model in FAMILY:
-            chosen["linear"] = "fields"  # the paper's; plain torch has no linear part at all
-        return chosen
+            settings["linear"] = "fields"  # like the paper; plain torch has no linear part
+        return settings
 
 
 @dataclass(frozen=True)
 class PlainTorch(Contender):
-    """Some batches of a shuffled epoch of 1/2 vᵀ S v alone, by autograd and torch's own Adagrad."""
+    """Shuffled batches of 1/2 vᵀ S v, without a linear part, with autograd and torch's Adagrad."""
 
     data: Path
     rows: int
@@ -134,11 +134,11 @@ class PlainTorch(Contender):
     batches: int
 
     def time(self) -> Timed:
-        """Time the batches after the first few. Ids are global numbers, in memory; drawing the order is not counted."""
+        """Time the batches after the first few. Global ids are in memory; shuffling does not count."""
         torch.set_num_threads(self.threads)
-        # It is off anyway; saying so saves a warning.
+        # This is the default; setting it explicitly avoids a warning.
         torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]
-        dataset = open_shortened(self.data, self.rows)
+        dataset = open_first_rows(self.data, self.rows)
         starts = np.cumsum([0, *dataset.field_sizes[:-1]])
         ids = torch.from_numpy(dataset.train.ids + starts)
         labels = torch.from_numpy(dataset.train.labels.astype(np.float32))
@@ -167,7 +167,7 @@ class PlainTorch(Contender):
 
 @dataclass(frozen=True)
 class BareProducts(Contender):
-    """The two matrix products of an FmFM, V S and Vᵀ diag(g) V: what its speed is limited by."""
+    """The two matrix products of an FmFM, V S and Vᵀ diag(g) V: an upper bound for its speed."""
 
     threads: int
     width: int
@@ -191,7 +191,7 @@ class BareProducts(Contender):
 
 @dataclass(frozen=True)
 class Xlearn(Contender):
-    """A fit of xLearn's of so many epochs, by Adagrad without L2; what it takes beside the epochs is in it."""
+    """A fit of xLearn with Adagrad, without L2, including its overhead besides the epochs."""
 
     text: Path
     rows: int
@@ -201,7 +201,7 @@ class Xlearn(Contender):
     epochs: int
 
     def measure(self) -> Timed:
-        """Fit in xLearn's own environment, which is a process of its own anyway."""
+        """Fit in xLearn's environment, which is a separate process anyway."""
         return self.time()
 
     def time(self) -> Timed:

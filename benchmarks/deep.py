@@ -1,15 +1,16 @@
-"""Networks of fm2 beside those of deepctr-torch: the same encoded rows and sizes, how fast and how good.
+"""Compare fm2's deep models with deepctr-torch: training speed and test AUC on the same encoded rows.
 
     python benchmarks/deep.py [criteo|generated] [--rows 200000] [--seeds 2] [--only speed|quality]
 
-`criteo` needs the directory with criteo.tsv.gz in FM2_DATA. `make peers` installs deepctr-torch. All have embeddings of
-16, the same layers, and the same batches.
+`criteo` reads criteo.tsv.gz from the directory FM2_DATA. `make peers` installs deepctr-torch. Both libraries have
+K = 16, the same layers and the same batches.
 
-Speed is rows per second of whole epochs, each time in a fresh process, in turn, several times; the best time counts,
-and evaluations do not. deepctr-torch trains as its documentation shows: Adam, its own L2, verbose off. fm2 trains with
-its defaults.
+Speed is rows per second of whole epochs without evaluations, in fresh processes, in turn; the best round counts. The
+result is the ratio to deepctr-torch, which trains as in its documentation: Adam, its default L2, verbose off. fm2
+trains with its defaults.
 
-Quality is that of the test rows: the best epoch by validation, each library with its own settings, the mean of seeds.
+Quality is the AUC on test rows of the epoch with the best validation loss, the mean of several seeds. Each library has
+its default settings.
 """
 
 from __future__ import annotations
@@ -22,31 +23,30 @@ from typing import Any
 import numpy as np
 
 import fm2
-from bars import Bar, print_bars
 from contenders import Contender, Fm2
-from deepctr import DeepCtr, import_deepctr
-from generated import working_directory
-from quality import generated_data, real_data
+from datasets import named_data, working_directory
+from deepctr_peer import DeepCtr, import_deepctr
+from targets import Target, print_targets
 from train import best_of, print_speeds
 from trials import Trial, run
 
 DIM, BATCH_ROWS = 16, 1024
-TIMED_ROWS, EPOCHS, ROUNDS = 20_480, 2, 2  # of which the first epoch does not count; their xDeepFM has its time
-FASTER = 2.0  # how many times as fast we have to be
-MOST_EPOCHS = 10  # of deepctr-torch, which stops before
+TIMED_ROWS, EPOCHS, ROUNDS = 20_480, 2, 2  # the first epoch does not count; deepctr-torch's xDeepFM is slow
+SPEEDUP = 2.0  # required
+MOST_EPOCHS = 10  # of deepctr-torch, with early stopping
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The same network in both libraries: its names, and its sizes in the words of each."""
+    """The same network in both libraries: its names, and its options in each."""
 
     model: str
-    theirs: str
+    peer: str
     sizes: dict[str, Any]
-    their_sizes: dict[str, Any]
+    peer_sizes: dict[str, Any]
 
 
-# A layer of deepctr-torch's attention is as wide as its input: two heads of 8.
+# An attention layer of deepctr-torch is as wide as its input: two heads of 8.
 PAIRS = (
     Pair("deepfm", "DeepFM", {"hidden": [256, 128]}, {"dnn_hidden_units": (256, 128)}),
     Pair(
@@ -65,8 +65,8 @@ PAIRS = (
 
 
 @dataclass(frozen=True)
-class Ours(Fm2):
-    """Epochs of one of fm2's networks with its default settings, but for its sizes."""
+class Fm2Network(Fm2):
+    """Epochs of an fm2 network with its default settings, except for its sizes."""
 
     sizes: tuple[tuple[str, Any], ...] = ()
 
@@ -89,15 +89,12 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=20_000, help="of the generated log (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", choices=("speed", "quality"), help="measure this part alone")
-    parser.add_argument("--directory", type=Path, help="keep the data sets here (default: nowhere)")
+    parser.add_argument("--only", choices=("speed", "quality"), help="run only this part")
+    parser.add_argument("--directory", type=Path, help="keep the datasets here (default: do not keep them)")
     settings = parser.parse_args()
     import_deepctr()
     with working_directory(settings.directory) as directory:
-        if settings.data == "criteo":
-            data = real_data(directory)["criteo"]
-        else:
-            data = generated_data(directory, settings.rows, settings.features)
+        data = named_data(settings.data, directory, settings.rows, settings.features)
         dataset = fm2.Dataset.open(data)
         print(f"{settings.data}: {len(dataset.train):,} rows, {sum(dataset.field_sizes):,} features, K = {DIM}")
         if settings.only != "quality":
@@ -107,46 +104,49 @@ def main() -> None:
 
 
 def compare_speed(data: Path, rows: int, threads: int) -> None:
-    """Time both in turn on the first rows; print rows per second, and which bars are reached."""
+    """Time both libraries in turn on the first rows; print rows per second and ratios."""
     contenders: dict[str, Contender] = {}
     for pair in PAIRS:
         sizes = tuple(pair.sizes.items())
-        contenders[f"fm2 {pair.model}"] = Ours(data, rows, threads, pair.model, DIM, BATCH_ROWS, EPOCHS, sizes=sizes)
-        contenders[f"deepctr {pair.theirs}"] = theirs(pair, data, rows, threads, EPOCHS)
-    found = best_of(ROUNDS, contenders)
-    print_speeds(found)
-    bars = []
+        contenders[f"fm2 {pair.model}"] = Fm2Network(
+            data, rows, threads, pair.model, DIM, BATCH_ROWS, EPOCHS, sizes=sizes
+        )
+        contenders[f"deepctr {pair.peer}"] = peer_network(pair, data, rows, threads, EPOCHS)
+    best = best_of(ROUNDS, contenders)
+    print_speeds(best)
+    targets = []
     for pair in PAIRS:
-        ratio = found[f"fm2 {pair.model}"].speed / found[f"deepctr {pair.theirs}"].speed
-        bars.append(Bar(pair.theirs, ratio, least=FASTER))
-    print_bars("rows/s / deepctr-torch's", bars)
+        ratio = best[f"fm2 {pair.model}"].speed / best[f"deepctr {pair.peer}"].speed
+        targets.append(Target(pair.peer, ratio, at_least=SPEEDUP))
+    print_targets("speed, fm2 / deepctr-torch", targets)
 
 
 def compare_quality(data: Path, rows: int, threads: int, seeds: int) -> None:
-    """Train both to their best by validation with several seeds; print what they reach on test rows."""
-    print(f"\n{'on test rows, mean of seeds':28}{'AUC':>9}{'log loss':>10}")
-    bars = []
+    """Train both libraries with early stopping and several seeds; print their metrics on test rows."""
+    print(f"\n{'test rows, mean of seeds':28}{'AUC':>9}{'log loss':>10}")
+    targets = []
     for pair in PAIRS:
-        ours = [
+        outcomes = [
             run(Trial(data, pair.model, {"dim": DIM, "seed": seed, **pair.sizes}), threads) for seed in range(seeds)
         ]
-        contender = theirs(pair, data, rows, threads, MOST_EPOCHS)
+        contender = peer_network(pair, data, rows, threads, MOST_EPOCHS)
         figures = {
-            f"fm2 {pair.model}": [outcome.test for outcome in ours],
-            f"deepctr {pair.theirs}": [contender.best(seed) for seed in range(seeds)],
+            f"fm2 {pair.model}": [outcome.test for outcome in outcomes],
+            f"deepctr {pair.peer}": [contender.best(seed) for seed in range(seeds)],
         }
         auc = {}
-        for name, every in figures.items():
-            auc[name] = float(np.mean([each["auc"] for each in every]))
-            print(f"{name:28}{auc[name]:>9.5f}{np.mean([each['log_loss'] for each in every]):>10.5f}", flush=True)
-        gained = 1e3 * (auc[f"fm2 {pair.model}"] - auc[f"deepctr {pair.theirs}"])
-        bars.append(Bar(pair.theirs, gained, least=0))
-    print_bars("AUC above deepctr-torch's, in thousandths", bars)
+        for name, seeds_metrics in figures.items():
+            auc[name] = float(np.mean([metrics["auc"] for metrics in seeds_metrics]))
+            loss = np.mean([metrics["log_loss"] for metrics in seeds_metrics])
+            print(f"{name:28}{auc[name]:>9.5f}{loss:>10.5f}", flush=True)
+        gain = 1e3 * (auc[f"fm2 {pair.model}"] - auc[f"deepctr {pair.peer}"])
+        targets.append(Target(pair.peer, gain, at_least=0))
+    print_targets("AUC gain over deepctr-torch, thousandths", targets)
 
 
-def theirs(pair: Pair, data: Path, rows: int, threads: int, epochs: int) -> DeepCtr:
-    """Give deepctr-torch's network of the same sizes."""
-    return DeepCtr(data, rows, threads, pair.theirs, DIM, pair.their_sizes, BATCH_ROWS, epochs)
+def peer_network(pair: Pair, data: Path, rows: int, threads: int, epochs: int) -> DeepCtr:
+    """Return deepctr-torch's network with the same sizes."""
+    return DeepCtr(data, rows, threads, pair.peer, DIM, pair.peer_sizes, BATCH_ROWS, epochs)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,29 @@
-"""How much quicker DeepLight predicts for having pruned its weights, beside the same weights in dense products.
+"""Compare DeepLight's sparse scoring with dense scoring of the same pruned weights.
 
     python benchmarks/deeplight.py [--hidden 400,400,400] [--dim 16] [--rounds 15]
 
-39 fields, weights drawn at random and pruned by size, as training prunes them; one thread. Both score the same gathered
-embeddings, in turn, and the median of their ratios counts. `LightScoring` is what a trained model uses from a share of
-zeros on, PAYS in its file.
+39 fields, random weights pruned by magnitude as in training, one thread. Both score the same gathered embeddings in
+turn; the result is the median of the ratios dense time / sparse time. A trained model uses `LightScoring` above a share
+of zeros, PAYS in its module.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from bars import Bar, print_bars
 from fm2.models import build
 from fm2.models.deep.deeplight import DeepLight
 from fm2.models.deep.light_scoring import LightScoring
 from fm2.models.deep.sparsity import smallest
+from targets import Target, print_targets
+from timing import seconds
 
-FIELDS, BATCHES = 39, {1: 200, 256: 20, 4096: 2}  # rows, and how often a round scores them
+FIELDS, BATCHES = 39, {1: 200, 256: 20, 4096: 2}  # rows: calls per round
 SPARSITIES = (0.8, 0.9, 0.95, 0.98)
 
 
@@ -38,21 +38,21 @@ def main() -> None:
     print(
         f"{FIELDS} fields, K = {settings.dim}, hidden layers {hidden}; one thread, median of {settings.rounds} rounds"
     )
-    bars = []
+    targets = []
     for sparsity in SPARSITIES:
         model = make(hidden, settings.dim, sparsity)
         sparse = LightScoring(model)
-        for rows, times in BATCHES.items():
+        for rows, calls in BATCHES.items():
             embedding = torch.randn(rows, FIELDS * settings.dim) * 0.05
             torch.testing.assert_close(sparse.score(embedding), model.score(embedding), rtol=1e-3, atol=1e-4)
-            ratios = compare(model.score, sparse.score, embedding, times, settings.rounds)
-            quicker = Bar(f"{sparsity:.0%} zeros, batches of {rows:,}", ratios, least=1.0 if sparsity >= 0.9 else None)
-            bars.append(quicker)
-    print_bars("dense time / sparse time", bars)
+            ratio = compare(model.score, sparse.score, embedding, calls, settings.rounds)
+            title, required = f"{sparsity:.0%} zeros, batches of {rows:,}", 1.0 if sparsity >= 0.9 else None
+            targets.append(Target(title, ratio, at_least=required))
+    print_targets("dense time / sparse time", targets)
 
 
 def make(hidden: list[int], dim: int, sparsity: float) -> DeepLight:
-    """Build a DeepLight, and prune its layers and pairs."""
+    """Build a DeepLight and prune its layers and pairs."""
     model = build({"model": "deeplight", "field_sizes": [10] * FIELDS, "dims": dim, "hidden": hidden}, seed=0)
     assert isinstance(model, DeepLight)
     with torch.no_grad():
@@ -62,21 +62,16 @@ def make(hidden: list[int], dim: int, sparsity: float) -> DeepLight:
 
 
 def compare(
-    dense: Callable[[Tensor], Tensor], sparse: Callable[[Tensor], Tensor], embedding: Tensor, times: int, rounds: int
+    dense: Callable[[Tensor], Tensor], sparse: Callable[[Tensor], Tensor], embedding: Tensor, calls: int, rounds: int
 ) -> float:
-    """Score by both in turn; give the median of how many times as long the dense one takes."""
+    """Score with both in turn; return the median of dense time / sparse time."""
     with torch.no_grad():
         for score in (dense, sparse):
             score(embedding)
-        ratios = [timed(dense, embedding, times) / timed(sparse, embedding, times) for _ in range(rounds)]
+        ratios = [
+            seconds(lambda: dense(embedding), calls) / seconds(lambda: sparse(embedding), calls) for _ in range(rounds)
+        ]
     return statistics.median(ratios)
-
-
-def timed(score: Callable[[Tensor], Tensor], embedding: Tensor, times: int) -> float:
-    begin = time.perf_counter()
-    for _ in range(times):
-        score(embedding)
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

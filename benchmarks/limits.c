@@ -1,6 +1,6 @@
-/* Scores encoded rows one by one, for limits.py to count what that takes:  limits MODEL IDS ROWS
+/* Scores encoded rows one by one; limits.py counts its instructions:  limits MODEL IDS ROWS
  *
- * IDS is a file of int32: rows of as many ids as the model has fields, ROWS of them at least.
+ * IDS is a file of int32 ids: at least ROWS rows, with one id per field of the model.
  */
 #include <fm2.h>
 #include <stdio.h>

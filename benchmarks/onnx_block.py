@@ -1,4 +1,4 @@
-"""The block form of an FmFM as an ONNX graph, for ONNX Runtime: embeddings side by side, V S, a product, a sum."""
+"""The block form of an FmFM, 1/2 vᵀ S v, as an ONNX graph for ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fm2.compression.weights import Weights
 
 
 def open_session(weights: Weights, path: Path) -> Any:
-    """Write the graph, and open it on one thread."""
+    """Write the graph, and open it with one thread."""
     table = np.concatenate(list(weights.embeddings))
     starts = np.cumsum([0, *weights.sizes[:-1]]).astype(np.int64)
     constants = {

@@ -1,9 +1,9 @@
-"""How long preparing a log takes, against what Polars alone takes to make Parquet of it; and how much memory.
+"""Compare fm2 prepare with Polars converting the same log to Parquet; measure peak memory and encoding speed.
 
     python benchmarks/prepare.py [--rows 5000000] [--features 1000000]
 
-Both read the same generated file in Criteo's format, in turn, several times; what counts is the ratio of the best
-times. Memory is the peak of a process of its own, for 1/5, 2/5 and all of the rows. Last, how fast a frame is encoded.
+Both read the same generated file in Criteo's format in turn; the result is the ratio of the best times. Memory is the
+peak of a fresh process, for 1/5, 2/5 and all of the rows. Encoding speed is for rows in a Polars frame.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import multiprocessing
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import fm2
+from timing import in_turn, seconds
 
 ROUNDS = 3
 PARTS = (0.2, 0.4, 1.0)
@@ -28,10 +27,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--features", type=int, default=1_000_000)
-    parser.add_argument("--directory", help="where to put the files (default: a temporary directory)")
+    parser.add_argument("--directory", help="directory for temporary files (default: the system's)")
     settings = parser.parse_args()
     if shutil.disk_usage(settings.directory or tempfile.gettempdir()).free < 10e9:
-        sys.exit("this needs 10 GB of free disk")
+        sys.exit("prepare.py requires 10 GB of free disk space")
     with tempfile.TemporaryDirectory(dir=settings.directory) as name:
         directory = Path(name)
         log = directory / "log.tsv"
@@ -44,14 +43,16 @@ def main() -> None:
 
 
 def compare_speed(log: Path, directory: Path, rows: int) -> None:
-    """Time both in turn; print each round and the ratio of the best."""
-    polars_times, prepare_times = [], []
-    for turn in range(ROUNDS):
-        polars_times.append(seconds(lambda: sink_to_parquet(log, directory / "log.parquet")))
-        prepare_times.append(seconds(lambda: prepare(log, directory / "data")))
-        print(f"round {turn + 1}: polars scan + sink {polars_times[-1]:6.2f} s   prepare {prepare_times[-1]:6.2f} s")
-    best = min(prepare_times)
-    print(f"prepare / polars sink, best of {ROUNDS}: {best / min(polars_times):.2f}   (the bar: at most 3)")
+    """Time both in turn; print every round and the ratio of the best times."""
+    measurements = {
+        "polars": lambda: seconds(lambda: sink_to_parquet(log, directory / "log.parquet")),
+        "prepare": lambda: seconds(lambda: prepare(log, directory / "data")),
+    }
+    times = in_turn(measurements, ROUNDS)
+    for turn, (polars, prepared) in enumerate(zip(times["polars"], times["prepare"], strict=True), 1):
+        print(f"round {turn}: Polars scan + sink {polars:6.2f} s   prepare {prepared:6.2f} s")
+    best = min(times["prepare"])
+    print(f"prepare / Polars, best of {ROUNDS}: {best / min(times['polars']):.2f}   (limit: 3)")
     print(f"prepare: {rows / best:,.0f} rows/s\n")
 
 
@@ -67,7 +68,7 @@ def measure_memory(log: Path, directory: Path, rows: int) -> None:
 
 
 def measure_encoding(log: Path, directory: Path) -> None:
-    """Print how fast new rows in a frame become ids."""
+    """Print how fast new rows in a frame are encoded."""
     import polars
 
     dataset = fm2.Dataset.open(directory / "data")
@@ -78,7 +79,7 @@ def measure_encoding(log: Path, directory: Path) -> None:
     dataset.encode(frame[:10])
     best = min(seconds(lambda: dataset.encode(frame)) for _ in range(ROUNDS))
     fields = len(dataset.schema.fields)
-    print(f"encode a frame: {len(frame) / best:,.0f} rows/s × {fields} fields (the aim: 500,000)")
+    print(f"encode a frame: {len(frame) / best:,.0f} rows/s × {fields} fields (goal: 500,000)")
 
 
 def sink_to_parquet(log: Path, out: Path) -> None:
@@ -94,7 +95,7 @@ def prepare(log: Path, out: Path) -> fm2.Dataset:
 
 def peak_memory(log: Path, out: Path) -> tuple[float, int]:
     dataset = prepare(log, out)
-    # Not getrusage's figure: a new process inherits its parent's.
+    # getrusage would report the peak that a new process inherits from its parent.
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(peak.split()[1]) / 1e3, sum(dataset.field_sizes)
 
@@ -103,12 +104,6 @@ def copy_lines(source: Path, target: Path, lines: int) -> None:
     with source.open("rb") as reader, target.open("wb") as writer:
         for _, line in zip(range(lines), reader, strict=False):
             writer.write(line)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

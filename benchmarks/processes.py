@@ -1,4 +1,4 @@
-"""Work in a process of its own, and the memory that it takes."""
+"""Run a task in a fresh process and measure its peak memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Memory:
-    """The peaks of a process in MB: of all that was in memory, mapped files included, and of what is in no file."""
+    """Peak memory of a process in MB: resident, with mapped files, and anonymous, without them."""
 
     resident: float
     anonymous: float
@@ -28,37 +28,37 @@ class Memory:
 NOTHING = Memory(0, 0)
 
 
-def in_fresh_process(work: Callable[[], T]) -> tuple[T, Memory]:
-    """Do the work in a new process; give what it returns, and the peaks of its memory."""
+def in_fresh_process(task: Callable[[], T]) -> tuple[T, Memory]:
+    """Run a task in a new process; return its result and its peak memory."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(there, work))
+    process = context.Process(target=_answer, args=(there, task))
     process.start()
     there.close()
     memory = watch_memory(process.pid, here.poll)
     try:
         result: T = here.recv()
     except EOFError:
-        raise SystemExit(f"{work} failed; why is said above") from None
+        raise SystemExit(f"{task} failed; see its output above") from None
     finally:
         process.join()
     return result, memory
 
 
 def watch_memory(pid: int | None, finished: Callable[[float], bool]) -> Memory:
-    """Look at a process from outside until ``finished``, which waits for so many seconds, says that it has ended."""
+    """Sample the memory of a process until ``finished``, which waits for some seconds, returns True."""
     memory = NOTHING
     while not finished(SAMPLE_SECONDS):
         memory |= _sample(Path(f"/proc/{pid}/status"))
     return memory
 
 
-def _answer(there: Connection, work: Callable[[], object]) -> None:
-    there.send(work())
+def _answer(there: Connection, task: Callable[[], object]) -> None:
+    there.send(task())
 
 
 def _sample(status: Path) -> Memory:
-    """Read the system's figures; a process that has just ended has none."""
+    """Read the memory of a process; zero if it has just ended."""
     try:
         lines = status.read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,11 +1,11 @@
-"""Soft pruning beside hard: fewer dimensions of fields against fewer pairs of fields (section 4.4 of the paper).
+"""Compare soft pruning (fewer dimensions) with hard pruning (fewer field pairs): section 4.4 of the paper.
 
     python benchmarks/pruning.py [--seeds 3] [--dim 8] [--directory DIRECTORY]
 
-It needs the directory with criteo.tsv.gz and avazu.csv.gz in the variable FM2_DATA. An FmFM is trained on Criteo's rows
-with default settings, shrunk (``--warm``), pruned, and shrunk and then pruned; every model is compiled by the plan that
-is quickest here. Quality is the mean over seeds, on test. Times are those of the first seed's models, on one thread,
-all in turn, several rounds, and the best round counts; of single rows its median. It takes some minutes.
+FM2_DATA names the directory of criteo.tsv.gz and avazu.csv.gz. In one run: train an FmFM on Criteo with default
+settings; shrink it (``--warm``), prune it, and prune a shrunk one; compile every model with the plan that is fastest on
+this machine. Metrics are means over seeds on test rows. Times are those of the first seed's models on one thread, in
+turn; the best round counts, and for single rows its median. Takes a few minutes.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import Any
 import numpy as np
 
 import fm2
+from datasets import real_data, working_directory
 from fm2.compression.retraining import measure
 from fm2.engine.scorer import load
-from generated import working_directory
-from quality import real_data
 from score import batch, one_row
+from timing import in_turn
 
 VARIANCES, KEEPS = (0.99, 0.95, 0.9, 0.8), (0.5, 0.3, 0.1)
-SHRUNK = "shrink 0.95"  # which is pruned as well
+SHRUNK = "shrink 0.95"  # also pruned
 ROUNDS, ROWS = 100, 5000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--directory", type=Path, help="keep data sets and models here (default: nowhere)")
+    parser.add_argument("--directory", type=Path, help="keep datasets and models here (default: do not keep them)")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--dim", type=int, default=8, help="of the model that is made smaller")
+    parser.add_argument("--dim", type=int, default=8, help="dimension of the full model")
     settings = parser.parse_args()
     with working_directory(settings.directory) as directory:
         dataset = fm2.Dataset.open(real_data(directory)["criteo"])
         runs = [train_all(dataset, directory / f"seed{seed}", settings.dim, seed) for seed in range(settings.seeds)]
-        show(dataset, runs, directory)
+        print_results(dataset, runs, directory)
 
 
 def train_all(dataset: fm2.Dataset, folder: Path, dim: int, seed: int) -> dict[str, fm2.Run]:
-    """Train a model and all that are made of it, but for those that are there."""
+    """Train a model and all smaller ones, except those in the folder already."""
     runs: dict[str, fm2.Run] = {}
 
     def make(name: str, how: Callable[..., fm2.Run], start: fm2.Run | str, **options: Any) -> fm2.Run:
@@ -51,7 +51,7 @@ def train_all(dataset: fm2.Dataset, folder: Path, dim: int, seed: int) -> dict[s
         print(f"seed {seed}: {name}", flush=True)
         return runs[name]
 
-    first = make("the first model", fm2.train, "fmfm", dim=dim, seed=seed)
+    first = make("full model", fm2.train, "fmfm", dim=dim, seed=seed)
     for variance in VARIANCES:
         make(f"shrink {variance}", fm2.shrink, first, variance=variance, warm=True)
     for keep in KEEPS:
@@ -61,31 +61,32 @@ def train_all(dataset: fm2.Dataset, folder: Path, dim: int, seed: int) -> dict[s
     return runs
 
 
-def show(dataset: fm2.Dataset, runs: list[dict[str, fm2.Run]], directory: Path) -> None:
-    """Print a line for each way to make a model smaller: its size, its quality, and its times once it is compiled."""
+def print_results(dataset: fm2.Dataset, runs: list[dict[str, fm2.Run]], directory: Path) -> None:
+    """Print the size, metrics and scoring times of every model."""
     times = time_all(dataset, runs[0], directory)
-    print(f"\n{'':24}{'dimension':>10}{'FLOPs':>9}{'AUC':>9}{'log loss':>10}{'one row':>10}{'of a batch':>12}{'MB':>6}")
+    print(f"\n{'':24}{'dimension':>10}{'FLOPs':>9}{'AUC':>9}{'log loss':>10}{'one row':>10}{'batch row':>12}{'MB':>6}")
     for name, (single, batched, size) in times.items():
-        found: list[dict[str, Any]] = [measure(some[name], dataset) for some in runs]
+        measured: list[dict[str, Any]] = [measure(seed_runs[name], dataset) for seed_runs in runs]
         dimension, flops, auc, loss = (
-            np.mean([one[key] for one in found]) for key in ("dimension", "flops", "auc", "log_loss")
+            np.mean([entry[key] for entry in measured]) for key in ("dimension", "flops", "auc", "log_loss")
         )
         quality = f"{dimension:>10.2f}{flops:>9,.0f}{auc:>9.5f}{loss:>10.5f}"
         print(f"{name:<24}{quality}{single * 1e6:>7.2f} µs{batched * 1e6:>9.2f} µs{size / 1e6:>6.1f}", flush=True)
 
 
 def time_all(dataset: fm2.Dataset, runs: dict[str, fm2.Run], directory: Path) -> dict[str, tuple[float, float, int]]:
-    """Compile all models; give the seconds of a row on its own and of one of a batch, and the bytes."""
+    """Compile all models; return the seconds of a single row and of a row in a batch, and the bytes."""
     ids = np.ascontiguousarray(dataset.test.ids[:ROWS])
-    tasks, sizes = {}, {}
+    measurements: dict[tuple[str, str], Callable[[], float]] = {}
+    sizes = {}
     for name, run in runs.items():
         compiled = fm2.compile(run.path, directory / f"{run.path.name}.fm2")
         model = load(compiled.path, threads=1)
-        tasks[name], sizes[name] = (one_row(model, ids), batch(model, ids)), compiled.bytes
+        measurements[name, "single"], measurements[name, "batch"] = one_row(model, ids), batch(model, ids)
+        sizes[name] = compiled.bytes
         print(f"{name}: {compiled.plan}", flush=True)
-    rounds = [[[task() for task in pair] for pair in tasks.values()] for _ in range(ROUNDS)]
-    best = np.min(rounds, axis=0)
-    return {name: (single, batched, sizes[name]) for name, (single, batched) in zip(tasks, best, strict=True)}
+    best = {key: min(times) for key, times in in_turn(measurements, ROUNDS).items()}
+    return {name: (best[name, "single"], best[name, "batch"], size) for name, size in sizes.items()}
 
 
 if __name__ == "__main__":

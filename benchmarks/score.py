@@ -1,10 +1,11 @@
-"""How fast compiled models score and rank, beside ONNX Runtime.
+"""Compare compiled models with ONNX Runtime: single rows, batches, candidates, catalogs and loading.
 
     python benchmarks/score.py [--rows 20000] [--rounds 5] [--items 1000000]
 
-39 fields of the sizes in the paper's table (1,327,180 features), random weights, ids drawn from a Zipf law over each
-vocabulary. One thread, unless said; all are timed in turn, several rounds, and the best round counts; of single rows
-its median. ONNX Runtime, if it is installed, runs the block form of an FmFM with K = 16 on one thread.
+39 fields with the sizes of the paper's table (1,327,180 features), random weights, ids from a Zipf distribution over
+each vocabulary. All are timed in turn on one thread unless noted; the best round counts, and for single rows its
+median. The result is the ratio to ONNX Runtime, which runs the block form of an FmFM with K = 16 on one thread, if it
+is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import functools
 import itertools
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bars import Bar, print_bars
 from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.compile import choose, draw_rows, spectral_plan, write
 from fm2.engine.scorer import load
 from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
+from targets import Target, print_targets
+from timing import in_turn, seconds
 
 Ids = NDArray[np.int32]
 BATCH, CANDIDATES, CANDIDATE_FIELDS, TOP, CALLS = 4096, 1000, 10, 100, 100
@@ -36,79 +37,71 @@ BATCH, CANDIDATES, CANDIDATE_FIELDS, TOP, CALLS = 4096, 1000, 10, 100, 100
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rows", type=int, default=20_000, help="rows that are scored one by one")
+    parser.add_argument("--rows", type=int, default=20_000, help="rows to score one by one")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--items", type=int, default=1_000_000, help="in the catalog")
+    parser.add_argument("--items", type=int, default=1_000_000, help="items in the catalog")
     settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         measure(settings, Path(folder))
 
 
 def measure(settings: argparse.Namespace, folder: Path) -> None:
-    """Build the models, time everything in turn, print microseconds and bars."""
+    """Build the models, time everything in turn, and print microseconds and targets."""
     equal, specific = make_weights([16] * len(CRITEO_FIELD_SIZES)), make_weights(CRITEO_DIMS)
     ids = draw_rows(equal, settings.rows)
     models = {
         "K=16": compiled(equal, folder),
-        "95 % dimensions": compiled(specific, folder),
+        "95 % dims": compiled(specific, folder),
         "spectral, rank 16": Scorer(write(equal, spectral_plan(equal, 16), folder / "spectral.fm2").path, threads=1),
     }
     tasks: dict[str, Callable[[], float]] = {
         **{f"one row, {name}": one_row(model, ids) for name, model in models.items()},
         "one row, K=16, called from Python": one_call(models["K=16"], ids),
-        "one dict of strings": one_dict(models["95 % dimensions"], equal, ids[:2000]),
-        "a row of a batch, 95 % dimensions": batch(models["95 % dimensions"], ids),
-        **ranking(models["95 % dimensions"], ids, settings.items),
+        "one dict of strings": one_dict(models["95 % dims"], equal, ids[:2000]),
+        "row of a batch, 95 % dims": batch(models["95 % dims"], ids),
+        **ranking(models["95 % dims"], ids, settings.items),
     }
     tasks |= onnx_tasks(equal, ids, folder)
-    best = dict.fromkeys(tasks, float("inf"))
-    for _ in range(settings.rounds):
-        for name, task in tasks.items():
-            best[name] = min(best[name], task())
-    for name, seconds in best.items():
-        print(f"{name:<56}{seconds * 1e6:>12,.2f} µs")
-    started = time.perf_counter()
-    load(models["K=16"].path)
+    best = {name: min(times) for name, times in in_turn(tasks, settings.rounds).items()}
+    for name, time in best.items():
+        print(f"{name:<56}{time * 1e6:>12,.2f} µs")
     size = models["K=16"].path.stat().st_size / 1e6
-    best["load"] = time.perf_counter() - started
-    print(f"{f'load of {size:,.0f} MB, every byte checked, 2 threads':<56}{best['load'] * 1e6:>12,.2f} µs")
-    print_bars("microseconds", time_bars(best))
-    print_bars("times as fast as ONNX Runtime", speed_bars(best))
+    best["load"] = seconds(lambda: load(models["K=16"].path))
+    print(f"{f'load {size:,.0f} MB and verify its checksum, 2 threads':<56}{best['load'] * 1e6:>12,.2f} µs")
+    print_targets("microseconds", time_targets(best))
+    print_targets("speed / ONNX Runtime", speed_targets(best))
 
 
-def time_bars(best: dict[str, float]) -> list[Bar]:
-    """Compare times with what they should be."""
-    most = {
-        "one row, 95 % dimensions": (3, 1.5),
+def time_targets(best: dict[str, float]) -> list[Target]:
+    """Compare times with their limits and goals, in microseconds."""
+    limits = {
+        "one row, 95 % dims": (3, 1.5),
         "one row, spectral, rank 16": (1.5, 0.8),
         "one dict of strings": (15, 8),
         "1,000 candidates by ids": (200, 100),
         "1,000 candidates of a catalog": (40, 20),
-        "the best 100 of the catalog, 2 threads": (40_000, 15_000),
+        "top 100 of the catalog, 2 threads": (40_000, 15_000),
         "load": (50_000, None),
     }
-    return [Bar(name, best[name] * 1e6, most=bar, aim=aim) for name, (bar, aim) in most.items()]
+    return [Target(name, best[name] * 1e6, at_most=limit, goal=goal) for name, (limit, goal) in limits.items()]
 
 
-def speed_bars(best: dict[str, float]) -> list[Bar]:
-    """Compare times with ONNX Runtime's, if it was there."""
+def speed_targets(best: dict[str, float]) -> list[Target]:
+    """Compare times with ONNX Runtime, if it was measured."""
 
-    def ratio(one: str, other: str) -> float | None:
-        return best[other] / best[one] if other in best else None
+    def ratio(name: str, peer: str) -> float | None:
+        return best[peer] / best[name] if peer in best else None
 
+    single = ratio("one row, K=16, called from Python", "one row, ONNX Runtime")
+    batched = ratio("row of a batch, 95 % dims", "row of a batch, ONNX Runtime")
     return [
-        Bar("one row, K=16", ratio("one row, K=16, called from Python", "one row, ONNX Runtime"), least=4, aim=10),
-        Bar(
-            "a batch, 95 % dimensions",
-            ratio("a row of a batch, 95 % dimensions", "a row of a batch, ONNX Runtime"),
-            least=6,
-            aim=15,
-        ),
+        Target("one row, K=16", single, at_least=4, goal=10),
+        Target("batch, 95 % dims", batched, at_least=6, goal=15),
     ]
 
 
 def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
-    """Make an FmFM of random weights, whose features are Zipf-distributed."""
+    """Make an FmFM with random weights and Zipf-distributed features."""
     random, sizes = np.random.default_rng(seed), list(CRITEO_FIELD_SIZES)
     pairs = itertools.combinations(range(len(sizes)), 2)
     counts = [(1e9 / np.arange(1, size)).astype(int).tolist() for size in sizes]
@@ -121,7 +114,7 @@ def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
         name="fmfm",
         config={"model": "fmfm", "field_sizes": sizes, "dims": list(dims), "linear": "features"},
         schema=Schema([Field(f"F{field}", min_count=1) for field in range(len(sizes))], label="click"),
-        vocabularies=[Vocabulary.of(*own) for own in zip(values, counts, strict=True)],
+        vocabularies=[Vocabulary.of(*field) for field in zip(values, counts, strict=True)],
         metrics={},
         bias=-1.0,
         linear=[draw(size) for size in sizes],
@@ -133,114 +126,88 @@ def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
 
 
 def compiled(weights: Weights, folder: Path) -> Scorer:
-    """Write and open a model by the plan that is the quickest here."""
+    """Write and load a model with the plan that is fastest on this machine."""
     plan, measured = choose(weights, folder)
     print(", ".join(f"{title} {microseconds:.2f} µs" for title, microseconds in measured.items()))
     return Scorer(write(weights, plan, folder / f"{sum(weights.dims)}.fm2").path, threads=1)
 
 
 def one_row(model: Scorer, ids: Ids) -> Callable[[], float]:
-    """Give the median time of a row on its own."""
+    """Return a measurement: the median time of a single row."""
     return lambda: float(np.median(model.time(ids)))
 
 
 def one_call(model: Scorer, ids: Ids) -> Callable[[], float]:
-    """Give the median time of a row on its own, the call from Python included, as ONNX Runtime's is timed."""
+    """Return a measurement: the median time of a single row including the Python call, as for ONNX Runtime."""
     rows, logit = [np.ascontiguousarray(ids[row : row + 1]) for row in range(2000)], np.empty(1, np.float32)
 
     def run() -> float:
-        return statistics.median(timed(functools.partial(model.native.score, row, logit, 1))() for row in rows)
+        return statistics.median(seconds(functools.partial(model.native.score, row, logit, 1)) for row in rows)
 
     return run
 
 
 def one_dict(model: Scorer, weights: Weights, ids: Ids) -> Callable[[], float]:
-    """Give the median time of a dict of strings, the call from Python included."""
+    """Return a measurement: the median time of a dict of strings, including the Python call."""
     names = [field.name for field in weights.schema.fields]
     rows = [
         {name: vocabulary.value(int(id)) for name, vocabulary, id in zip(names, weights.vocabularies, row, strict=True)}
         for row in ids
     ]
 
-    def run() -> float:
-        times = []
-        for row in rows:
-            begin = time.perf_counter()
-            model.predict_one(row)
-            times.append(time.perf_counter() - begin)
-        return float(np.median(times))
-
-    return run
-
-
-def timed(task: Callable[[], Any], count: int = 1) -> Callable[[], float]:
-    """Give the time of a task, divided by how much it does."""
-
-    def run() -> float:
-        begin = time.perf_counter()
-        task()
-        return (time.perf_counter() - begin) / count
-
-    return run
+    return lambda: statistics.median(seconds(functools.partial(model.predict_one, row)) for row in rows)
 
 
 def batch(model: Scorer, ids: Ids) -> Callable[[], float]:
-    """Give the time of a row in a batch."""
-    some, logits = np.ascontiguousarray(ids[:BATCH]), np.empty(BATCH, np.float32)
-    return timed(lambda: model.native.score(some, logits, 1), BATCH)
+    """Return a measurement: the time of a row in a batch."""
+    rows, logits = np.ascontiguousarray(ids[:BATCH]), np.empty(BATCH, np.float32)
+    return lambda: seconds(lambda: model.native.score(rows, logits, 1)) / BATCH
 
 
 def ranking(model: Scorer, ids: Ids, items: int) -> dict[str, Callable[[], float]]:
-    """Give the times of ranking candidates by ids, of a small catalog and of a large one; each call has its context."""
+    """Return measurements of ranking by ids, in a small catalog and in a large one; every call has another context."""
     ranker = model.ranker(candidate=model.columns[-CANDIDATE_FIELDS:])
     contexts = [np.ascontiguousarray(row[:-CANDIDATE_FIELDS]) for row in ids[:CALLS]]
-    every = np.ascontiguousarray(ids[:, -CANDIDATE_FIELDS:])
-    starts = np.linspace(0, len(every) - CANDIDATES, CALLS).astype(int)
-    groups = [np.ascontiguousarray(every[start : start + CANDIDATES]) for start in starts]
+    candidates = np.ascontiguousarray(ids[:, -CANDIDATE_FIELDS:])
+    starts = np.linspace(0, len(candidates) - CANDIDATES, CALLS).astype(int)
+    groups = [np.ascontiguousarray(candidates[start : start + CANDIDATES]) for start in starts]
     small = ranker.catalog(groups[0])
-    both = load(model.path, threads=2).ranker(candidate=model.columns[-CANDIDATE_FIELDS:])
-    large = both.catalog(np.resize(every, (items, CANDIDATE_FIELDS)))
+    two_threads = load(model.path, threads=2).ranker(candidate=model.columns[-CANDIDATE_FIELDS:])
+    large = two_threads.catalog(np.resize(candidates, (items, CANDIDATE_FIELDS)))
 
-    def ranked(call: int) -> None:
+    def rank(call: int) -> None:
         ranker.rank(contexts[call], groups[call], top=10)
 
     return {
-        "1,000 candidates by ids": median_of(ranked),
+        "1,000 candidates by ids": median_of(rank),
         "1,000 candidates of a catalog": median_of(lambda call: small.top(contexts[call], k=10)),
-        "the best 100 of the catalog, 2 threads": median_of(lambda call: large.top(contexts[call], k=TOP), calls=10),
+        "top 100 of the catalog, 2 threads": median_of(lambda call: large.top(contexts[call], k=TOP), calls=10),
     }
 
 
-def median_of(task: Callable[[int], Any], calls: int = 0) -> Callable[[], float]:
-    """Give the median time of some calls of a task."""
-
-    def run() -> float:
-        return statistics.median(timed(functools.partial(task, call))() for call in range(calls or CALLS))
-
-    return run
+def median_of(task: Callable[[int], Any], calls: int = CALLS) -> Callable[[], float]:
+    """Return a measurement: the median time of several calls."""
+    return lambda: statistics.median(seconds(functools.partial(task, call)) for call in range(calls))
 
 
 def onnx_tasks(weights: Weights, ids: Ids, folder: Path) -> dict[str, Callable[[], float]]:
-    """Give ONNX Runtime's times for the block form, where it is installed."""
+    """Return measurements of ONNX Runtime with the block form, if it is installed."""
     try:
         from onnx_block import open_session
     except ImportError as missing:
-        print(f"without ONNX Runtime: there is no package '{missing.name}'")
+        print(f"ONNX Runtime is not measured: package '{missing.name}' is not installed")
         return {}
     session = open_session(weights, folder / "block.onnx")
     rows = [np.ascontiguousarray(ids[row : row + 1], dtype=np.int64) for row in range(500)]
-    some = np.ascontiguousarray(ids[:BATCH], dtype=np.int64)
+    rows_of_batch = np.ascontiguousarray(ids[:BATCH], dtype=np.int64)
 
-    def single() -> float:
-        times = []
-        for row in rows:
-            begin = time.perf_counter()
-            session.run(None, {"ids": row})
-            times.append(time.perf_counter() - begin)
-        return float(np.median(times))
+    def score(rows: NDArray[np.int64]) -> None:
+        session.run(None, {"ids": rows})
 
-    batched = timed(lambda: session.run(None, {"ids": some}), BATCH)
-    return {"one row, ONNX Runtime": single, "a row of a batch, ONNX Runtime": batched}
+    return {
+        "one row, ONNX Runtime": median_of(lambda call: score(rows[call]), calls=len(rows)),
+        "row of a batch, ONNX Runtime": lambda: seconds(lambda: score(rows_of_batch)) / BATCH,
+    }
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How fast tables are looked up and moved: 39 fields, a million features with Zipf's frequencies, ids in random order.
+"""Compare the native table operations with one another: lookups, updates, and whole steps of LR and FM.
 
     python benchmarks/tables.py [--threads 2] [--rows 500000] [--rounds 20]
 
-Every job runs a few batches in turn with all the others, and its best round counts. A step of LR or FM is the whole of
-it: ids from the data set, logits, logistic gradient, update.
+39 fields, a million features with Zipf-distributed frequencies, ids in random order. All operations run a few batches
+in turn; the best round counts. A step of LR or FM includes loading ids, logits, the loss gradient and the update.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -26,19 +26,20 @@ from fm2.training.tables import (
     minibatch,
     update,
 )
+from timing import in_turn, seconds
 
 N_FIELDS = 39
 Step = Callable[[int], None]
 
 
 def field_sizes() -> list[int]:
-    """Thirteen fields of a hundred features, as numbers make, and 26 from ten to a few hundred thousand."""
+    """Return 13 fields of 100 features, like bucketed numbers, and 26 of ten to a few hundred thousand."""
     categorical = np.geomspace(10, 400_000, 26)
     return [100] * 13 + [int(size) for size in categorical * (1e6 / categorical.sum())]
 
 
 def draw_ids(sizes: list[int], rows: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Draw ids with frequencies 1 / rank^1.05, the ranks in random order."""
+    """Draw ids with frequencies 1 / rank^1.05; ranks are in random order."""
     ids = np.empty((rows, len(sizes)), dtype=np.int32)
     for field, size in enumerate(sizes):
         share = np.cumsum(np.arange(1, size + 1) ** -1.05)
@@ -47,8 +48,8 @@ def draw_ids(sizes: list[int], rows: int, rng: np.random.Generator) -> NDArray[n
     return ids
 
 
-class Jobs:
-    """What is measured, for one size of batch."""
+class Operations:
+    """The measured operations, for one batch size."""
 
     def __init__(self, sizes: list[int], ids: NDArray[np.int32], batch_size: int, threads: int) -> None:
         rng = np.random.default_rng(0)
@@ -70,7 +71,7 @@ class Jobs:
         return Table(self.sizes, dim, optimizer, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100)
 
     def gather(self, dim: int, optimizer: Optimizer | None = None) -> Step:
-        """Look rows up, and with an optimizer move them by some gradient."""
+        """Look up rows, and with an optimizer update them."""
         table = self.table(dim, optimizer or adagrad())
         out = np.empty((self.batch_size, table.width), dtype=np.float32)
         gradient = self.rng.standard_normal(out.shape, dtype=np.float32) * np.float32(0.001)
@@ -120,20 +121,20 @@ class Jobs:
         }
 
 
-def measure(jobs: dict[str, Step], batches: int, rounds: int) -> dict[str, float]:
-    """Give each job's best time for a batch."""
-    best = dict.fromkeys(jobs, float("inf"))
-    for number in range(rounds):
-        for name, step in jobs.items():
-            begin = time.perf_counter()
-            for i in range(batches):
-                step(number * batches + i + 1)
-            best[name] = min(best[name], (time.perf_counter() - begin) / batches)
-    return best
+def measure(steps: dict[str, Step], batches: int, rounds: int) -> dict[str, float]:
+    """Return the best time per batch of every step."""
+    times = in_turn({name: batch_timer(step, batches) for name, step in steps.items()}, rounds)
+    return {name: min(rounds) for name, rounds in times.items()}
+
+
+def batch_timer(step: Step, batches: int) -> Callable[[], float]:
+    """Return a measurement that continues with the next batches at every call."""
+    numbers = itertools.count(1)
+    return lambda: seconds(lambda: step(next(numbers)), batches)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=20)
@@ -143,9 +144,10 @@ def main() -> None:
     print(f"{options.rows} rows, {sum(sizes)} features, {options.threads} threads")
     print(f"{'':24}{'batch':>8}{'rows/s':>14}{'lookups/s':>16}")
     for batch_size in (1024, 4096, 8192):
-        jobs = Jobs(sizes, ids, batch_size, options.threads)
-        for name, seconds in measure(jobs.all(), max(2, 16384 // batch_size), options.rounds).items():
-            rate = batch_size / seconds / 1e6
+        operations = Operations(sizes, ids, batch_size, options.threads)
+        best = measure(operations.all(), max(2, 16384 // batch_size), options.rounds)
+        for name, time in best.items():
+            rate = batch_size / time / 1e6
             print(f"{name:24}{batch_size:8}{rate:12.2f} M{rate * N_FIELDS:14.0f} M")
 
 

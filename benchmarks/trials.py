@@ -1,4 +1,4 @@
-"""Trainings side by side, a processor for each, and what came of them."""
+"""Trainings in parallel, one per processor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fm2.training.train import train
 
 @dataclass(frozen=True)
 class Trial:
-    """A model to train with some settings beside its defaults."""
+    """A model to train, and the settings that differ from its defaults."""
 
     data: Path
     model: str
@@ -29,7 +30,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the best state of a training reached, after how many epochs, and how long all of it took."""
+    """The metrics of a training's best evaluation, its epoch, and the time of the whole training."""
 
     trial: Trial
     validation: dict[str, float]
@@ -39,24 +40,20 @@ class Outcome:
 
 
 def run_all(trials: Sequence[Trial]) -> Iterator[Outcome]:
-    """Run trials, as many at a time as there are processors, each with one thread; give outcomes in their order."""
+    """Run trials in parallel, one single-threaded process per processor; return the outcomes in order."""
     workers = min(len(trials), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_run_alone, trials)
-
-
-def _run_alone(trial: Trial) -> Outcome:
-    return run(trial, threads=1)
+        yield from pool.map(partial(run, threads=1), trials)
 
 
 def run(trial: Trial, threads: int = 0) -> Outcome:
-    """Train, and measure the best state on test."""
+    """Train, and evaluate the best model on test rows."""
     dataset = fm2.Dataset.open(trial.data)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = train(trial.model, dataset, f"{folder}/run", threads=threads, **trial.settings)
         lines = Path(folder, "run", "history.jsonl").read_text().splitlines()
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - start
     test = metrics.evaluate(dataset.test.labels, result.probabilities(dataset.test.ids))
     best = [entry["epoch"] for entry in map(json.loads, lines) if entry["best"]]
     return Outcome(trial, result.metrics, test, best[-1], seconds)

@@ -1,4 +1,4 @@
-"""A page of ``fm2 report`` as tests read it."""
+"""The page of ``fm2 report``, parsed for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Page:
-    """A page as a reader has it: parsed strictly, with its headings, tables and pictures."""
+    """A page, parsed as strict XML."""
 
     def __init__(self, path: Path) -> None:
         self.text = path.read_text(encoding="utf-8")

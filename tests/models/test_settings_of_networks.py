@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 from tests.helpers.planted import QUICK
-from tests.project.test_package import run
+from tests.helpers.processes import run_python
 
 from fm2 import Fm2Error
 from fm2.artifacts.settings import Settings, read_changes
@@ -79,6 +79,6 @@ def test_a_shape_cannot_change_when_a_model_is_trained_on(dataset, tmp_path):
 
 
 def test_the_command_line_knows_networks_without_torch():
-    done = run("import sys, fm2.cli.main; fm2.cli.main.make_parser(); print('torch' in sys.modules)")
+    done = run_python("import sys, fm2.cli.main; fm2.cli.main.make_parser(); print('torch' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr
     assert all(network.summary for network in NETWORKS.values())

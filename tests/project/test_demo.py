@@ -1,4 +1,4 @@
-"""The demo, on few rows: what a person who has just cloned the project sees."""
+"""The demo on a few rows: the first thing that new users run."""
 
 from __future__ import annotations
 
@@ -22,36 +22,35 @@ def demo(directory: Path, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_the_whole_story(tmp_path):
+def test_the_demo_runs_from_a_log_to_a_report(tmp_path):
     done = demo(tmp_path)
     assert done.returncode == 0, done.stderr
-    told = done.stdout
-    table = told[told.index("model ") :].splitlines()
+    table = done.stdout.partition("\nmodel ")[2].splitlines()
     assert [line[:18].strip() for line in table[1:9]] == [
         *("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm", "fmfm, shrunk"),
-        "the best possible",
+        "best possible",
     ]
-    assert "Ranking 1,000 candidates in the same context" in told
-    assert "The report, with pictures of all this: demo/report.html" in told
-    assert "6 models compared" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "Ranking 1,000 candidates in its context" in done.stdout
+    assert "Report with charts: demo/report.html" in done.stdout
+    assert "Comparison of 6 models" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "demo" / "compare" / "compare.json").is_file()
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("FM2_ROWS", "many", "FM2_ROWS is 'many'; it is how many rows there are to be, such as 200000"),
-        ("FM2_LOG", "no.txt", "there is no file no.txt; FM2_LOG is a log in Criteo's format"),
+        ("FM2_ROWS", "many", "FM2_ROWS must be a positive number of rows, such as 200000, got 'many'"),
+        ("FM2_LOG", "no.txt", "file not found: no.txt; FM2_LOG must be a log in Criteo's format"),
     ],
 )
-def test_what_the_demo_cannot_use_is_told(name, value, message, tmp_path, monkeypatch):
+def test_invalid_variables_are_errors(name, value, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(name, value)
     with pytest.raises(Fm2Error, match=f"^{message}$"):
         runpy.run_path(str(DEMO))["main"]()
 
 
-def test_a_log_of_the_demos_own_can_be_given_again(tmp_path, monkeypatch):
+def test_the_log_of_an_earlier_demo_can_be_reused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "demo" / "log.tsv"
     log.parent.mkdir()

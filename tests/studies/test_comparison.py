@@ -1,4 +1,4 @@
-"""Models side by side: one table, which survives failures and interruptions."""
+"""fm2 compare: one table of models, which survives failures and interruptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 from tests.helpers.planted import QUICK, SCHEMA, planted
-from tests.project.test_package import run as run_python
+from tests.helpers.processes import run_python
 
 import fm2
 from fm2 import Fm2Error
@@ -23,7 +23,7 @@ from fm2.studies.comparison.printing import lines
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.training.run import Run
 
-FAST = [word for name, value in QUICK.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+FAST = [text for name, value in QUICK.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 FAST += ["--threads", "1"]
 
 
@@ -31,16 +31,16 @@ def stored(out) -> dict:
     return json.loads((out / "compare.json").read_text())
 
 
-def test_models_are_trained_and_tested_alike(dataset, tmp_path, capsys):
+def test_models_are_trained_and_evaluated_under_the_same_conditions(dataset, tmp_path, capsys):
     out = tmp_path / "table"
     command = ["compare", str(dataset.path), "--models", "lr,fmfm,widedeep", "--out", str(out), "--seeds", "2", *FAST]
     assert main([*command, "--dim", "3"]) == 0
-    told = capsys.readouterr()
-    found = stored(out)
-    assert (found["format"], found["version"], found["split"]) == ("fm2 compare", 1, "test")
-    assert (found["seeds"], found["truth"]) == ([0, 1], None)
-    assert [row["run"] for row in found["rows"]] == ["lr-0", "lr-1", "fmfm-0", "fmfm-1", "widedeep-0", "widedeep-1"]
-    for row in found["rows"]:
+    printed = capsys.readouterr()
+    results = stored(out)
+    assert (results["format"], results["version"], results["split"]) == ("fm2 compare", 1, "test")
+    assert (results["seeds"], results["truth"]) == ([0, 1], None)
+    assert [row["run"] for row in results["rows"]] == ["lr-0", "lr-1", "fmfm-0", "fmfm-1", "widedeep-0", "widedeep-1"]
+    for row in results["rows"]:
         run = Run.open(out / row["run"])
         assert run.evaluate(dataset)["auc"] == pytest.approx(row["auc"])
         assert (run.model.n_parameters, run.model.flops()) == (row["parameters"], row["flops"])
@@ -50,39 +50,38 @@ def test_models_are_trained_and_tested_alike(dataset, tmp_path, capsys):
         assert read_settings(out / row["run"] / "settings.toml")["seed"] == row["seed"]
     assert Run.open(out / "fmfm-1").model.config["dims"] == [3] * 4
     with (out / "compare.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    assert list(lines[0]) == list(COLUMNS)
-    assert [float(line["auc"]) for line in lines] == [row["auc"] for row in found["rows"]]
+        csv_rows = list(csv.DictReader(file))
+    assert list(csv_rows[0]) == list(COLUMNS)
+    assert [float(row["auc"]) for row in csv_rows] == [row["auc"] for row in results["rows"]]
 
-    table = told.out.splitlines()
-    losses = [row["log_loss"] for row in found["rows"] if row["model"] == "fmfm"]
-    shown = next(line for line in table if line.startswith("fmfm"))
-    assert f"{np.mean(losses):.5f} ± {np.std(losses, ddof=1):.5f}" in shown
-    assert "mean ± deviation of 2 seeds, on the test rows" in told.out
-    unfinished = [row["run"] for row in found["rows"] if row["unfinished"]]
-    assert unfinished == [row["run"] for row in found["rows"] if row["best_epoch"] == 2]
-    assert f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume" in told.out
-    assert "dim is not for lr: trained without it" in told.err
-    assert "fmfm-1: AUC" in told.err
+    losses = [row["log_loss"] for row in results["rows"] if row["model"] == "fmfm"]
+    line = next(line for line in printed.out.splitlines() if line.startswith("fmfm"))
+    assert f"{np.mean(losses):.5f} ± {np.std(losses, ddof=1):.5f}" in line
+    assert "mean ± deviation of 2 seeds, on the test rows" in printed.out
+    unfinished = [row["run"] for row in results["rows"] if row["unfinished"]]
+    assert unfinished == [row["run"] for row in results["rows"] if row["best_epoch"] == 2]
+    assert f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume" in printed.out
+    assert "dim is not for lr: trained without it" in printed.err
+    assert "fmfm-1: AUC" in printed.err
 
     assert main(command) == 1
     assert "already exists; use --resume to continue it or --overwrite to replace it" in capsys.readouterr().err
 
 
-def test_one_failure_does_not_take_the_others_down(dataset, tmp_path, capsys, monkeypatch):
+def test_a_failed_training_does_not_stop_the_others(dataset, tmp_path, capsys, monkeypatch):
     train, out = comparing.train, tmp_path / "table"
 
-    def fails(model, *args, **options):
+    def failing_train(model, *args, **options):
         if model == "fm":
             raise RuntimeError("no memory\nleft")
         return train(model, *args, **options)
 
-    monkeypatch.setattr(comparing, "train", fails)
+    monkeypatch.setattr(comparing, "train", failing_train)
     command = ["compare", str(dataset.path), "--out", str(out)]
     assert main([*command, "--models", "fm,lr", *FAST]) == 1
-    told = capsys.readouterr()
-    assert "fm-0 failed: RuntimeError: no memory\\nleft" in told.out
-    assert "1 of 2 trainings failed: fm-0" in told.err
+    printed = capsys.readouterr()
+    assert "fm-0 failed: RuntimeError: no memory\\nleft" in printed.out
+    assert "1 of 2 trainings failed: fm-0" in printed.err
     rows = stored(out)["rows"]
     assert [(row["model"], row["error"], row["auc"] is None) for row in rows] == [
         ("fm", "RuntimeError: no memory\\nleft", True),
@@ -95,16 +94,16 @@ def test_one_failure_does_not_take_the_others_down(dataset, tmp_path, capsys, mo
     assert again["rows"][0]["error"] is None
     assert again["rows"][1] == rows[1]
     assert (out / "lr-0" / "model.safetensors").stat().st_mtime_ns == before
-    assert read_settings(out / "fm-0" / "settings.toml")["epochs"] == QUICK["epochs"]  # as it was asked for at first
+    assert read_settings(out / "fm-0" / "settings.toml")["epochs"] == QUICK["epochs"]  # from the first call
 
 
-def test_an_interrupted_comparison_ends_where_it_would_have_ended(dataset, tmp_path):
-    whole = fm2.compare(dataset, tmp_path / "whole", "lr,fmfm", **QUICK)
-    seen = []
+def test_a_resumed_comparison_equals_an_uninterrupted_one(dataset, tmp_path):
+    uninterrupted = fm2.compare(dataset, tmp_path / "uninterrupted", "lr,fmfm", **QUICK)
+    reports = []
 
     def interrupt(report):
-        seen.append(report)
-        if len(seen) == 70:  # while the second model is trained
+        reports.append(report)
+        if len(reports) == 70:  # during the second training
             raise KeyboardInterrupt
 
     out = tmp_path / "table"
@@ -112,57 +111,54 @@ def test_an_interrupted_comparison_ends_where_it_would_have_ended(dataset, tmp_p
         fm2.compare(dataset, out, "lr,fmfm", watch=interrupt, **{**QUICK, "epochs": 1})
     assert [row["run"] for row in stored(out)["rows"]] == ["lr-0"]
     spent = stored(out)["spent"]["fmfm-0"]
-    begun = []
-    done = fm2.compare(dataset, out, resume=True, begin=begun.append, epochs=2)
-    assert begun == ["lr-0", "fmfm-0"]  # more epochs are more to do for both
-    for one, other in zip(done.rows, whole.rows, strict=True):
-        assert (one["auc"], one["log_loss"], one["best_epoch"]) == (
-            other["auc"],
-            other["log_loss"],
-            other["best_epoch"],
-        )
-    assert done.rows[1]["seconds"] > spent
-    fm2.compare(dataset, out, resume=True, begin=begun.append)
-    assert begun == ["lr-0", "fmfm-0"]
-    more = fm2.compare(dataset, out, "fwfm", resume=True, begin=begun.append)
-    assert begun[2:] == ["fwfm-0"]
+    started = []
+    resumed = fm2.compare(dataset, out, resume=True, on_start=started.append, epochs=2)
+    assert started == ["lr-0", "fmfm-0"]  # both have to train for another epoch
+    for row, expected in zip(resumed.rows, uninterrupted.rows, strict=True):
+        for name in ("auc", "log_loss", "best_epoch"):
+            assert row[name] == expected[name]
+    assert resumed.rows[1]["seconds"] > spent
+    fm2.compare(dataset, out, resume=True, on_start=started.append)
+    assert started == ["lr-0", "fmfm-0"]
+    more = fm2.compare(dataset, out, "fwfm", resume=True, on_start=started.append)
+    assert started[2:] == ["fwfm-0"]
     assert [row["model"] for row in more.rows] == ["lr", "fmfm", "fwfm"]
-    with pytest.raises(Fm2Error, match="lr-0 has batch_size 64, not 32; --overwrite begins all of them anew"):
+    with pytest.raises(Fm2Error, match="lr-0 has batch_size 64, not 32; use --overwrite to train all models again"):
         fm2.compare(dataset, out, resume=True, batch_size=32)
     other = fm2.prepare(planted(500), dataset.schema, tmp_path / "other")
-    with pytest.raises(Fm2Error, match="compares on another data set"):
+    with pytest.raises(Fm2Error, match="uses another dataset"):
         fm2.compare(other, out, resume=True)
-    anew = fm2.compare(dataset, out, "lr", overwrite=True, **{**QUICK, "epochs": 1})
-    assert [row["run"] for row in anew.rows] == ["lr-0"]
+    replaced = fm2.compare(dataset, out, "lr", overwrite=True, **{**QUICK, "epochs": 1})
+    assert [row["run"] for row in replaced.rows] == ["lr-0"]
     assert not (out / "fmfm-0").exists()
 
 
-def test_the_best_possible_and_the_share_of_the_gap(dataset, tmp_path, capsys):
+def test_the_best_possible_metrics_and_the_gap_to_them(dataset, tmp_path, capsys):
     clicks = np.zeros(4000)
     for split in (dataset.train, dataset.validation, dataset.test):
         clicks[split.rows] = split.labels
-    np.save(tmp_path / "truth.npy", 0.1 + 0.8 * clicks)  # as if nine of ten rows were what is most probable
+    np.save(tmp_path / "truth.npy", 0.1 + 0.8 * clicks)  # every row has its more probable label
     out = tmp_path / "table"
     command = ["compare", str(dataset.path), "--models", "lr,fmfm", "--out", str(out), *FAST]
     assert main([*command, "--truth", str(tmp_path / "truth.npy")]) == 0
-    found = stored(out)
-    assert found["truth"] == {"auc": 1.0, "log_loss": pytest.approx(-np.log(0.9))}
-    linear, fmfm = (row["log_loss"] for row in found["rows"])
+    results = stored(out)
+    assert results["truth"] == {"auc": 1.0, "log_loss": pytest.approx(-np.log(0.9))}
+    linear, fmfm = (row["log_loss"] for row in results["rows"])
     share = (linear - fmfm) / (linear + np.log(0.9))
-    assert [row["gap"] for row in found["rows"]] == [0.0, pytest.approx(share)]
-    shown = capsys.readouterr().out
-    assert f"{share:.1%}" in shown
-    assert "the best possible" in shown
-    for wrong, message in (
+    assert [row["gap"] for row in results["rows"]] == [0.0, pytest.approx(share)]
+    printed = capsys.readouterr().out
+    assert f"{share:.1%}" in printed
+    assert "best possible" in printed
+    for invalid, message in (
         (np.full(4000, 2.0), "the probabilities go from 2.0 to 2.0"),
         (np.ones(3), "true probabilities: expected .* got 3"),
     ):
         with pytest.raises(Fm2Error, match=message):
-            fm2.compare(dataset, tmp_path / "none", "lr", truth=wrong)
+            fm2.compare(dataset, tmp_path / "none", "lr", truth=invalid)
     assert not (tmp_path / "none").exists()
 
 
-def test_settings_of_files(dataset, tmp_path, write):
+def test_settings_from_files(dataset, tmp_path, write):
     both = write("both.toml", "epochs = 1\nbatch_size = 64\ndim = 2\n\n[fmfm]\ndim = [1, 2, 3, 4]\nbatch_size = 32\n")
     tuned = write("tuned.toml", 'model = "fwfm"\nlearning_rate = 0.5\n')
     out = tmp_path / "table"
@@ -175,13 +171,14 @@ def test_settings_of_files(dataset, tmp_path, write):
     assert used["fm"]["learning_rate"] != 0.5
 
 
-def test_what_was_not_pruned_to_the_end_is_named(dataset, tmp_path):
-    found = fm2.compare(
-        dataset, tmp_path / "table", "deeplight,lr", epochs=1, threads=1, own={"deeplight": {"warm_up": 10**6}}
+def test_runs_that_were_not_fully_pruned_are_named(dataset, tmp_path):
+    never_pruned = {"deeplight": {"warm_up": 10**6}}
+    comparison = fm2.compare(
+        dataset, tmp_path / "table", "deeplight,lr", epochs=1, threads=1, model_settings=never_pruned
     )
-    told = "\n".join(lines(found))
-    assert "not yet as sparse as asked to become when the epochs were over: deeplight-0; --resume" in told
-    assert [row["run"] for row in found.rows if row["unsettled"]] == ["deeplight-0"]
+    printed = "\n".join(lines(comparison))
+    assert "not yet as sparse as asked to become when the epochs were over: deeplight-0; --resume" in printed
+    assert [row["run"] for row in comparison.rows if row["unsettled"]] == ["deeplight-0"]
 
 
 @pytest.mark.parametrize(
@@ -189,78 +186,88 @@ def test_what_was_not_pruned_to_the_end_is_named(dataset, tmp_path):
     [
         ({"models": "lr,fmfn"}, "there is no model 'fmfn'; did you mean 'fmfm'"),
         ({"models": []}, "no models are named"),
-        ({"models": "lr", "dim": 4}, "dim is for fm, ffm"),
-        ({"models": "lr,fm", "dim": [4, 8]}, "dim per field is for fmfm, .*; none of them is compared"),
-        ({"models": "lr,deepfm", "cin": [20, 20]}, "compare: cin is for xdeepfm; none of them is compared"),
+        (
+            {"models": "lr", "dim": 4},
+            "compare: no compared model has the setting 'dim'; models with it: fm, .*ffm",
+        ),
+        (
+            {"models": "lr,fm", "dim": [4, 8]},
+            "no compared model has the setting 'dim per field'; models with it: fmfm, ",
+        ),
+        (
+            {"models": "lr,deepfm", "cin": [20, 20]},
+            "no compared model has the setting 'cin'; models with it: xdeepfm$",
+        ),
         ({"models": "lr", "epoch": 4}, "compare: lr: 'epoch' is not a setting; did you mean 'epochs'"),
-        ({"models": "lr,fm", "own": {"lr": {"dim": 4}}}, "compare: lr: dim is for"),
-        ({"models": "lr", "own": {"xyz": {}}}, "settings for 'xyz', which is no model"),
-        ({"models": "lr", "seed": 4}, "--seeds says how many"),
-        ({"models": "lr", "seeds": 0}, "seeds is 0; it is how many"),
-        ({"models": "lr", "seeds": [1, 1]}, r"seeds is \[1, 1\]"),
+        ({"models": "lr,fm", "model_settings": {"lr": {"dim": 4}}}, "compare: lr: dim is for"),
+        ({"models": "lr", "model_settings": {"xyz": {}}}, "settings for unknown model 'xyz'"),
+        ({"models": "lr", "seed": 4}, "unexpected setting 'seed'; use seeds= or --seeds"),
+        ({"models": "lr", "seeds": 0}, "seeds must be a positive number of seeds, .* got 0"),
+        ({"models": "lr", "seeds": [1, 1]}, r"seeds must be .* got \[1, 1\]"),
         ({"models": "lr", "resume": True}, "compare: no comparison to resume in"),
         ({"models": "lr", "resume": True, "overwrite": True}, "use only one of them"),
     ],
 )
-def test_what_cannot_be_compared_is_told_before_any_work(dataset, tmp_path, options, message):
+def test_invalid_arguments_are_errors_before_any_work(dataset, tmp_path, options, message):
     with pytest.raises(Fm2Error, match=message):
         fm2.compare(dataset, tmp_path / "none", **options)
     assert not (tmp_path / "none").exists()
 
 
-def test_other_directories_and_damaged_tables_are_left_alone(dataset, tmp_path, write):
+def test_other_directories_and_damaged_files_are_left_alone(dataset, tmp_path, write):
     write("mine.txt", "mine")
     for options in ({}, {"overwrite": True}):
         with pytest.raises(Fm2Error, match=r"is not a comparison \(no compare.json\); choose another --out"):
             fm2.compare(dataset, tmp_path, "lr", **options)
-    with pytest.raises(Fm2Error, match="holds no comparison"):
+    with pytest.raises(Fm2Error, match="is not a comparison"):
         Comparison.open(tmp_path)
     for text in ("{", "[]", '{"format": "fm2 compare"}', '{"format": "fm2 compare", "version": 1, "nonsense": 1}'):
         write("compare.json", text)
-        with pytest.raises(Fm2Error, match=r"compare.json is damaged, or not a file of fm2's"):
+        with pytest.raises(Fm2Error, match=r"compare.json is damaged or not a comparison"):
             Comparison.open(tmp_path)
     write("compare.json", '{"format": "fm2 compare", "version": 2, "more": 1}')
-    with pytest.raises(Fm2Error, match=r"has the format \('fm2 compare', 2\); this fm2 reads \('fm2 compare', 1\)"):
+    with pytest.raises(Fm2Error, match=r"expected format \('fm2 compare', 1\), got \('fm2 compare', 2\)"):
         Comparison.open(tmp_path)
 
 
-def test_a_table_with_nonsense_in_a_row_is_damaged(tmp_path):
+def test_invalid_values_in_a_row_are_errors(tmp_path):
     row = {**dict.fromkeys(COLUMNS), "model": "lr", "seed": 0, "run": "lr-0", "parameters": 9, "flops": 8}
     row |= {"auc": 0.7, "log_loss": 0.5, "seconds": 1.5}
-    whole = Comparison(tmp_path, "data", "f", "test", ["lr"], [0], rows=[row])
-    whole.save()
-    assert Comparison.open(tmp_path) == whole
+    comparison = Comparison(tmp_path, "data", "f", "test", ["lr"], [0], rows=[row])
+    comparison.save()
+    assert Comparison.open(tmp_path) == comparison
     failed = {**dict.fromkeys(COLUMNS), "model": "fm", "seed": 0, "run": "fm-0", "error": "no memory"}
-    dataclasses.replace(whole, rows=[row, failed]).save()
+    dataclasses.replace(comparison, rows=[row, failed]).save()
     assert Comparison.open(tmp_path).failed == [failed]
-    for wrong in ({"auc": "0.7"}, {"auc": None}, {"auc": float("nan")}, {"flops": 0}, {"run": 5}, {"error": 5}):
-        dataclasses.replace(whole, rows=[row]).save()
-        text = json.loads((tmp_path / "compare.json").read_text())
-        text["rows"][0] |= wrong
-        (tmp_path / "compare.json").write_text(json.dumps(text))
+    for invalid in ({"auc": "0.7"}, {"auc": None}, {"auc": float("nan")}, {"flops": 0}, {"run": 5}, {"error": 5}):
+        dataclasses.replace(comparison, rows=[row]).save()
+        values = json.loads((tmp_path / "compare.json").read_text())
+        values["rows"][0] |= invalid
+        (tmp_path / "compare.json").write_text(json.dumps(values))
         with pytest.raises(Fm2Error, match="is damaged"):
             Comparison.open(tmp_path)
 
 
-def test_rows_that_cannot_be_measured_are_told_before_any_work(tmp_path):
+def test_a_split_with_one_label_is_an_error_before_any_work(tmp_path):
     rows = planted(300)
-    tested = rows.with_columns(click=True).head(50)
-    data = fm2.prepare(rows, SCHEMA, tmp_path / "data", test=tested)
+    test = rows.with_columns(click=True).head(50)
+    data = fm2.prepare(rows, SCHEMA, tmp_path / "data", test=test)
     with pytest.raises(Fm2Error, match=r"compare: all rows of .* for test have the label 1"):
         fm2.compare(data, tmp_path / "none", "lr")
     assert not (tmp_path / "none").exists()
 
 
-def test_what_is_given_to_resume_comes_before_what_a_file_said(dataset, tmp_path):
-    once = {**QUICK, "epochs": 1}
-    first = fm2.compare(dataset, tmp_path / "table", "lr,fm", own={"fm": {"epochs": 1, "dim": 2}}, **once)
+def test_arguments_of_a_resumed_comparison_override_earlier_settings(dataset, tmp_path):
+    one_epoch = {**QUICK, "epochs": 1}
+    own = {"fm": {"epochs": 1, "dim": 2}}
+    first = fm2.compare(dataset, tmp_path / "table", "lr,fm", model_settings=own, **one_epoch)
     more = fm2.compare(dataset, tmp_path / "table", resume=True, epochs=2)
     assert [read_settings(tmp_path / "table" / run / "settings.toml")["epochs"] for run in ("lr-0", "fm-0")] == [2, 2]
-    assert more.own == {"fm": {"dim": 2}}
+    assert more.model_settings == {"fm": {"dim": 2}}
     assert all(after["seconds"] > before["seconds"] for before, after in zip(first.rows, more.rows, strict=True))
 
 
-def test_the_models_there_are(capsys, monkeypatch):
+def test_the_list_of_models(capsys, monkeypatch):
     assert list(CATALOG) == list(MODELS)
     assert main(["models", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)

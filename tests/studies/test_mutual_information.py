@@ -1,4 +1,4 @@
-"""What pairs of fields tell of the label: as the definition says, counted cell by cell, and what chance makes of it."""
+"""Mutual information between field pairs and the label, against its definition, and its expectation under chance."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from fm2.studies.reporting.mutual_information import information_and_chance, ran
 
 
 def by_definition(cells: list, labels: np.ndarray) -> float:
-    """Add up p(x, y) ln(p(x, y) / p(x) p(y)) over all that occurs."""
-    total, found = len(labels), 0.0
+    """Sum p(x, y) ln(p(x, y) / p(x) p(y)) over all cells."""
+    total, information = len(labels), 0.0
     for cell in set(cells):
-        here = np.array([other == cell for other in cells])
+        in_cell = np.array([other == cell for other in cells])
         for y in (0, 1):
-            joint = np.count_nonzero(here & (labels == y)) / total
+            joint = np.count_nonzero(in_cell & (labels == y)) / total
             if joint:
-                found += joint * np.log(joint / (here.mean() * np.mean(labels == y)))
-    return found
+                information += joint * np.log(joint / (in_cell.mean() * np.mean(labels == y)))
+    return information
 
 
-def on_average(cells: list, labels: np.ndarray) -> float:
-    """Average the same over all orders of the labels: how many clicks fall on a cell is hypergeometric."""
-    total, clicks, found = len(labels), int(labels.sum()), 0.0
+def by_chance(cells: list, labels: np.ndarray) -> float:
+    """Average over all permutations of the labels: the number of clicks in a cell is hypergeometric."""
+    total, clicks, information = len(labels), int(labels.sum()), 0.0
     for cell in set(cells):
         n = cells.count(cell)
         for k in range(max(0, n - total + clicks), min(n, clicks) + 1):
-            chance = comb(clicks, k) * comb(total - clicks, n - k) / comb(total, n)
+            probability = comb(clicks, k) * comb(total - clicks, n - k) / comb(total, n)
             for joint, all_of_label in ((k, clicks), (n - k, total - clicks)):
                 if joint:
-                    found += chance * joint / total * log(joint * total / (n * all_of_label))
-    return found
+                    information += probability * joint / total * log(joint * total / (n * all_of_label))
+    return information
 
 
 @st.composite
@@ -50,24 +50,24 @@ def logs(draw):
 
 @settings(deadline=None)
 @given(logs(), st.integers(1, 3))
-def test_it_is_what_the_definition_says(log, threads):
+def test_it_matches_its_definition(log, threads):
     ids, labels, sizes = log
-    found, chance = information_and_chance(ids, labels, sizes, threads)
+    information, chance = information_and_chance(ids, labels, sizes, threads)
     for i in range(len(sizes)):
         for j in range(len(sizes)):
             cells = [(row[i], row[j]) for row in ids.tolist()]
-            assert found[i, j] == pytest.approx(by_definition(cells, labels), abs=1e-12)
-            assert chance[i, j] == pytest.approx(on_average(cells, labels), abs=1e-12)
-    np.testing.assert_array_equal(found - chance, mutual_information(ids, labels, sizes, corrected=True))
+            assert information[i, j] == pytest.approx(by_definition(cells, labels), abs=1e-12)
+            assert chance[i, j] == pytest.approx(by_chance(cells, labels), abs=1e-12)
+    np.testing.assert_array_equal(information - chance, mutual_information(ids, labels, sizes, corrected=True))
 
 
-def test_many_rows_and_values_of_which_most_are_rare():
-    """Against counts of another kind: sorted keys of 50,000 rows, whose cells are large, small and single."""
+def test_many_rows_with_mostly_rare_values():
+    """Compare with counts of sorted keys, in 50,000 rows whose cells are large, small and single."""
     random = np.random.default_rng(1)
     rows, sizes = 50_000, [4, 300, 40_000]
     ids = np.stack([(random.random(rows) ** 4 * size).astype(np.int32) for size in sizes], axis=1)
     labels = (random.random(rows) < 0.2 + 0.3 * (ids[:, 0] == 1)).astype(np.uint8)
-    found = mutual_information(ids, labels, sizes)
+    information = mutual_information(ids, labels, sizes)
     for i in range(3):
         for j in range(3):
             _, cell = np.unique(ids[:, i].astype(np.int64) * sizes[2] + ids[:, j], return_inverse=True)
@@ -75,12 +75,12 @@ def test_many_rows_and_values_of_which_most_are_rare():
             joint = counts / rows
             outer = joint.sum(axis=0) * joint.sum(axis=1)[:, None]
             expected = np.sum(joint * np.log(np.where(joint, joint / outer, 1)))
-            assert found[i, j] == pytest.approx(expected, abs=1e-12)
+            assert information[i, j] == pytest.approx(expected, abs=1e-12)
     for threads in (2, 3):
-        np.testing.assert_array_equal(mutual_information(ids, labels, sizes, threads), found)
+        np.testing.assert_array_equal(mutual_information(ids, labels, sizes, threads), information)
 
 
-def test_chance_is_what_shuffled_labels_tell():
+def test_chance_is_the_mean_over_shuffled_labels():
     random = np.random.default_rng(2)
     ids = (random.random((3000, 2)) ** 2 * 40).astype(np.int32)
     labels = (random.random(3000) < 0.3).astype(np.uint8)
@@ -95,14 +95,14 @@ def test_chance_is_what_shuffled_labels_tell():
         ([[0], [2]], [0, 1], "row 1, field 0: the id 2 is not below 2"),
         ([[0], [-1]], [0, 1], "the id -1"),
         ([[0], [1]], [0, 3], "the label of row 1 is 3"),
-        ([[0], [1]], [0, 256], "no uint8"),
-        ([[0.5], [1.0]], [0, 1], "no int32"),
+        ([[0], [1]], [0, 256], "expected uint8 values, got values from 0 to 256"),
+        ([[0.5], [1.0]], [0, 1], "expected integers, got float64 values"),
         ([[0], [1]], [0], "there are 1 labels for 2 rows"),
         ([[0, 0]], [0], "there are 1 field sizes, and ids have 2 columns"),
-        ([0, 1], [0, 1], r"have the shapes \[2\] and \[2\], not rows × fields and rows"),
+        ([0, 1], [0, 1], r"expected ids of shape \[rows, fields\] and labels of shape \[rows\], got \[2\] and \[2\]"),
     ],
 )
-def test_what_cannot_be_counted_is_refused(ids, labels, message):
+def test_invalid_input_is_an_error(ids, labels, message):
     with pytest.raises(Fm2Error, match=message):
         mutual_information(ids, labels, [2])
     with pytest.raises(Fm2Error, match="threads must be between 1 and 1024, or 0 for all, got -1"):
@@ -113,10 +113,10 @@ def test_what_cannot_be_counted_is_refused(ids, labels, message):
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
-def test_rank_correlation_is_that_of_mean_ranks(pairs):
+def test_rank_correlation_is_the_correlation_of_mean_ranks(pairs):
     a, b = ([sum(x < y for x in c) + (sum(x == y for x in c) + 1) / 2 for y in c] for c in zip(*pairs, strict=True))
-    found = rank_correlation(*zip(*pairs, strict=True))
+    correlation = rank_correlation(*zip(*pairs, strict=True))
     if len(set(a)) == 1 or len(set(b)) == 1:
-        assert found is None
+        assert correlation is None
     else:
-        assert found == pytest.approx(np.corrcoef(a, b)[0, 1])
+        assert correlation == pytest.approx(np.corrcoef(a, b)[0, 1])

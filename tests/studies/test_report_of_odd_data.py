@@ -1,4 +1,4 @@
-"""Reports of odd data: hostile names, networks, few fields and many; and no name in a picture that is cut off."""
+"""Reports of unusual data: hostile names, deep models, very few or many fields; and labels that stay readable."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import fm2
 from fm2 import Field, Schema, prepare
 from fm2.models.defaults import MODELS
 from fm2.studies.reporting.charts import draw_learning, draw_quality
-from fm2.studies.reporting.field_sections import MOST_FIELDS, most_telling
+from fm2.studies.reporting.field_sections import MOST_FIELDS, most_informative
 from fm2.studies.reporting.fields import Information
 from fm2.studies.reporting.inputs import Entry, Study
-from fm2.svg import width_of
+from fm2.svg import text_width
 
 
-def test_hostile_names_are_words_and_nothing_else(tmp_path):
+def test_hostile_names_are_escaped(tmp_path):
     names = ["<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "a & b\x1b[31m", "x" * 300]
     rows = planted(600).rename({f"c{i}": name for i, name in enumerate(names)})
     schema = Schema([Field(name, min_count=1) for name in names], label=SCHEMA.label)
@@ -35,15 +35,15 @@ def test_hostile_names_are_words_and_nothing_else(tmp_path):
     assert max(len(text.text) for text in page.root.iter(f"{SVG}text")) < 60
 
 
-def test_of_many_fields_the_most_telling_are_shown():
-    plain = np.zeros((100, 100))
-    plain[5, 95] = plain[95, 5] = 1.0
-    shown = most_telling(Information(plain, np.zeros((100, 100)), 10, 10), 100)
+def test_heat_maps_of_many_fields_show_the_most_informative():
+    measured = np.zeros((100, 100))
+    measured[5, 95] = measured[95, 5] = 1.0
+    shown = most_informative(Information(measured, np.zeros((100, 100)), 10, 10), 100)
     assert len(shown) == MOST_FIELDS and {5, 95} <= set(shown) and shown == sorted(shown)
 
 
 @pytest.mark.parametrize("fields", [1, 3, MOST_FIELDS + 20])
-def test_networks_and_few_or_many_fields_have_a_page(fields, tmp_path):
+def test_a_report_of_deep_models_and_few_or_many_fields(fields, tmp_path):
     rows = np.random.default_rng(1).integers(0, 3, (300, fields)).astype(str)
     names = [f"a_long_name_{number}" for number in range(fields)]
     columns = {name: rows[:, number] for number, name in enumerate(names)}
@@ -55,33 +55,33 @@ def test_networks_and_few_or_many_fields_have_a_page(fields, tmp_path):
     page = Page(fm2.report(table.path, tmp_path / "report.html"))
     assert len(rows_of(page.section("Models"))) == 2
     best = max(table.summary(), key=lambda row: row["auc"])
-    assert page.facts()["AUC, on test"] == f"{best['auc']:.5f}"  # the mean of its seeds
+    assert page.facts()["AUC (test)"] == f"{best['auc']:.5f}"  # the mean of its seeds
     if fields > MOST_FIELDS:
-        assert f"The map has the {MOST_FIELDS} most telling of {fields} fields" in page.said
+        assert f"The map shows the {MOST_FIELDS} most informative of {fields} fields" in page.said
         labels = [text.text for text in page.figure("Mutual information").iter(f"{SVG}text")]
-        assert len(set(labels)) > MOST_FIELDS / 2  # names of one kind are told apart
+        assert len(set(labels)) > MOST_FIELDS / 2  # shortened names stay distinct
     alone = Page(fm2.report(table.path / "deepfm-0", tmp_path / "report.html", data=data))
-    assert alone.facts()["model"] == "deepfm" and "strengths" not in alone.said.split("Settings")[0]
+    assert alone.facts()["model"] == "deepfm" and "strength" not in alone.said.split("Settings")[0]
 
 
-def test_no_name_in_a_picture_is_cut_off_or_stands_on_another(tmp_path):
+def test_no_label_of_a_chart_is_clipped_or_overlaps_another(tmp_path):
     entries = [
         Entry(model, 0, tmp_path, 9, flops=10 ** (2 + place % 5), auc=0.7 + 0.003 * place, log_loss=0.5)
         for place, model in enumerate(MODELS)
     ]
-    for many in (2, len(MODELS)):
+    for count in (2, len(MODELS)):
         truth = {"auc": 0.8, "log_loss": 0.4}
-        picture = ElementTree.fromstring(draw_quality(Study(tmp_path, "test", entries[:many], truth=truth)))
-        names = [text for text in picture.iter(f"{SVG}text") if text.text in MODELS]
-        assert len(names) == many
+        chart = ElementTree.fromstring(draw_quality(Study(tmp_path, "test", entries[:count], truth=truth)))
+        names = [text for text in chart.iter(f"{SVG}text") if text.text in MODELS]
+        assert len(names) == count
         boxes = []
         for name in names:
             x, y = float(name.get("x")), float(name.get("y"))
-            boxes.append((x, y, x + width_of(name.text, 11, bold=True)))
-            assert x >= 0 and boxes[-1][2] <= float(picture.get("width"))
+            boxes.append((x, y, x + text_width(name.text, 11, bold=True)))
+            assert x >= 0 and boxes[-1][2] <= float(chart.get("width"))
         for (a, y, b), (c, z, d) in itertools.combinations(boxes, 2):
             assert abs(y - z) >= 9 or b <= c or d <= a
     history = [{"epoch": 1.0, "auc": 0.775811, "log_loss": 0.5, "best": True}]
     for text in ElementTree.fromstring(draw_learning({"fmfm": history}, "auc", "AUC")).iter(f"{SVG}text"):
-        if text.get("text-anchor") == "end":  # a mark of the axis
-            assert float(text.get("x")) >= width_of(text.text, 12)
+        if text.get("text-anchor") == "end":  # a tick label
+            assert float(text.get("x")) >= text_width(text.text, 12)

@@ -1,4 +1,4 @@
-"""The paper's tables: its figures as it has them, and ours beside them."""
+"""The paper's tables: the published figures, and fm2's next to them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fm2.cli.main import main
 from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
 from fm2.studies.comparison import compare as comparing
 from fm2.studies.reproduction import published
-from fm2.studies.reproduction.discrepancies import contradictions
+from fm2.studies.reproduction.published import contradictions
 
-# The rows of the paper's tables, cut out of its source.
+# The rows of the paper's tables, copied from its source.
 TABLE_6 = """
 LR 0.7930 0.7918 0.7917 0.4582
 FM 0.8142 0.8075 0.8075 0.4441
@@ -56,8 +56,8 @@ Full 16 100% 24531 100% 0.8109 0.4410
 """
 
 
-def shown(value: float | None, places: int = 4) -> str:
-    return "-" if value is None else f"{value:.{places}f}"
+def shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 @pytest.mark.parametrize(("log", "table"), [("criteo", TABLE_6), ("avazu", TABLE_7)])
@@ -93,7 +93,7 @@ def test_published_samples_and_counts():
     assert (published.CACHED, published.CACHED_SHRUNK) == (24_531, 8_960)
 
 
-def test_contradictions_are_told_with_figures():
+def test_contradictions_name_the_figures():
     parameters, operations, _ = contradictions("criteo")
     for figure in ("14.63 M", "K = 10", "22.56 M", "859.18 M", "K = 17", "808.25 M", "22.75 M"):
         assert figure in parameters
@@ -116,15 +116,14 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     out = tmp_path / "out"
     command = ["reproduce", "criteo", str(log), "--out", str(out), "--threads", "1"]
     assert main([*command, "--models", "fmfm,lr,fm", "--settings", quick]) == 0
-    told = capsys.readouterr()
-    page = told.out
-    assert "1,500 rows of the 45,840,617 that the paper has (0.0%): a part" in page
+    page = capsys.readouterr().out
+    assert "1,500 of the paper's 45,840,617 rows (0.0%); figures from a sample are not comparable" in page
     for title in (
         "Table 5: Criteo",
         "Table 6: models on Criteo",
         "Tables 2 and 4",
         "Table 8: FmFM",
-        "contradicts itself",
+        "Contradictions in the paper",
     ):
         assert title in page
     lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
@@ -132,7 +131,7 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     assert "8,960 (36.5%)" in lines["95%"]
     fm = [line for line in page.splitlines() if line.startswith("| FM ")]
     assert "0.8075" in fm[0]
-    assert fm[1].count("1,920") == 2  # ours and the paper's
+    assert fm[1].count("1,920") == 2  # measured and published
     assert (out / "reproduction.md").read_text().strip() in page
     record = json.loads((out / "reproduction.json").read_text())
     assert [table["title"][:7] for table in record["tables"]] == ["Table 5", "Table 6", "Tables ", "Table 8"]
@@ -140,7 +139,7 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     assert (settings["dim"], settings["epochs"]) == (16, 1)
 
     before = (out / "compare" / "lr-0" / "model.safetensors").stat().st_mtime_ns
-    assert main([*command, "--resume", "--json"]) == 0  # which models and tables, it knows
+    assert main([*command, "--resume", "--json"]) == 0  # remembers the models and tables
     assert json.loads(capsys.readouterr().out) == record
     assert (out / "compare" / "lr-0" / "model.safetensors").stat().st_mtime_ns == before
     for options, message in (
@@ -151,7 +150,7 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_the_papers_protocol(log, quick, tmp_path):
+def test_the_protocol_of_the_paper(log, tmp_path):
     done = fm2.reproduce(
         "criteo", log, tmp_path / "out", protocol="paper", models="fwfm,dcn,lr", tables=[5, 6], threads=1, epochs=1
     )
@@ -174,10 +173,15 @@ def test_the_papers_protocol(log, quick, tmp_path):
     again = fm2.reproduce("criteo", log, done.path, protocol="paper", models="fm", resume=True)
     assert again.models == ["lr", "fm", "fwfm", "dcn"]
     used = read_settings(done.path / "compare" / "fm-0" / "settings.toml")
-    assert (used["epochs"], used["threads"], used["linear"], used["dim"]) == (1, 1, "features", 16)  # as the others
+    assert (used["epochs"], used["threads"], used["linear"], used["dim"]) == (
+        1,
+        1,
+        "features",
+        16,
+    )  # like the other models
 
 
-def test_more_tables_bring_the_models_they_need(log, tmp_path):
+def test_adding_a_table_adds_its_models(log, tmp_path):
     options = {"threads": 1, "epochs": 1, "evaluations_per_epoch": 1}
     assert fm2.reproduce("criteo", log, tmp_path / "out", tables=[5], **options).models == ["fmfm"]
     done = fm2.reproduce("criteo", log, tmp_path / "out", tables=[5, 6], resume=True, **options)
@@ -185,22 +189,22 @@ def test_more_tables_bring_the_models_they_need(log, tmp_path):
     assert [table.title[:7] for table in done.tables] == ["Table 5", "Table 6", "Tables "]
 
 
-def test_one_seed_that_failed_leaves_the_other_for_table_8(log, tmp_path, monkeypatch):
+def test_table_8_uses_a_seed_that_did_not_fail(log, tmp_path, monkeypatch):
     train = comparing.train
 
-    def fails(model, *given, seed, **options):
+    def failing_train(model, *arguments, seed, **options):
         if (model, seed) == ("fmfm", 0):
             raise Fm2Error("no memory")
-        return train(model, *given, seed=seed, **options)
+        return train(model, *arguments, seed=seed, **options)
 
-    monkeypatch.setattr(comparing, "train", fails)
+    monkeypatch.setattr(comparing, "train", failing_train)
     options = {"threads": 1, "epochs": 1, "evaluations_per_epoch": 1, "dim": 2}
     done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=2, **options)
     assert [row["run"] for row in done.failed] == ["fmfm-0"]
     assert [table.title[:7] for table in done.tables] == ["Table 8"]
 
 
-def test_a_part_of_avazu(tmp_path):
+def test_a_sample_of_avazu(tmp_path):
     names = [
         "id",
         "click",
@@ -223,7 +227,7 @@ def test_a_part_of_avazu(tmp_path):
     path.write_bytes(gzip.compress("\n".join(",".join(row) for row in [names, *rows]).encode()))
     done = fm2.reproduce("avazu", path, tmp_path / "out", models=["fmfm"], threads=1, epochs=1)
     page = "\n".join(done.lines())
-    assert "600 rows of the 40,428,967" in page
+    assert "600 of the paper's 40,428,967 rows" in page
     assert "Table 7: models on Avazu" in page
     assert "Table 8" not in page
 
@@ -231,14 +235,14 @@ def test_a_part_of_avazu(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": "lr,poly2"}, "the table has no model 'poly2'"),
-        ({"models": "lr"}, "table 8 needs fmfm among the models"),
-        ({"tables": [7]}, "table 7 is none of criteo's; there are 5, 6, 8"),
-        ({"protocol": "mine"}, "the protocol is 'mine'; it is one of fm2, paper"),
-        ({"source": "nowhere.txt"}, "there is no file"),
+        ({"models": "lr,poly2"}, "the paper's table has no model 'poly2'"),
+        ({"models": "lr"}, "table 8 requires the model fmfm; add it to --models, or use --tables 5,6"),
+        ({"tables": [7]}, "table 7 is not a table of criteo; choose from 5, 6, 8"),
+        ({"protocol": "mine"}, "unknown protocol 'mine'; choose one of fm2, paper"),
+        ({"source": "nowhere.txt"}, r"file not found: .*nowhere\.txt"),
     ],
 )
-def test_what_cannot_be_reproduced_is_told(log, tmp_path, options, message):
+def test_invalid_arguments_are_errors_before_any_work(log, tmp_path, options, message):
     with pytest.raises(Fm2Error, match=message):
         fm2.reproduce("criteo", out=tmp_path / "none", **{"source": log, **options})
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""The search for settings: never worse than the defaults, the same by seed, nothing lost to Ctrl-C or a kill."""
+"""fm2 tune: never worse than the defaults, deterministic by seed, and safe against Ctrl-C and kills."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from tests.helpers.killing import run_and_kill
 from tests.helpers.planted import QUICK
+from tests.helpers.processes import run_and_kill
 
 import fm2
 from fm2 import Fm2Error
@@ -16,7 +16,7 @@ from fm2.artifacts.settings import Settings
 from fm2.cli.main import main
 from fm2.models.defaults import MODELS
 from fm2.studies.tuning.search import tune
-from fm2.studies.tuning.spaces import Between, OneOf, space_around
+from fm2.studies.tuning.spaces import SEARCHED, SEARCHED_WITH_FTRL, SEARCHED_WITH_SCHEDULE, Choices, Range, space_around
 from fm2.training.train import train
 
 FIX = {"epochs": 2, "evaluations_per_epoch": 2, "patience": 100}
@@ -33,22 +33,26 @@ def search(dataset, out, trials=6, **options):
 
 @pytest.fixture(scope="module")
 def searched(dataset, tmp_path_factory):
-    """Give a finished search of six trials, for tests that only read it."""
+    """Return a finished search of six trials, for tests that only read it."""
     return search(dataset, tmp_path_factory.mktemp("searched") / "tune")
 
 
 def test_the_first_trial_is_the_defaults_and_the_best_is_no_worse(dataset, searched, tmp_path):
     run = train("lr", dataset, tmp_path / "run", **FIX, l2=0.0, batch_size=32, learning_rate=0.001)
     first = searched.trials[0]
-    assert first.tried == {"learning_rate": 0.001, "batch_size": 32, "l2": 0.0}  # of l2, the value next to the default
+    assert first.tried == {
+        "learning_rate": 0.001,
+        "batch_size": 32,
+        "l2": 0.0,
+    }  # for l2, the value nearest to the default
     assert first.metrics == run.metrics
     assert searched.best.value <= first.value
     assert searched.best.value == min(trial.value for trial in searched.trials)
 
 
-def test_best_toml_trains_to_what_the_search_found(dataset, searched, tmp_path, capsys):
-    words = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--json"]
-    assert main([*words, "--settings", str(searched.path / "best.toml")]) == 0
+def test_best_toml_reproduces_the_best_trial(dataset, searched, tmp_path, capsys):
+    command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--json"]
+    assert main([*command, "--settings", str(searched.path / "best.toml")]) == 0
     assert json.loads(capsys.readouterr().out) == searched.best.metrics
     assert fm2.Run.open(searched.path / "best").metrics == searched.best.metrics
     assert fm2.train("lr", dataset, tmp_path / "again", **searched.settings).metrics == searched.best.metrics
@@ -59,55 +63,55 @@ def test_only_the_best_run_is_kept(searched):
     assert names == ["best", "best.toml", "space.toml", "study.journal", "tune.json"]
 
 
-def test_the_same_seed_finds_the_same(dataset, searched, tmp_path):
+def test_the_same_seed_gives_the_same_trials(dataset, searched, tmp_path):
     assert outcomes(search(dataset, tmp_path / "again")) == outcomes(searched)
     other = search(dataset, tmp_path / "other", trials=2, seed=1)
     assert outcomes(other)[1][1] != outcomes(searched)[1][1]
 
 
-def test_an_interrupted_search_goes_on_to_the_same_end(dataset, searched, tmp_path):
+def test_an_interrupted_search_resumes_to_the_same_result(dataset, searched, tmp_path):
     def stop(report):
         if report.rows == 2560:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         search(dataset, tmp_path / "tune", watch=stop)
-    seen = []
+    begun = []
 
     def watch(report):
-        seen.append(report.begun)
-        if len(seen) == 100:
+        begun.append(report.begun)
+        if len(begun) == 100:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         tune("lr", dataset, tmp_path / "tune", trials=6, resume=True, watch=watch)
-    assert seen[0] == 2560  # the training that was under way goes on where it was
+    assert begun[0] == 2560  # the interrupted training continues
     tuning = tune("lr", dataset, tmp_path / "tune", trials=6, resume=True)
     assert outcomes(tuning) == outcomes(searched)
     assert outcomes(tune("lr", dataset, tmp_path / "tune", trials=3, resume=True)) == outcomes(searched)
 
 
-def test_a_killed_search_goes_on_to_the_same_end(dataset, searched, tmp_path):
+def test_a_killed_search_resumes_to_the_same_result(dataset, searched, tmp_path):
     script = f"""
 import sys, time
 from fm2.studies.tuning.search import tune
-def tell(trials):
+def on_trial(trials):
     if len(trials) == 3:
-        print("far enough", flush=True); time.sleep(60)
-tune("lr", sys.argv[1], sys.argv[2], trials=6, fix={FIX!r}, space={SPACE!r}, tell=tell)
+        print("ready to be killed", flush=True); time.sleep(60)
+tune("lr", sys.argv[1], sys.argv[2], trials=6, fix={FIX!r}, space={SPACE!r}, on_trial=on_trial)
 """
     run_and_kill(script, dataset.path, tmp_path / "tune")
     journal = tmp_path / "tune" / "study.journal"
     with journal.open("ab") as file:
-        file.write(b'{"op_code":4,"worker')  # a line, and a lock, that were not finished
+        file.write(b'{"op_code":4,"worker')  # an incomplete line, and a stale lock
     journal.with_name("study.journal.lock").symlink_to(journal)
-    (tmp_path / "tune" / "best").rename(tmp_path / "tune" / "trial")  # as a kill between two steps leaves it
+    (tmp_path / "tune" / "best").rename(tmp_path / "tune" / "trial")  # the state after a kill between two steps
     tuning = tune("lr", dataset, tmp_path / "tune", trials=6, resume=True)
     assert outcomes(tuning) == outcomes(searched)
     assert fm2.Run.open(tmp_path / "tune" / "best").metrics == searched.best.metrics
 
 
-def test_what_is_resumed_has_to_be_the_same_search(dataset, searched, tmp_path):
+def test_a_search_resumes_only_with_the_same_arguments(dataset, searched, tmp_path):
     def again(**options):
         return tune("lr", dataset, searched.path, trials=6, resume=True, **options)
 
@@ -115,7 +119,7 @@ def test_what_is_resumed_has_to_be_the_same_search(dataset, searched, tmp_path):
     for options, message in (
         ({"seed": 3}, "has seed 0, not 3"),
         ({"metric": "auc"}, "has metric log_loss, not auc"),
-        ({"fix": {"epochs": 3}}, "tries or fixes other settings; leave --fix and --space out"),
+        ({"fix": {"epochs": 3}}, "has another space; resume without --fix and --space"),
     ):
         with pytest.raises(Fm2Error, match=message):
             again(**options)
@@ -127,7 +131,7 @@ def test_what_is_resumed_has_to_be_the_same_search(dataset, searched, tmp_path):
         search(dataset, tmp_path, resume=True)
 
 
-def test_a_trial_that_does_worse_than_the_others_is_given_up(dataset, tmp_path):
+def test_a_hopeless_trial_is_pruned(dataset, tmp_path):
     useless = [1e-9, 1e-8, 1e-7, 1e-6]
     rates = {"learning_rate": [0.003, 0.004, 0.005, 0.006, 0.007, 0.008, *useless]}
     tuning = tune("lr", dataset, tmp_path / "tune", trials=20, fix={**FIX, "epochs": 4, "batch_size": 64}, space=rates)
@@ -135,11 +139,11 @@ def test_a_trial_that_does_worse_than_the_others_is_given_up(dataset, tmp_path):
     assert "pruned" in {states.get(rate) for rate in useless}
     assert tuning.best.state == "finished"
     assert tuning.best.tried["learning_rate"] not in useless
-    again = [trial for trial in tuning.trials if trial.seconds == 0]
-    assert len(again) == 20 - len(states)  # what was tried is not trained again
+    repeated = [trial for trial in tuning.trials if trial.seconds == 0]
+    assert len(repeated) == 20 - len(states)  # repeated settings are not trained again
 
 
-def test_a_training_that_fails_is_told_and_the_search_goes_on(dataset, tmp_path):
+def test_a_failed_training_does_not_stop_the_search(dataset, tmp_path):
     space = {"embedding_std": [0.03, 100.0], "learning_rate": [0.02, 1000.0]}
     tuning = tune("ffm", dataset, tmp_path / "tune", trials=4, fix=FIX, space=space)
     failed = [trial for trial in tuning.trials if trial.state == "failed"]
@@ -149,48 +153,48 @@ def test_a_training_that_fails_is_told_and_the_search_goes_on(dataset, tmp_path)
         tune("ffm", dataset, tmp_path / "bad", fix={**FIX, "learning_rate": 1e6, "embedding_std": 100.0})
 
 
-def test_auc_is_the_more_the_better(dataset, tmp_path):
+def test_auc_is_maximized(dataset, tmp_path):
     tuning = search(dataset, tmp_path / "tune", trials=4, metric="auc")
     assert tuning.best.metrics["auc"] == max(trial.metrics.get("auc", 0) for trial in tuning.trials)
     assert tuning.settings["metric"] == "auc"
 
 
-def test_the_time_ends_a_search_and_another_goes_on(dataset, tmp_path, capsys):
-    words = ["tune", "lr", str(dataset.path), "--out", str(tmp_path / "tune"), "--trials", "2", "--fix", "epochs=1"]
-    assert main([*words, "--timeout", "0.000001"]) == 0
+def test_a_timeout_stops_a_search_that_can_be_resumed(dataset, tmp_path, capsys):
+    command = ["tune", "lr", str(dataset.path), "--out", str(tmp_path / "tune"), "--trials", "2", "--fix", "epochs=1"]
+    assert main([*command, "--timeout", "0.000001"]) == 0
     assert capsys.readouterr().out == "no trial was finished; --resume goes on\n"
-    assert main([*words, "--resume"]) == 0
+    assert main([*command, "--resume"]) == 0
     assert "2 trials" in capsys.readouterr().out
 
 
-def test_the_command_tells_each_trial_in_a_line_and_the_best_in_a_table(dataset, tmp_path, capsys):
+def test_the_command_prints_a_line_per_trial_and_a_table_of_the_best(dataset, tmp_path, capsys):
     space = tmp_path / "space.toml"
     space.write_text("l2 = [0.0, 0.01]\nlearning_rate = {low = 0.001, high = 0.05, log = true}\nbatch_size = 64\n")
     out = tmp_path / "tune"
-    words = ["tune", "lr", str(dataset.path), "--out", str(out), "--space", str(space), "--fix", "epochs=1"]
-    assert main([*words, "--trials", "9"]) == 0
-    said, told = capsys.readouterr()
-    lines = told.splitlines()
+    command = ["tune", "lr", str(dataset.path), "--out", str(out), "--space", str(space), "--fix", "epochs=1"]
+    assert main([*command, "--trials", "9"]) == 0
+    printed, progress = capsys.readouterr()
+    lines = progress.splitlines()
     assert len(lines) == 9
     assert lines[0].startswith("trial 0: log loss 0.")
     assert lines[0].endswith("; the others say where they differ from it")
-    assert "9 trials" in said
-    assert "what mattered: " in said
-    assert f"--settings {out / 'best.toml'}" in said
+    assert "9 trials" in printed
+    assert "what mattered: " in printed
+    assert f"--settings {out / 'best.toml'}" in printed
     assert main(["tune", "lr", str(dataset.path), "--out", str(out), "--resume", "--trials", "9", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 9
     again = ["tune", "lr", str(dataset.path), "--out", str(tmp_path / "again"), "--trials", "1"]
-    assert main([*again, "--space", str(out / "space.toml")]) == 0  # what was tried, as a file that can be given
+    assert main([*again, "--space", str(out / "space.toml")]) == 0  # the written space can be passed again
 
 
-def test_ctrl_c_says_what_is_kept(dataset, tmp_path, monkeypatch, capsys):
-    words = ["tune", "lr", str(dataset.path), "--out", str(tmp_path / "tune"), "--fix", "epochs=1", "--trials", "2"]
+def test_ctrl_c_names_the_way_to_continue(dataset, tmp_path, monkeypatch, capsys):
+    command = ["tune", "lr", str(dataset.path), "--out", str(tmp_path / "tune"), "--fix", "epochs=1", "--trials", "2"]
 
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fm2.studies.tuning.search._Search._try", interrupt)
-    assert main(words) == 130
+    monkeypatch.setattr("fm2.studies.tuning.search._Search._run_trial", interrupt)
+    assert main(command) == 130
     assert capsys.readouterr().err == "fm2: interrupted; --resume goes on from here\n"
 
 
@@ -199,19 +203,19 @@ def test_ctrl_c_says_what_is_kept(dataset, tmp_path, monkeypatch, capsys):
     [
         ({"fix": {"dimm": 4}}, r"tune: --fix: 'dimm' is not a setting; did you mean 'dim'\?"),
         ({"fix": {"hash_bits": 4}}, r"tune: --fix: hash_bits is for poly2, not for fmfm"),
-        ({"fix": {"seed": 4}}, r"tune: seed is the same for all trials"),
-        ({"space": {"dim": []}}, r"tune: the space: dim has no values to try"),
-        ({"space": {"dim": [4, 0]}}, r"tune: the space: a dimension is 0"),
-        ({"space": {"l2": {"low": 0.0, "high": 1.0, "log": True}}}, r"l2 cannot go from 0.0 to 1.0 by its logarithm"),
-        ({"space": {"l2": {"low": 2, "high": 1}}}, r"l2 cannot go from 2 to 1"),
-        ({"space": {"l2": {"lo": 2}}}, r"l2 is \{'lo': 2\}; a range is like"),
-        ({"space": {"l2": 0.1}}, r"there is nothing to try for fmfm"),
+        ({"fix": {"seed": 4}}, r"tune: 'seed' is the same for all trials and cannot be searched or fixed"),
+        ({"space": {"dim": []}}, r"tune: space: the list of values for dim is empty"),
+        ({"space": {"dim": [4, 0]}}, r"tune: space: a dimension is 0"),
+        ({"space": {"l2": {"low": 0.0, "high": 1.0, "log": True}}}, r"l2 must have low > 0 for log = true, got 0\.0"),
+        ({"space": {"l2": {"low": 2, "high": 1}}}, r"l2 must have low <= high, got 2 and 1"),
+        ({"space": {"l2": {"lo": 2}}}, r"expected a range such as .* for l2, got \{'lo': 2\}"),
+        ({"space": {"l2": 0.1}}, r"nothing to search for fmfm: all settings are fixed"),
         ({"space": "nowhere.toml"}, r"tune: nowhere.toml: No such file"),
-        ({"trials": 0}, r"tune: trials is 0; it is 1 or more"),
+        ({"trials": 0}, r"tune: trials must be at least 1, got 0"),
         ({"row_weights": "nowhere.npy"}, r"tune: row weights: nowhere.npy: No such file"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_anything_is_written(dataset, tmp_path, options, message):
+def test_invalid_arguments_are_errors_before_anything_is_written(dataset, tmp_path, options, message):
     with pytest.raises(Fm2Error, match=message):
         tune("fmfm", dataset, tmp_path / "tune", **options)
     assert not (tmp_path / "tune").exists()
@@ -220,41 +224,47 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_written(dataset, 
 @pytest.mark.parametrize("rows", [0, 1_000_000])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_has_a_space_with_its_defaults_inside(model, rows):
-    usual = Settings.of(model, rows)
-    space = space_around(usual)
+    defaults = Settings.of(model, rows)
+    space = space_around(defaults)
     assert "learning_rate" in space
-    for name, choice in space.items():
-        assert choice.suggest(usual.used()[name]) == usual.used()[name]
-        for value in choice.values if isinstance(choice, OneOf) else (choice.low, choice.high):
+    for name, candidates in space.items():
+        assert candidates.nearest(defaults.used()[name]) == defaults.used()[name]
+        for value in candidates.values if isinstance(candidates, Choices) else (candidates.low, candidates.high):
             Settings.of(model, rows, **{name: value})
 
 
-def test_a_space_follows_what_is_fixed():
+def test_every_searched_setting_exists():
+    existing = {name for model in MODELS for name in Settings.of(model).used()}
+    existing |= set(Settings.of("poly2", optimizer="ftrl").used())
+    assert {*SEARCHED, *SEARCHED_WITH_SCHEDULE, *SEARCHED_WITH_FTRL} <= existing
+
+
+def test_the_space_depends_on_the_optimizer():
     ftrl = space_around(Settings.of("poly2", optimizer="ftrl"))
-    assert ftrl["l2"] == OneOf((0.0, 10.0, 100.0))
+    assert ftrl["l2"] == Choices((0.0, 10.0, 100.0))
     assert "initial_accumulator" not in ftrl
-    assert ftrl["learning_rate"] == Between(0.0125, 0.2, log=True)
+    assert ftrl["learning_rate"] == Range(0.0125, 0.2, log=True)
 
 
-def test_a_search_is_resumed_with_the_same_row_weights_alone(dataset, tmp_path):
+def test_a_search_resumes_only_with_the_same_row_weights(dataset, tmp_path):
     rows = sum(len(dataset.split(name)) for name in ("train", "validation", "test"))
     weights = np.where(np.arange(rows) % 2, 1.0, 2.0)
     search(dataset, tmp_path / "tune", trials=1, row_weights=weights)
     for other in (None, np.ones(rows)):
-        with pytest.raises(Fm2Error, match="had other row weights, or none; give the same to resume it"):
+        with pytest.raises(Fm2Error, match="uses other row weights, or none; resume with the same"):
             search(dataset, tmp_path / "tune", trials=2, resume=True, row_weights=other)
     assert len(search(dataset, tmp_path / "tune", trials=1, resume=True, row_weights=weights).trials) == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": "lr"}', '{"model": "lr", "rows": "x"}'])
-def test_a_plan_that_was_changed_is_one_clear_error(dataset, tmp_path, text):
+def test_a_damaged_plan_is_one_clear_error(dataset, tmp_path, text):
     (tmp_path / "tune").mkdir()
     (tmp_path / "tune" / "tune.json").write_text(text)
-    with pytest.raises(Fm2Error, match=r"tune: .*tune\.json is damaged, or no search of fm2's"):
+    with pytest.raises(Fm2Error, match=r"tune: .*tune\.json is damaged or not a search"):
         search(dataset, tmp_path / "tune", resume=True)
 
 
-def test_a_full_disk_is_no_failed_trial(dataset, tmp_path, monkeypatch):
+def test_a_full_disk_stops_the_search(dataset, tmp_path, monkeypatch):
     search(dataset, tmp_path / "tune", trials=1)
 
     def refuse(*arguments, **options):
@@ -269,7 +279,7 @@ def test_a_full_disk_is_no_failed_trial(dataset, tmp_path, monkeypatch):
     ] * 2
 
 
-def test_optuna_is_named_where_it_is_not_installed(dataset, tmp_path, monkeypatch):
+def test_a_missing_optuna_is_named(dataset, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(Fm2Error, match=r"fm2 tune needs the package 'optuna': pip install 'fm2\[tune\]'"):
         tune("lr", dataset, tmp_path / "tune", fix=QUICK)

@@ -8,8 +8,8 @@ import signal
 
 import numpy as np
 import pytest
-from tests.helpers.killing import run_and_kill
 from tests.helpers.planted import QUICK, SCHEMA, planted
+from tests.helpers.processes import run_and_kill
 
 from fm2 import Fm2Error, prepare
 from fm2.artifacts.arrays import load_arrays, save_arrays
@@ -150,7 +150,7 @@ from fm2.training.train import train
 loop.CHECKPOINT_SECONDS = 0
 def watch(report):
     if report.rows > 5000:
-        print("far enough", flush=True); time.sleep(60)
+        print("ready to be killed", flush=True); time.sleep(60)
 train("fmfm", sys.argv[1], sys.argv[2], watch=watch, **{settings!r})
 """
     run_and_kill(script, dataset.path, tmp_path / "parts")

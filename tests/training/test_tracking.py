@@ -1,4 +1,4 @@
-"""Trainings that are followed: TensorBoard, MLflow, trackers of one's own; none of them can spoil a training."""
+"""Trackers: TensorBoard, MLflow and custom ones; no failure of a tracker stops a training."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tests.helpers.planted import QUICK
 import fm2
 from fm2 import Fm2Error, Tracker
 from fm2.cli.main import main
-from fm2.training.trackers import MLflow, TensorBoard, figures, tracker
+from fm2.training.trackers import MLflow, TensorBoard, scalars, tracker
 from fm2.training.train import train
 
 
-class Notes(Tracker):
-    """Writes down what it hears."""
+class Recorder(Tracker):
+    """Records all events."""
 
     def __init__(self):
-        self.heard = []
+        self.events = []
 
     def begin(self, settings, path, history):
-        self.heard.append(("begin", settings["model"], path.name, history))
+        self.events.append(("begin", settings["model"], path.name, history))
 
     def evaluated(self, evaluation):
-        self.heard.append(("evaluated", evaluation["step"], evaluation["auc"]))
+        self.events.append(("evaluated", evaluation["step"], evaluation["auc"]))
 
     def end(self, metrics):
-        self.heard.append(("end", metrics))
+        self.events.append(("end", metrics))
 
 
 def history_of(run):
@@ -45,15 +45,15 @@ def stop_after(rows):
     return watch
 
 
-def test_a_tracker_hears_of_the_beginning_every_evaluation_and_the_end(dataset, tmp_path):
-    notes = Notes()
-    run = train("lr", dataset, tmp_path / "run", track=[notes], **QUICK)
+def test_a_tracker_receives_the_start_every_evaluation_and_the_end(dataset, tmp_path):
+    recorder = Recorder()
+    run = train("lr", dataset, tmp_path / "run", track=[recorder], **QUICK)
     evaluations = [("evaluated", entry["step"], entry["auc"]) for entry in history_of(run.path)]
     assert len(evaluations) == 4
-    assert notes.heard == [("begin", "lr", "run", None), *evaluations, ("end", run.metrics)]
+    assert recorder.events == [("begin", "lr", "run", None), *evaluations, ("end", run.metrics)]
 
 
-def test_a_watcher_is_told_of_every_evaluation_at_once(dataset, tmp_path):
+def test_watch_receives_every_evaluation(dataset, tmp_path):
     reports = []
     train("lr", dataset, tmp_path / "run", watch=reports.append, **QUICK)
     assert [report.evaluation for report in reports if report.evaluated] == history_of(tmp_path / "run")
@@ -62,75 +62,75 @@ def test_a_watcher_is_told_of_every_evaluation_at_once(dataset, tmp_path):
 
 
 @pytest.mark.parametrize("base", [Tracker, object])
-def test_a_tracker_needs_no_more_than_the_method_that_it_uses(dataset, tmp_path, capsys, base):
-    class ToTheTerminal(base):
+def test_a_tracker_implements_only_the_methods_it_needs(dataset, tmp_path, capsys, base):
+    class Printer(base):
         def evaluated(self, evaluation):
-            print(evaluation["step"], figures(evaluation)["validation/auc"])
+            print(evaluation["step"], scalars(evaluation)["validation/auc"])
 
-    train("lr", dataset, tmp_path / "run", track=[ToTheTerminal()], **QUICK)
+    train("lr", dataset, tmp_path / "run", track=[Printer()], **QUICK)
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-def test_an_interrupted_training_ends_without_metrics_and_is_taken_up_again(dataset, tmp_path):
-    first, second = Notes(), Notes()
+def test_an_interrupted_training_ends_without_metrics_and_can_be_resumed(dataset, tmp_path):
+    first, second = Recorder(), Recorder()
     with pytest.raises(KeyboardInterrupt):
         train("lr", dataset, tmp_path / "run", track=[first], watch=stop_after(4000), **QUICK)
-    assert first.heard[-1] == ("end", None)
+    assert first.events[-1] == ("end", None)
     train("lr", dataset, tmp_path / "run", track=[second], resume=True)
-    before = second.heard[0][-1]
-    assert len(before) == 2
-    told = [*first.heard[1:-1], *second.heard[1:-1]]
-    assert told == [("evaluated", entry["step"], entry["auc"]) for entry in history_of(tmp_path / "run")]
+    history = second.events[0][-1]
+    assert len(history) == 2
+    evaluations = [*first.events[1:-1], *second.events[1:-1]]
+    assert evaluations == [("evaluated", entry["step"], entry["auc"]) for entry in history_of(tmp_path / "run")]
 
 
 @pytest.mark.parametrize("when", ["begin", "evaluated", "end"])
-def test_a_tracker_that_fails_is_named_once_and_the_training_goes_on(dataset, tmp_path, capsys, when):
-    class Broken(Notes):
+def test_a_tracker_that_fails_is_named_once_and_the_training_continues(dataset, tmp_path, capsys, when):
+    class Broken(Recorder):
         pass
 
-    def fail(self, *what):
+    def fail(self, *arguments):
         raise OSError("no space left\nor so")
 
     setattr(Broken, when, fail)
-    other = Notes()
+    other = Recorder()
     run = train("lr", dataset, tmp_path / "run", track=[Broken(), other], **QUICK)
-    assert other.heard[-1] == ("end", run.metrics)
-    said = capsys.readouterr().err
-    assert said == "fm2: Broken tracks no more: no space left; the training goes on without it\n"
+    assert other.events[-1] == ("end", run.metrics)
+    message = capsys.readouterr().err
+    assert message == "fm2: Broken failed: no space left; the training continues without it\n"
 
 
 def curves(directory):
-    """Give the points of each curve that TensorBoard would draw, and all that it shows besides."""
+    """Return the points of each curve in TensorBoard, and all of its tags."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(directory)).Reload()
-    tags = found.Tags()
-    return {name: [(point.step, point.value) for point in found.Scalars(name)] for name in tags["scalars"]}, tags
+    events = EventAccumulator(str(directory)).Reload()
+    tags = events.Tags()
+    return {name: [(point.step, point.value) for point in events.Scalars(name)] for name in tags["scalars"]}, tags
 
 
 def check_curves(directory, run, best):
     drawn, tags = curves(directory)
     assert "settings/text_summary" in tags["tensors"]
     for name in ("validation/auc", "training/log_loss", "epoch"):
-        expected = [(entry["step"], pytest.approx(figures(entry)[name])) for entry in history_of(run)]
+        expected = [(entry["step"], pytest.approx(scalars(entry)[name])) for entry in history_of(run)]
         assert drawn[name] == expected
     assert ("best/auc" in drawn) == best
 
 
-def test_tensorboard_draws_every_evaluation_once_however_often_it_is_resumed(dataset, tmp_path):
+def test_tensorboard_has_every_evaluation_once_after_any_number_of_resumes(dataset, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train("lr", dataset, run, track=[TensorBoard()], watch=stop_after(2000), **QUICK)
     check_curves(run / "tensorboard", run, best=False)
-    (run / "checkpoint.safetensors").unlink()  # as if it had been killed before it wrote one: it begins anew
+    (run / "checkpoint.safetensors").unlink()  # like a kill before the first checkpoint: the training restarts
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, resume=True, watch=stop_after(4000))  # not tracked, this time
+        train("lr", dataset, run, resume=True, watch=stop_after(4000))  # without a tracker
     train("lr", dataset, run, track=[TensorBoard()], resume=True)
     check_curves(run / "tensorboard", run, best=True)
     assert len(list((run / "tensorboard").iterdir())) == 1
 
 
-def test_tensorboard_keeps_runs_of_one_name_apart(dataset, tmp_path):
+def test_tensorboard_separates_runs_with_the_same_name(dataset, tmp_path):
     for parent in ("a", "b"):
         track = [TensorBoard(tmp_path / "logs")]
         train("lr", dataset, tmp_path / parent / "run", track=track, **QUICK)
@@ -140,7 +140,7 @@ def test_tensorboard_keeps_runs_of_one_name_apart(dataset, tmp_path):
 
 
 def logged(database):
-    """Give the runs that MLflow has in a database, the latest first, and the points of each curve."""
+    """Return the MLflow runs in a database, latest first, each with the points of its curves."""
     import mlflow
 
     client = mlflow.MlflowClient(f"sqlite:///{database}")
@@ -152,14 +152,14 @@ def logged(database):
 
 
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
-def test_mlflow_has_every_evaluation_once_however_often_a_run_is_resumed(dataset, tmp_path, monkeypatch, capfd):
+def test_mlflow_has_every_evaluation_once_after_any_number_of_resumes(dataset, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "it's a run"
     with pytest.raises(KeyboardInterrupt):
         train("lr", dataset, run, track=[MLflow()], watch=stop_after(2000), **QUICK)
     [(found, _)] = logged(tmp_path / "mlflow.db")
     assert found.info.status == "KILLED"
-    (run / "checkpoint.safetensors").unlink()  # as if it had been killed: what was logged is made again
+    (run / "checkpoint.safetensors").unlink()  # like a kill: logged evaluations are repeated
     with pytest.raises(KeyboardInterrupt):
         train("lr", dataset, run, resume=True, watch=stop_after(4000))
     for epochs in (2, 2, 3):
@@ -170,7 +170,7 @@ def test_mlflow_has_every_evaluation_once_however_often_a_run_is_resumed(dataset
     assert found.data.tags["resumed.epochs"] == "3"
     assert points["validation/auc"] == [(entry["step"], entry["auc"]) for entry in history_of(run)]
     assert found.data.metrics["best/auc"] == fm2.Run.open(run).metrics["auc"]
-    assert len(points["best/auc"]) == 2  # of two epochs and of three
+    assert len(points["best/auc"]) == 2  # for two epochs, and for three
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["it's a run", "mlflow.db"]
     assert capfd.readouterr().err == ""
 
@@ -178,15 +178,15 @@ def test_mlflow_has_every_evaluation_once_however_often_a_run_is_resumed(dataset
     assert len(logged(tmp_path / "mlflow.db")) == 2
 
 
-def test_a_server_that_is_not_there_costs_no_training(dataset, tmp_path, capsys):
+def test_an_unreachable_server_does_not_stop_a_training(dataset, tmp_path, capsys):
     train("lr", dataset, tmp_path / "run", track=[MLflow("http://127.0.0.1:9")], **QUICK)
-    said = capsys.readouterr().err
-    assert said.startswith("fm2: MLflow tracks no more: ")
-    assert said.endswith("; the training goes on without it\n")
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith("fm2: MLflow failed: ")
+    assert message.endswith("; the training continues without it\n")
+    assert message.count("\n") == 1
 
 
-def test_mlflow_reaches_for_no_network(tmp_path):
+def test_mlflow_opens_no_connection(tmp_path):
     script = """
 import pathlib, socket, threading
 reached = []
@@ -200,7 +200,7 @@ tracker.begin({"model": "lr"}, pathlib.Path("run"), None)
 tracker.end({"auc": 0.75})
 print(threading.active_count(), reached)
 """
-    # MLflow keeps quiet where tests run, so nothing may tell it that they do.
+    # MLflow sends no telemetry during tests, so the environment must not reveal that this is one.
     alone = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=alone, capture_output=True, text=True, check=False
@@ -211,17 +211,17 @@ print(threading.active_count(), reached)
 
 def test_trackers_are_named_on_the_command_line(dataset, tmp_path, capsys):
     quick = ["--epochs", "1", "--evaluations-per-epoch", "1", "--json"]
-    words = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), *quick]
-    assert main([*words, "--track", "tensorboard", "--track", f"tensorboard:{tmp_path / 'logs'}"]) == 0
+    command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), *quick]
+    assert main([*command, "--track", "tensorboard", "--track", f"tensorboard:{tmp_path / 'logs'}"]) == 0
     for directory in (tmp_path / "run" / "tensorboard", tmp_path / "logs" / "run"):
         check_curves(directory, tmp_path / "run", best=True)
     capsys.readouterr()
-    assert main([*words, "--overwrite", "--track", "tensorbord"]) == 1
-    assert capsys.readouterr().err == "fm2: train: there is no tracker 'tensorbord'; did you mean 'tensorboard'?\n"
+    assert main([*command, "--overwrite", "--track", "tensorbord"]) == 1
+    assert capsys.readouterr().err == "fm2: train: unknown tracker 'tensorbord'; did you mean 'tensorboard'?\n"
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_a_tracker_that_is_not_installed_is_named_before_the_training(name, monkeypatch):
+def test_a_missing_package_is_named_before_the_training(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(Fm2Error, match=rf"needs the package '{name}': pip install 'fm2\[{name}\]'"):

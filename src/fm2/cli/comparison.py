@@ -92,10 +92,10 @@ def _compare(settings: argparse.Namespace) -> None:
             dataset,
             settings.out,
             **asked,
-            own=own,
+            model_settings=own,
             watch=watch,
-            begin=teller.begin,
-            tell=teller.tell,
+            on_start=teller.begin,
+            on_result=teller.tell,
             **(common | options),
         )
     show(comparison, settings.json)
@@ -144,7 +144,7 @@ class Teller:
 
 def show(comparison: Comparison, as_json: bool) -> None:
     """Print the table, and say where it is; what failed is an error."""
-    from fm2.studies.comparison.plan import left_out, named
+    from fm2.studies.comparison.plan import ignored_settings, setting_title
     from fm2.studies.comparison.printing import caption, lines
     from fm2.studies.comparison.results import CSV, JSON
 
@@ -153,8 +153,8 @@ def show(comparison: Comparison, as_json: bool) -> None:
     else:
         print("\n".join(lines(comparison)))
         print(f"{caption(comparison)}\n{comparison.path / JSON}, {comparison.path / CSV}")
-    for name, without in left_out(comparison.models, comparison.settings).items():
-        what = named(name, comparison.settings[name])
+    for name, without in ignored_settings(comparison.models, comparison.settings).items():
+        what = setting_title(name, comparison.settings[name])
         print(f"fm2: {what} is not for {', '.join(without)}: trained without it", file=sys.stderr)
     if comparison.failed:
         names = ", ".join(row["run"] for row in comparison.failed)

@@ -62,13 +62,13 @@ def _reproduce(settings: argparse.Namespace) -> None:
 
     with ProgressLine() as watch:
         teller = Teller(watch, settings.debug)
-        callbacks: dict[str, Any] = {"watch": watch, "begin": teller.begin, "tell": teller.tell}
+        callbacks: dict[str, Any] = {"watch": watch, "on_start": teller.begin, "on_result": teller.tell}
         done = reproduce(
             settings.log,
             settings.source,
             settings.out,
             tables=_numbers(settings.tables),
-            own=own,
+            model_settings=own,
             **callbacks,
             **chosen,
             **common,

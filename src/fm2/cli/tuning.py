@@ -59,7 +59,7 @@ def _what_is_kept(settings: argparse.Namespace) -> str:
 
 
 def _tune(settings: argparse.Namespace) -> None:
-    from fm2.studies.tuning.choice import read_fixed
+    from fm2.studies.tuning.plan import read_fixed
     from fm2.studies.tuning.printing import describe, show
     from fm2.studies.tuning.search import tune
     from fm2.training.progress import ProgressLine, say
@@ -83,7 +83,7 @@ def _tune(settings: argparse.Namespace) -> None:
             resume=settings.resume,
             row_weights=settings.row_weights,
             watch=watch,
-            tell=tell,
+            on_trial=tell,
         )
     if settings.json:
         print(json.dumps([asdict(trial) for trial in tuning.trials]))

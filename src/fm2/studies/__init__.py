@@ -1,1 +1,1 @@
-"""Many runs side by side: compare models, tune settings, reproduce the paper's tables, write reports."""
+"""Studies of many runs: compare, tune, reproduce and report."""

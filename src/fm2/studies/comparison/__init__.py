@@ -1,1 +1,1 @@
-"""Several models trained and tested alike, in one table; and which models there are."""
+"""``fm2 compare``: several models trained and evaluated under the same conditions."""

@@ -1,4 +1,4 @@
-"""``fm2.compare``: several models, trained and tested alike, in one table."""
+"""``fm2.compare``: train several models under the same conditions and collect their test metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fm2.files import check_output, directory_lock
 from fm2.models.defaults import MODELS
 from fm2.models.networks import NETWORKS
 from fm2.studies.comparison.catalog import chosen
-from fm2.studies.comparison.plan import left_out, settings_for, state_of
+from fm2.studies.comparison.plan import ignored_settings, settings_for, state_of
 from fm2.studies.comparison.results import COLUMNS, CSV, JSON, Comparison
 from fm2.training.loop import Report, check_splits
 from fm2.training.run import Run
@@ -41,158 +41,178 @@ def compare(
     resume: bool = False,
     overwrite: bool = False,
     truth: ArrayLike | str | Path | None = None,
-    own: Mapping[str, Mapping[str, Any]] | None = None,
+    model_settings: Mapping[str, Mapping[str, Any]] | None = None,
     watch: Callable[[Report], None] = lambda report: None,
-    begin: Callable[[str], None] = lambda run: None,
-    tell: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
+    on_start: Callable[[str], None] = lambda run: None,
+    on_result: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
     **settings: Any,
 ) -> Comparison:
-    """Train models on a data set and measure all of them on its test rows; give the table, which is in ``out`` too.
+    """Train models on a dataset, evaluate all of them on its test rows, and return the results.
 
-    ``models`` are names, or ``all``, ``shallow`` (the paper's seven, which is the default) or ``deep``; ``seeds`` are
-    numbers, or how many, from 0 on. ``settings`` are those of :func:`fm2.train`, for all models that have them; ``own``
-    has those of single models. ``truth`` has the true probability of every row of the log, or names an .npy file.
+    ``models`` are names, or ``all``, ``shallow`` (the paper's seven models, the default) or ``deep``. ``seeds`` is a
+    list of seeds, or their number. ``settings`` are those of :func:`fm2.train`; each applies to all models that have
+    it. ``model_settings`` has settings of single models, by name. ``truth`` has the true click probability of every row
+    of the log, as an array or an .npy file.
 
-    Each training is a run in ``out``, called after its model and seed: ``fmfm-0``. A model that fails has the reason in
-    its row, as ``error``, and the others go on. With ``resume``, what is finished is kept and the rest gone on with;
-    the settings are those of before unless others are given, and models and seeds are added. ``begin`` is told the name
-    of a run when it begins, ``tell`` the row that came of it, and the exception if it failed.
+    Each training is a run in ``out``, named after its model and seed, such as ``fmfm-0``. If a training fails, its row
+    has the reason in ``error``, and the comparison continues with the next one. ``resume`` keeps finished runs and
+    continues the others, with the same settings unless you pass new ones; new models and seeds are added. ``on_start``
+    is called with the name of a run before its training, ``on_result`` with its row afterward, and with the exception
+    if it failed.
     """
     dataset, path = Dataset.of(data), Path(out)
     check_output("compare", path, "comparison", JSON, resume=resume, overwrite=overwrite)
     check_splits(dataset, "compare", measured_split(dataset))
-    comparison = _begun(path, dataset, resume, models, seeds, settings, own or {})
+    if resume:
+        comparison = _resume(path, dataset, models, seeds, settings, model_settings or {})
+    else:
+        comparison = _start(path, dataset, models, seeds, settings, model_settings or {})
     if truth is not None:
         comparison.truth = measure_truth(truth, dataset, comparison.split)
-    left_out(comparison.models, comparison.settings)
+    ignored_settings(comparison.models, comparison.settings)
     trainings = _trainings(comparison, (len(dataset.train), len(dataset.field_sizes)))
     with directory_lock(path, "compare", "another comparison"):
         if overwrite:
-            _clear(path)
-        rows = {run: comparison.row(each.model, each.seed) for run, each in trainings.items()}
-        states = {run: state_of(path / run, rows[run], each) for run, each in trainings.items()}
+            _remove_results(path)
+        states = {run: state_of(path / run, comparison.row(run), each) for run, each in trainings.items()}
         comparison.save()
         for run, each in trainings.items():
             if states[run] != "finished":
-                row = rows[run]
-                if row and states[run] == "unfinished":
-                    comparison.spent.setdefault(run, row["seconds"] or 0.0)
-                begin(run)
-                row, error = _train(comparison, each, dataset, states[run] == "unfinished", watch)
+                on_start(run)
+                row, error = _train(comparison, run, each, dataset, states[run] == "unfinished", watch)
                 comparison.put(row)
-                tell(row, error)
+                on_result(row, error)
     return comparison
 
 
 def measure_truth(truth: ArrayLike | str | Path, dataset: Dataset, split: str = "test") -> dict[str, float]:
-    """Measure the true probabilities of a data set's rows on a split: no model can expect to be better."""
+    """Evaluate the true probabilities on a split. No model can expect better metrics."""
     values = read_row_values("compare", "true probabilities", truth, dataset, np.float64)[dataset.split(split).rows]
-    found = metrics.evaluate(dataset.split(split).labels, values)
-    return {name: found[name] for name in ("auc", "log_loss")}
+    measured = metrics.evaluate(dataset.split(split).labels, values)
+    return {name: measured[name] for name in ("auc", "log_loss")}
 
 
-def _begun(
+def _start(
     path: Path,
     dataset: Dataset,
-    resume: bool,
     models: str | Sequence[str] | None,
     seeds: int | Sequence[int] | None,
     settings: dict[str, Any],
-    own: Mapping[str, Mapping[str, Any]],
+    model_settings: Mapping[str, Mapping[str, Any]],
 ) -> Comparison:
-    """Give the comparison as it begins: of nothing, or of what is there, with what is given changed."""
-    split, given = measured_split(dataset), {name: dict(some) for name, some in own.items()}
-    before = Comparison.open(path) if resume else None
-    if before is None:
-        names, numbers = chosen("shallow" if models is None else models), _seeds(1 if seeds is None else seeds)
-        return Comparison(
-            path, str(dataset.path.resolve()), fingerprint_of(dataset), split, names, numbers, settings, given
-        )
-    if before.fingerprint != fingerprint_of(dataset):
-        raise Fm2Error(f"compare: {path} compares on another data set, {before.data}; give the same to resume")
-    before.models = list(dict.fromkeys([*before.models, *([] if models is None else chosen(models))]))
-    before.seeds = sorted({*before.seeds, *([] if seeds is None else _seeds(seeds))})
-    before.settings |= settings
-    for name, some in before.own.items():  # what is given now comes before what single models had
-        before.own[name] = {key: value for key, value in some.items() if key not in settings}
-    before.own |= {name: before.own.get(name, {}) | some for name, some in given.items()}
-    return before
+    """Return a new, empty comparison."""
+    return Comparison(
+        path,
+        data=str(dataset.path.resolve()),
+        fingerprint=fingerprint_of(dataset),
+        split=measured_split(dataset),
+        models=chosen("shallow" if models is None else models),
+        seeds=_seeds(1 if seeds is None else seeds),
+        settings=settings,
+        model_settings={name: dict(values) for name, values in model_settings.items()},
+    )
+
+
+def _resume(
+    path: Path,
+    dataset: Dataset,
+    models: str | Sequence[str] | None,
+    seeds: int | Sequence[int] | None,
+    settings: dict[str, Any],
+    model_settings: Mapping[str, Mapping[str, Any]],
+) -> Comparison:
+    """Read the comparison in ``path``; add models and seeds, and replace settings."""
+    comparison = Comparison.open(path)
+    if comparison.fingerprint != fingerprint_of(dataset):
+        raise Fm2Error(f"compare: {path} uses another dataset, {comparison.data}; resume with that one")
+    added = [] if models is None else chosen(models)
+    comparison.models = list(dict.fromkeys([*comparison.models, *added]))
+    comparison.seeds = sorted({*comparison.seeds, *([] if seeds is None else _seeds(seeds))})
+    comparison.settings |= settings
+    before = comparison.model_settings
+    for name, values in before.items():  # a new common setting overrides the old ones of single models
+        before[name] = {key: value for key, value in values.items() if key not in settings}
+    before |= {name: before.get(name, {}) | dict(values) for name, values in model_settings.items()}
+    return comparison
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not numbers or len(set(numbers)) < len(numbers) or any(type(seed) is not int or seed < 0 for seed in numbers):
-        raise Fm2Error(f"compare: seeds is {seeds!r}; it is how many, at least 1, or several numbers like [0, 1, 2]")
+        raise Fm2Error(
+            f"compare: seeds must be a positive number of seeds, or distinct seeds such as [0, 1, 2], got {seeds!r}"
+        )
     return numbers
 
 
 def _trainings(comparison: Comparison, size: tuple[int, int]) -> dict[str, Settings]:
-    """Give the settings of every training by the name of its run; whatever is wrong in any is told before all work."""
-    for name in comparison.own.keys() - set(MODELS):
-        raise Fm2Error(f"compare: there are settings for '{name}', which is no model")
-    every = [
-        settings_for(model, seed, size, comparison.settings, comparison.own)
+    """Return the settings of every training by the name of its run, and so find all errors before any work."""
+    for name in comparison.model_settings.keys() - set(MODELS):
+        raise Fm2Error(f"compare: settings for unknown model '{name}'")
+    return {
+        f"{model}-{seed}": settings_for(model, seed, size, comparison.settings, comparison.model_settings)
         for model in comparison.models
         for seed in comparison.seeds
-    ]
-    return {_run_name(each): each for each in every}
+    }
 
 
-def _run_name(settings: Settings) -> str:
-    return f"{settings.model}-{settings.seed}"
-
-
-def _clear(path: Path) -> None:
-    """Remove the runs of a comparison that is replaced, and its tables; whatever else is there stays."""
-    for place in path.iterdir():
-        model = re.fullmatch(r"(\w+)-\d+", place.name)
-        if model and model[1] in MODELS and (place / SETTINGS).is_file():
-            shutil.rmtree(place)
+def _remove_results(path: Path) -> None:
+    """Remove the runs and tables of a comparison that is replaced, and nothing else."""
+    for directory in path.iterdir():
+        model = re.fullmatch(r"(\w+)-\d+", directory.name)
+        if model and model[1] in MODELS and (directory / SETTINGS).is_file():
+            shutil.rmtree(directory)
     for name in (JSON, CSV):
         (path / name).unlink(missing_ok=True)
 
 
 def _train(
-    comparison: Comparison, settings: Settings, dataset: Dataset, resume: bool, watch: Callable[[Report], None]
+    comparison: Comparison,
+    run: str,
+    settings: Settings,
+    dataset: Dataset,
+    resume: bool,
+    watch: Callable[[Report], None],
 ) -> tuple[dict[str, Any], Exception | None]:
-    """Train one model and measure it; give its row of the table, and why it failed if it did."""
-    name, begin = _run_name(settings), time.perf_counter()
-    row = {**dict.fromkeys(COLUMNS), "model": settings.model, "seed": settings.seed, "run": name}
-    options = {key: value for key, value in settings.used().items() if key != "model"}
+    """Train and evaluate one model; return its row, and the exception if it failed."""
+    before, start = comparison.row(run), time.perf_counter()
+    if resume and before:
+        comparison.spent.setdefault(run, before["seconds"] or 0.0)
+    row = {**dict.fromkeys(COLUMNS), "model": settings.model, "seed": settings.seed, "run": run}
+    options = {name: value for name, value in settings.used().items() if name != "model"}
+    options |= {"resume": resume, "overwrite": not resume, "watch": watch}
 
     def seconds() -> float:
-        return round(comparison.spent.get(name, 0.0) + time.perf_counter() - begin, 3)
+        return round(comparison.spent.get(run, 0.0) + time.perf_counter() - start, 3)
 
     try:
-        place = comparison.path / name
-        run = train(settings.model, dataset, place, resume=resume, overwrite=not resume, watch=watch, **options)
+        trained = train(settings.model, dataset, comparison.path / run, **options)
         row["seconds"] = seconds()
-        return row | _measure(run, dataset, comparison.split), None
-    except Exception as failed:  # whatever it is, it is this model's, and the others can be trained
-        told = str(failed) if isinstance(failed, Fm2Error) else f"{type(failed).__name__}: {failed}"
-        return row | {"seconds": seconds(), "error": printable(told)}, failed
-    except BaseException:  # interrupted: what was spent counts when it goes on
-        comparison.spent[name] = seconds()
+        return row | _evaluate(trained, dataset, comparison.split), None
+    except Exception as error:  # one failed model must not stop the others
+        message = str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}"
+        return row | {"seconds": seconds(), "error": printable(message)}, error
+    except BaseException:  # interrupted: keep the time spent so far for the resumed run
+        comparison.spent[run] = seconds()
         comparison.save()
         raise
 
 
-def _measure(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
-    found, config = run.evaluate(dataset, split), run.model.config
-    cached = None if run.model.name in NETWORKS else operations(config).get("cached")
+def _evaluate(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
+    """Return the costs and metrics of a run, and whether it would gain from more epochs."""
+    measured, model = run.evaluate(dataset, split), run.model
     history, settings = read_history(run.path / HISTORY), read_settings(run.path / SETTINGS)
-    best = [entry["epoch"] for entry in history if entry["best"]]
+    best_epochs = [entry["epoch"] for entry in history if entry["best"]]
+    best_epoch = best_epochs[-1] if best_epochs else None
     settled = not history or history[-1].get("settled", True)
+    constant = settings.get("schedule", "constant") == "constant"
     return {
-        "parameters": run.model.n_parameters,
-        "flops": run.model.flops(),
-        "flops_cached": cached,
-        "auc": found["auc"],
-        "log_loss": found["log_loss"],
-        "best_epoch": round(best[-1], 4) if best else None,
+        "parameters": model.n_parameters,
+        "flops": model.flops(),
+        "flops_cached": None if model.name in NETWORKS else operations(model.config).get("cached"),
+        "auc": measured["auc"],
+        "log_loss": measured["log_loss"],
+        "best_epoch": None if best_epoch is None else round(best_epoch, 4),
         "unsettled": not settled,
-        "unfinished": settled
-        and bool(best)
-        and best[-1] == settings["epochs"]
-        and settings.get("schedule", "constant") == "constant",
+        "unfinished": settled and best_epoch == settings["epochs"] and constant,
     }

@@ -1,4 +1,4 @@
-"""With which settings each model of a comparison is trained, and what of it is done already."""
+"""The settings of each run in a comparison, and whether the run still has to be trained."""
 
 from __future__ import annotations
 
@@ -15,33 +15,38 @@ from fm2.training.train import MAY_CHANGE, differences
 State = Literal["new", "unfinished", "finished"]
 
 
-def left_out(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Name, for each common setting, the models that have no use for it, where there are any.
+def ignored_settings(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the models that ignore a common setting, by setting. Raise an error if all models ignore one.
 
-    >>> left_out(["lr", "fm", "fmfm"], {"dim": 16, "epochs": 2}), left_out(["fm", "fmfm"], {"dim": [4, 8]})
-    ({'dim': ['lr']}, {'dim': ['fm']})
+    >>> ignored_settings(["lr", "fm", "fmfm"], {"dim": 16, "epochs": 2})
+    {'dim': ['lr']}
+    >>> ignored_settings(["fm", "fmfm"], {"dim": [4, 8]})
+    {'dim': ['fm']}
     """
-    found = {name: [model for model in models if not _has(model, name, value)] for name, value in settings.items()}
-    for name, without in found.items():
+    ignored = {}
+    for name, value in settings.items():
+        without = [model for model in models if not _has(model, name, value)]
         if len(without) == len(models):
-            has = [model for model in CATALOG if _has(model, name, settings[name])]
-            raise Fm2Error(f"compare: {named(name, settings[name])} is for {', '.join(has)}; none of them is compared")
-    return {name: without for name, without in found.items() if without}
+            title, users = setting_title(name, value), [model for model in CATALOG if _has(model, name, value)]
+            raise Fm2Error(f"compare: no compared model has the setting '{title}'; models with it: {', '.join(users)}")
+        if without:
+            ignored[name] = without
+    return ignored
 
 
-def usable(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give those settings that mean something to one of the models at least.
+def used_settings(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that at least one of the models has.
 
-    >>> usable(["lr"], {"dim": 16, "epochs": 2})
+    >>> used_settings(["lr"], {"dim": 16, "epochs": 2})
     {'epochs': 2}
     """
     return {name: value for name, value in settings.items() if any(_has(model, name, value) for model in models)}
 
 
-def named(name: str, value: Any) -> str:
-    """Name a setting, and that it is one per field, which not all models that have it can have.
+def setting_title(name: str, value: Any) -> str:
+    """Return the name of a setting, and whether its value is per field, which not every model supports.
 
-    >>> named("dim", [4, 8]), named("dim", 8), named("hidden", [64, 32])
+    >>> setting_title("dim", [4, 8]), setting_title("dim", 8), setting_title("hidden", [64, 32])
     ('dim per field', 'dim', 'hidden')
     """
     return f"{name} per field" if _is_per_field(name, value) else name
@@ -52,36 +57,40 @@ def _is_per_field(name: str, value: Any) -> bool:
 
 
 def _has(model: str, name: str, value: Any) -> bool:
-    """Tell whether a setting means something to a model; not all can have a dimension per field."""
-    barred = _is_per_field(name, value) and not CATALOG[model].own_dims
-    return model in USED_BY.get(name, (model,)) and not barred
+    """Return whether a model has a setting and supports this kind of value."""
+    unsupported = _is_per_field(name, value) and not CATALOG[model].own_dims
+    return model in USED_BY.get(name, (model,)) and not unsupported
 
 
 def settings_for(
-    model: str, seed: int, size: tuple[int, int], common: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
+    model: str,
+    seed: int,
+    size: tuple[int, int],
+    common: Mapping[str, Any],
+    model_settings: Mapping[str, Mapping[str, Any]],
 ) -> Settings:
-    """Give a model's settings: its defaults for rows and fields, what of the common ones it has, and its own."""
-    for what in (common, own.get(model, {})):
-        if "seed" in what:
-            raise Fm2Error("compare: a seed is none of the settings of all models; --seeds says how many each has")
+    """Return a model's settings: its defaults for ``size`` (rows, fields), the common settings, and its own."""
+    specific = model_settings.get(model, {})
+    if "seed" in common or "seed" in specific:
+        raise Fm2Error("compare: unexpected setting 'seed'; use seeds= or --seeds, which apply to all models")
     shared = {name: value for name, value in common.items() if _has(model, name, value)}
     try:
-        return Settings.of(model, *size, **{**shared, **own.get(model, {}), "seed": seed})
-    except Fm2Error as wrong:
-        raise Fm2Error(str(wrong).replace("train:", f"compare: {model}:", 1)) from wrong
+        return Settings.of(model, *size, **{**shared, **specific, "seed": seed})
+    except Fm2Error as error:
+        raise Fm2Error(str(error).replace("train:", f"compare: {model}:", 1)) from error
 
 
-def state_of(place: Path, row: Mapping[str, Any] | None, settings: Settings) -> State:
-    """Tell how far a training is whose comparison is gone on with; other settings than it had are refused.
+def state_of(run: Path, row: Mapping[str, Any] | None, settings: Settings) -> State:
+    """Return how far a run of a resumed comparison is. Raise an error if its settings have changed.
 
-    What has failed may be tried again with others, from the beginning.
+    A run that failed may have other settings; it then starts from the beginning.
     """
-    if not (place / SETTINGS).is_file():
+    if not (run / SETTINGS).is_file():
         return "new"
-    changed = differences(read_settings(place / SETTINGS), settings)
-    refused = {name: values for name, values in changed.items() if name not in MAY_CHANGE}
+    changed = differences(read_settings(run / SETTINGS), settings)
+    fixed = {name: values for name, values in changed.items() if name not in MAY_CHANGE}
     if row and row["error"]:
-        return "new" if refused else "unfinished"
-    for name, (before, now) in refused.items():
-        raise Fm2Error(f"compare: {place} has {name} {before}, not {now}; --overwrite begins all of them anew")
+        return "new" if fixed else "unfinished"
+    for name, (before, now) in fixed.items():
+        raise Fm2Error(f"compare: {run} has {name} {before}, not {now}; use --overwrite to train all models again")
     return "finished" if row and not changed.keys() - {"threads"} else "unfinished"

@@ -1,4 +1,4 @@
-"""What a comparison found so far, and the files that hold it: compare.json and compare.csv."""
+"""The results of a comparison, and the files that store them: compare.json and compare.csv."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import atomic_file
+from fm2.files import atomic_file, write_errors
 
 FORMAT, VERSION = "fm2 compare", 1
 JSON, CSV = "compare.json", "compare.csv"
 MEASURES = ("parameters", "flops", "flops_cached", "auc", "log_loss", "gap", "best_epoch", "seconds")
+REQUIRED = ("parameters", "flops", "auc", "log_loss")
 COLUMNS = ("model", "seed", "run", *MEASURES, "unfinished", "unsettled", "error")
-BEST_POSSIBLE = "the best possible"
+BEST_POSSIBLE = "best possible"
 
 
 @dataclass
 class Comparison:
-    """Models trained and tested alike. ``rows`` has a row for every model and seed that is finished, or failed.
+    """The results of a comparison. ``rows`` has a row for every model and seed that finished or failed.
 
-    A row tells parameters and operations (by the paper's counting; ``flops_cached`` with the transformed vectors at
-    hand), quality on ``split``, and where the run is, in ``path``. Where the ``truth`` is known, ``gap`` is the share
-    of the log loss between LR and the truth that the model closes. ``error`` says why there is nothing more.
+    A row has the model's parameters and FLOPs (``flops_cached``: with cached products), its metrics on ``split``, and
+    the name of its run in ``path``. If ``truth`` is known, ``gap`` is the share of the log loss between LR and the
+    truth that the model closes. ``error`` is the reason why a run failed.
     """
 
     path: Path
@@ -38,76 +39,70 @@ class Comparison:
     models: list[str]
     seeds: list[int]
     settings: dict[str, Any] = field(default_factory=dict)
-    own: dict[str, dict[str, Any]] = field(default_factory=dict)
+    model_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     truth: dict[str, float] | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
-    spent: dict[str, float] = field(default_factory=dict)  # seconds of trainings that were interrupted
+    spent: dict[str, float] = field(default_factory=dict)  # seconds of interrupted trainings
 
     @classmethod
     def open(cls, path: str | Path, operation: str = "compare") -> Comparison:
-        """Read the comparison in a directory; ``operation`` is what it is read for."""
+        """Read the comparison in a directory. Errors start with ``operation``."""
         file = Path(path) / JSON
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
-            told = values.pop("format"), values.pop("version")
-            if told != (FORMAT, VERSION):
-                raise Fm2Error(f"{operation}: {file} has the format {told}; this fm2 reads {(FORMAT, VERSION)}")
-            opened = cls(Path(path), **values)
-            opened._check()
-            return opened
-        except FileNotFoundError as missing:
-            raise Fm2Error(f"{operation}: {path} holds no comparison (no {JSON}); fm2 compare makes one") from missing
-        except OSError as refused:
-            raise Fm2Error(f"{operation}: {file}: {refused.strerror}") from refused
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
-            raise Fm2Error(f"{operation}: {file} is damaged, or not a file of fm2's: {wrong!r}") from wrong
+            version = values.pop("format"), values.pop("version")
+            if version != (FORMAT, VERSION):
+                raise Fm2Error(f"{operation}: {file}: expected format {(FORMAT, VERSION)}, got {version}")
+            comparison = cls(Path(path), **values)
+            comparison._check()
+            return comparison
+        except FileNotFoundError as error:
+            raise Fm2Error(f"{operation}: {path} is not a comparison (it has no {JSON})") from error
+        except OSError as error:
+            raise Fm2Error(f"{operation}: {file}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Fm2Error(f"{operation}: {file} is damaged or not a comparison: {error!r}") from error
 
     def _check(self) -> None:
-        """Raise an error of Python's unless all is as ``save`` writes it."""
-        texts, numbers = [self.data, self.fingerprint, self.split, *self.models], [*self.seeds, *self.spent.values()]
+        """Raise a TypeError, ValueError or KeyError if a value is not of the kind that ``save`` writes."""
+        _check_texts(self.data, self.fingerprint, self.split, *self.models)
+        _check_numbers(*self.seeds, *self.spent.values())
+        if self.truth is not None:
+            _check_numbers(self.truth["auc"], self.truth["log_loss"])
+        for table in (self.settings, *self.model_settings.values()):
+            if not isinstance(table, dict):
+                raise TypeError(f"expected a table of settings, got {table!r}")
         for row in self.rows:
-            texts += [row["model"], row["run"], *([] if row["error"] is None else [row["error"]])]
-            needed = () if row["error"] else ("parameters", "flops", "auc", "log_loss")
-            numbers += [row["seed"], *(row[name] for name in MEASURES if row[name] is not None or name in needed)]
-        numbers += [] if self.truth is None else [self.truth[name] for name in ("auc", "log_loss")]
-        if not all(isinstance(value, str) for value in texts):
-            raise TypeError("a name is no text")
-        if not all(math.isfinite(number) for number in numbers):
-            raise ValueError("a figure is no number")
-        counts = [row[name] for row in self.rows for name in ("flops", "flops_cached") if row[name] is not None]
-        if min(counts, default=1) < 1:
-            raise ValueError("a model has no operations")
-        if not all(isinstance(some, dict) for some in (self.settings, *self.own.values())):
-            raise TypeError("settings are no table")
+            _check_row(row)
 
     @property
     def failed(self) -> list[dict[str, Any]]:
-        """The rows of models that failed."""
+        """The rows of runs that failed."""
         return [row for row in self.rows if row["error"]]
 
-    def row(self, model: str, seed: int) -> dict[str, Any] | None:
-        """Give the row of a model and seed, if there is one."""
-        return next((row for row in self.rows if (row["model"], row["seed"]) == (model, seed)), None)
+    def row(self, run: str) -> dict[str, Any] | None:
+        """Return the row of a run, if there is one."""
+        return next((row for row in self.rows if row["run"] == run), None)
 
     def put(self, row: dict[str, Any]) -> None:
-        """Add a row, or put it in the place of the one that is there; write the files anew."""
+        """Add a row, or replace the row of the same run, and write the files."""
         others = [other for other in self.rows if other["run"] != row["run"]]
         self.spent.pop(row["run"], None)
         self.rows = sorted([*others, row], key=self._order)
         self.save()
 
     def _order(self, row: dict[str, Any]) -> tuple[int, int]:
-        """Sort by the order in which models were named; those of earlier comparisons come last."""
+        """Sort by the order of ``models``; models that are not in it come last."""
         model = self.models.index(row["model"]) if row["model"] in self.models else len(self.models)
         return model, row["seed"]
 
     def save(self) -> None:
         """Write both files."""
-        self._find_gaps()
+        self._compute_gaps()
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
-        try:
+        text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
+        with write_errors(self.path, "compare"):
             with atomic_file(self.path / JSON) as partial:
-                text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
                 partial.write_text(text + "\n", encoding="utf-8")
             with atomic_file(self.path / CSV) as partial, partial.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)
@@ -115,35 +110,62 @@ class Comparison:
                 writer.writerows(self.rows)
                 if self.truth:
                     writer.writerow({"model": BEST_POSSIBLE, **self.truth, "gap": 1.0})
-        except OSError as refused:
-            raise Fm2Error(f"compare: cannot write to {self.path}: {refused.strerror}") from refused
 
-    def _find_gaps(self) -> None:
-        linear = [row["log_loss"] for row in self.rows if row["model"] == "lr" and not row["error"]]
-        known = self.truth is not None and linear
-        whole = statistics.fmean(linear) - self.truth["log_loss"] if self.truth and linear else 0.0
+    def _compute_gaps(self) -> None:
+        """Set each row's share of the log loss between LR and the truth; None if either is unknown."""
         for row in self.rows:
-            closes = known and whole > 0 and not row["error"]
-            row["gap"] = (statistics.fmean(linear) - row["log_loss"]) / whole if closes else None
+            row["gap"] = None
+        linear = [row["log_loss"] for row in self.rows if row["model"] == "lr" and not row["error"]]
+        if not (self.truth and linear):
+            return
+        baseline = statistics.fmean(linear)
+        gap = baseline - self.truth["log_loss"]
+        for row in self.rows:
+            if gap > 0 and not row["error"]:
+                row["gap"] = (baseline - row["log_loss"]) / gap
 
     def summary(self) -> list[dict[str, Any]]:
-        """Give one entry per model: the means over its seeds, and as ``deviation`` how far these are apart.
+        """Return one entry per model: means over its seeds, and their standard deviations in ``deviation``.
 
-        ``seeds`` is the number of them; a model that has none has failed, and its measures are None.
+        ``seeds`` is the number of seeds that did not fail; if it is 0, all measures are None.
         """
         names = dict.fromkeys(row["model"] for row in self.rows)
-        return [_mean(name, [row for row in self.rows if row["model"] == name]) for name in names]
+        return [_summarize(name, [row for row in self.rows if row["model"] == name]) for name in names]
 
 
-def _mean(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    good = [row for row in rows if not row["error"]]
-    found: dict[str, Any] = {"model": model, "seeds": len(good)}
+def _summarize(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    finished = [row for row in rows if not row["error"]]
+    summary: dict[str, Any] = {"model": model, "seeds": len(finished)}
     deviation: dict[str, float] = {}
     for name in MEASURES:
-        values = [row[name] for row in good if row[name] is not None]
-        whole = bool(values) and all(isinstance(value, int) for value in values)
+        values = [row[name] for row in finished if row[name] is not None]
         mean = statistics.fmean(values) if values else None
-        found[name] = round(mean) if mean is not None and whole else mean
-        if len(values) > 1 and not whole:
+        if mean is not None and all(isinstance(value, int) for value in values):
+            summary[name] = round(mean)
+            continue
+        summary[name] = mean
+        if len(values) > 1:
             deviation[name] = statistics.stdev(values)
-    return {**found, "deviation": deviation}
+    return {**summary, "deviation": deviation}
+
+
+def _check_row(row: dict[str, Any]) -> None:
+    """Check one row. A run that failed needs no measures."""
+    _check_texts(row["model"], row["run"], "" if row["error"] is None else row["error"])
+    required = () if row["error"] else REQUIRED
+    _check_numbers(row["seed"], *(row[name] for name in MEASURES if row[name] is not None or name in required))
+    for name in ("flops", "flops_cached"):
+        if row[name] is not None and row[name] < 1:
+            raise ValueError(f"{name} must be at least 1, got {row[name]}")
+
+
+def _check_texts(*values: Any) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"expected a string, got {value!r}")
+
+
+def _check_numbers(*values: Any) -> None:
+    for value in values:
+        if not math.isfinite(value):
+            raise ValueError(f"expected a finite number, got {value!r}")

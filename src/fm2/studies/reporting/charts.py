@@ -1,157 +1,193 @@
-"""Lines and dots: AUC against operations (the paper's figure 9), learning curves, calibration."""
+"""Line and scatter charts: AUC against FLOPs (the paper's figure 9), learning curves, calibration."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any
 
-from fm2.studies.reporting.inputs import Study
-from fm2.svg import COLORS, Axis, Plot, Point, powers, short, spread, svg, text, ticks, width_of
+from fm2.studies.reporting.inputs import Entry, Study
+from fm2.svg import COLORS, Axis, Plot, Point, log_ticks, short_number, spread, svg, text, text_width, ticks
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
-SMALL = 11
+LABEL_SIZE = 11
 CACHED, SHRUNK = "fmfm, cached", "fmfm, cached and shrunk"
-LINE = 13  # from one label to the next
-FEW = 8  # models: more make a picture higher
-APART = 12  # from a place to its name: farther ones are joined by a thin line
-# Whatever a text stands on ends before its letters.
+LABEL_GAP = 13  # between the baselines of two labels
+MODELS_THAT_FIT = 8  # charts of more models are taller
+LEADER_DISTANCE = 12  # a label farther than this from its point is joined to it by a line
+# The outline keeps labels readable on top of lines and dots.
 HALO = 'class="halo" stroke="#fff" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
 
-Box = tuple[float, float, float, float]
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point of the chart of AUC against FLOPs. Hollow dots belong to a cached or shrunk FmFM."""
+
+    flops: float
+    auc: float
+    color: str
+    tooltip: str
+    hollow: bool = False
+
+    @property
+    def point(self) -> Point:
+        """The position on the axes."""
+        return self.flops, self.auc
 
 
 def colors_of(models: Sequence[str]) -> dict[str, str]:
-    """Give every model a color; where there are many, some share one, and labels tell them apart."""
-    first = sorted(models, key=lambda model: model != "fmfm")  # whose color is the same in every report
-    return {model: COLORS[number % len(COLORS)] for number, model in enumerate(first)}
+    """Assign a color to every model. Colors repeat if there are many models; labels distinguish them."""
+    order = sorted(models, key=lambda model: model != "fmfm")  # FmFM has the same color in every report
+    return {model: COLORS[number % len(COLORS)] for number, model in enumerate(order)}
 
 
 def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), background: bool = False) -> str:
-    """Draw AUC against floating point operations: a dot for every model and seed, and the sizes of a shrunk FmFM."""
-    models, hue = study.models, colors_of(list(study.models))
-    dots = [((entry.flops, entry.auc), entry) for some in models.values() for entry in some]
-    smaller = _cached(study, shrunk)
-    quality = [auc for (_, auc), _ in dots] + [auc for _, auc, _ in smaller]
-    quality += [study.truth["auc"]] if study.truth else []
-    work = [flops for (flops, _), _ in dots] + [flops for flops, _, _ in smaller]
+    """Draw AUC against FLOPs: a dot for every model and seed, hollow dots for a cached or shrunk FmFM."""
+    models, colors = study.models, colors_of(list(study.models))
+    trained = [
+        Dot(entry.flops, entry.auc, colors[entry.model], f"{entry.model}, seed {entry.seed}: {_figures(entry)}")
+        for entries in models.values()
+        for entry in entries
+    ]
+    smaller = cached_dots(study, shrunk)
+    dots = [*smaller, *trained]
     height = _height(models)
-    plot = _plot(powers(min(work), max(work)), quality, height, logarithmic=True)
-    parts = plot.grid(f"AUC, on {study.split}", "FLOPs for one prediction, logarithmic")
-    taken: list[Box] = []
-    if study.truth:
-        level, room = _level(plot, study.truth["auc"], "the best possible")
-        parts, taken = [*parts, *level], [room]
-    path = sorted((flops, auc) for flops, auc, _ in smaller)
-    if path:
+    best_possible = [study.truth["auc"]] if study.truth else []
+    flops = [dot.flops for dot in dots]
+    plot = _plot(log_ticks(min(flops), max(flops)), [*(dot.auc for dot in dots), *best_possible], height, log=True)
+    labels: dict[str, Point] = {
+        model: (some[0].flops, max(entry.auc for entry in some)) for model, some in models.items()
+    }
+    parts = plot.grid(f"AUC ({study.split})", "FLOPs per prediction (log scale)")
+    occupied: list[Box] = []
+    for auc in best_possible:
+        parts += _level(plot, auc, f"best possible, {auc:.4f}", occupied)
+    if smaller:
+        path = sorted(dot.point for dot in smaller)
         parts.append(plot.line(path, COLORS[0], "2 4"))
-    for flops, auc, name in smaller:
-        said = f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs, cached"
-        parts.append(plot.dot((flops, auc), COLORS[0], said, hollow=True))
-    for point, entry in dots:
-        said = f"{entry.model}, seed {entry.seed}: AUC {entry.auc:.5f}, {entry.flops:,} FLOPs"
-        parts.append(plot.dot(point, hue[entry.model], said))
-    named = {model: plot.place((some[0].flops, max(entry.auc for entry in some))) for model, some in models.items()}
-    for x, y in map(plot.place, [*(point for point, _ in dots), *path]):
-        taken.append((x - 5, y - 5, x + 5, y + 5))
-    if path:
-        named[CACHED if len(path) == 1 else SHRUNK] = plot.place(path[0])
-    parts += _names(named, taken, {**hue, CACHED: COLORS[0], SHRUNK: COLORS[0]}, plot)
-    label = f"AUC against FLOPs of {', '.join(f'{m} {some[0].auc:.4f}' for m, some in models.items())}"
-    return svg(WIDTH, height, label, parts, background)
+        labels[SHRUNK if len(path) > 1 else CACHED] = path[0]
+    parts += [plot.dot(dot.point, dot.color, dot.tooltip, dot.hollow) for dot in dots]
+    occupied += [(x - 5, y - 5, x + 5, y + 5) for x, y in (plot.position(dot.point) for dot in dots)]
+    parts += _labels(plot, labels, {**colors, CACHED: COLORS[0], SHRUNK: COLORS[0]}, occupied)
+    figures = ", ".join(f"{model} {entries[0].auc:.4f}" for model, entries in models.items())
+    return svg(WIDTH, height, f"AUC against FLOPs: {figures}", parts, background)
 
 
-def _cached(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:
-    """Give operations, AUC and name of an FmFM with cached vectors, and of those that were shrunk from it."""
-    entry, rows = study.first("fmfm"), [row for row in shrunk if row["variance"] is not None]
-    found = [(row["flops"], row["auc"], f"FmFM shrunk to {row['variance']:g} of the variance") for row in rows]
+def _figures(entry: Entry) -> str:
+    return f"AUC {entry.auc:.5f}, {entry.flops:,} FLOPs"
+
+
+def cached_dots(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[Dot]:
+    """Return the dots of an FmFM with cached vectors, and of the models that were shrunk from it."""
+    costs = {
+        f"FmFM shrunk to {row['variance']:.0%} of the variance": (row["flops"], row["auc"])
+        for row in shrunk
+        if row["variance"] is not None
+    }
+    entry = study.first("fmfm")
     if entry and entry.flops_cached:
-        found.append((entry.flops_cached, entry.auc, "FmFM"))
-    return found
+        costs["FmFM"] = (entry.flops_cached, entry.auc)
+    return [
+        Dot(flops, auc, COLORS[0], f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs with cached vectors", hollow=True)
+        for name, (flops, auc) in costs.items()
+    ]
 
 
-def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], figure: str, title: str) -> str:
-    """Draw a figure of every run's evaluations against its epochs; the dot is the state that was kept."""
-    lines = {name: [(row["epoch"], row[figure]) for row in rows] for name, rows in histories.items()}
+def draw_learning(histories: Mapping[str, Sequence[Mapping[str, Any]]], metric: str, title: str) -> str:
+    """Draw a metric of every run's evaluations against its epochs; the dot marks the best evaluation."""
+    lines = {name: [(row["epoch"], row[metric]) for row in rows] for name, rows in histories.items()}
     points = [point for line in lines.values() for point in line]
-    height, room = _height(lines), max(width_of(name, SMALL, bold=True) for name in lines)
-    plot = _plot(ticks(0, max(x for x, _ in points)), [y for _, y in points], height, room)
-    parts, hue = plot.grid(title, "epochs"), colors_of(list(lines))
+    label_width = max(text_width(name, LABEL_SIZE, bold=True) for name in lines)
+    epochs, values = ticks(0, max(x for x, _ in points)), [y for _, y in points]
+    plot = _plot(epochs, values, _height(lines), right_margin=label_width)
+    parts, colors = plot.grid(title, "epoch"), colors_of(list(lines))
     for name, line in lines.items():
-        parts.append(plot.line(line, hue[name]))
-        kept = [row for row in histories[name] if row.get("best")]
-        if kept:
-            said = f"{name}, after {kept[-1]['epoch']:.3g} epochs: {kept[-1][figure]:.5f}"
-            parts.append(plot.dot((kept[-1]["epoch"], kept[-1][figure]), hue[name], said))
-    ends = [plot.place(line[-1]) for line in lines.values()]
-    for (x, _), y, name in zip(ends, spread([y for _, y in ends], LINE, plot.y.begin), lines, strict=True):
-        parts.append(_name(x + 7, y + 4, name, hue[name]))
-    return svg(WIDTH, height, f"{title} against epochs of {', '.join(lines)}", parts)
+        parts.append(plot.line(line, colors[name]))
+        best = [row for row in histories[name] if row.get("best")]
+        if best:
+            point = best[-1]["epoch"], best[-1][metric]
+            parts.append(plot.dot(point, colors[name], f"{name}, epoch {point[0]:.3g}: {point[1]:.5f}"))
+    ends = [plot.position(line[-1]) for line in lines.values()]
+    heights = spread([y for _, y in ends], LABEL_GAP, plot.y.begin)
+    for name, (x, _), y in zip(lines, ends, heights, strict=True):
+        parts.append(_label(x + 7, y + 4, name, colors[name]))
+    return svg(WIDTH, _height(lines), f"{title} by epoch: {', '.join(lines)}", parts)
 
 
 def draw_calibration(bins: Sequence[Mapping[str, float]]) -> str:
-    """Draw the observed click rate against the predicted one, with two standard errors to both sides."""
-    most = max(max(row["predicted"], row["observed"]) for row in bins)
-    marks = ticks(0, most)
+    """Draw the observed click rate against the predicted one, with bars of two standard errors."""
+    marks = ticks(0, max(max(row["predicted"], row["observed"]) for row in bins))
+    end = marks[-1]
     plot = Plot(Axis(marks, LEFT, WIDTH - RIGHT - 10), Axis(marks, HEIGHT - BOTTOM, TOP), (LEFT, WIDTH - RIGHT))
-    parts = plot.grid("click rate observed", "click rate predicted")
-    parts.append(plot.line([(0, 0), (marks[-1], marks[-1])], "#999", "2 4"))
+    parts = plot.grid("observed click rate", "predicted click rate")
+    parts.append(plot.line([(0, 0), (end, end)], "#999", "2 4"))
     for row in bins:
-        rate, rows = row["observed"], row["rows"]
-        error = 2 * math.sqrt(rate * (1 - rate) / rows)
-        low, high = (plot.y.at(min(max(edge, 0), marks[-1])) for edge in (rate - error, rate + error))
-        x = plot.x.at(row["predicted"])
+        predicted, observed, rows = row["predicted"], row["observed"], row["rows"]
+        error = 2 * math.sqrt(observed * (1 - observed) / rows)
+        x = plot.x.position(predicted)
+        low, high = (plot.y.position(min(max(rate, 0), end)) for rate in (observed - error, observed + error))
         parts.append(f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="{COLORS[0]}" stroke-opacity=".5"/>')
-        said = f"{rows:,.0f} rows: {row['predicted']:.4f} predicted, {rate:.4f} observed, ± {error:.4f}"
-        parts.append(plot.dot((row["predicted"], rate), COLORS[0], said))
-    return svg(WIDTH, HEIGHT, f"observed against predicted click rates in {len(bins)} bins", parts)
+        tooltip = f"{rows:,.0f} rows: {predicted:.4f} predicted, {observed:.4f} ± {error:.4f} observed"
+        parts.append(plot.dot((predicted, observed), COLORS[0], tooltip))
+    return svg(WIDTH, HEIGHT, f"observed against predicted click rate in {len(bins)} bins", parts)
 
 
 def _height(models: Sized) -> int:
-    return HEIGHT + LINE * max(len(models) - FEW, 0)
+    return HEIGHT + LABEL_GAP * max(len(models) - MODELS_THAT_FIT, 0)
 
 
 def _plot(
-    across: Sequence[float], values: Sequence[float], height: float, room: float = 0, logarithmic: bool = False
+    x_ticks: Sequence[float], values: Sequence[float], height: float, right_margin: float = RIGHT, log: bool = False
 ) -> Plot:
-    """Make the axes; beside them is the room that the marks need on the left, and names on the right."""
-    marks = ticks(min(values), max(values), 6)
-    left = max(LEFT, 12 + max(width_of(short(mark), 12) for mark in marks))
-    right = WIDTH - (room or RIGHT)
-    return Plot(Axis(across, left + 10, right - 10, logarithmic), Axis(marks, height - BOTTOM, TOP), (left, right))
+    """Make the axes; the left margin fits the labels of the y axis."""
+    y_ticks = ticks(min(values), max(values), 6)
+    left = max(LEFT, 12 + max(text_width(short_number(tick), 12) for tick in y_ticks))
+    right = WIDTH - right_margin
+    return Plot(Axis(x_ticks, left + 10, right - 10, log), Axis(y_ticks, height - BOTTOM, TOP), (left, right))
 
 
-def _level(plot: Plot, value: float, said: str) -> tuple[list[str], Box]:
-    """Draw a level that nothing passes; tell where its name stands too."""
-    (left, right), y, words = plot.edges, plot.y.at(value), f"{said}, {value:.4f}"
+def _level(plot: Plot, value: float, label: str, occupied: list[Box]) -> list[str]:
+    """Draw a labeled horizontal line; add its label to the boxes that other labels avoid."""
+    (left, right), y = plot.edges, plot.y.position(value)
+    occupied.append((left + 4, y - LABEL_SIZE - 4, left + 4 + text_width(label, LABEL_SIZE), y))
     line = f'<path class="axis" d="M{left:g} {y:.1f}H{right:g}" stroke="#888" stroke-dasharray="6 3"/>'
-    room = (left + 4, y - SMALL - 4, left + 4 + width_of(words, SMALL), y)
-    return [line, f"<g {HALO}>{text(left + 4, y - 4, words, size=SMALL)}</g>"], room
+    return [line, f"<g {HALO}>{text(left + 4, y - 4, label, size=LABEL_SIZE)}</g>"]
 
 
-def _name(x: float, y: float, name: str, color: str) -> str:
-    return f'<g fill="{color}" {HALO}>{text(x, y, name, bold=True, size=SMALL)}</g>'
+def _label(x: float, y: float, name: str, color: str) -> str:
+    return f'<g fill="{color}" {HALO}>{text(x, y, name, bold=True, size=LABEL_SIZE)}</g>'
 
 
-def _names(places: Mapping[str, Point], taken: list[Box], hue: Mapping[str, str], plot: Plot) -> list[str]:
-    """Write names beside their places, where they cover neither what is ``taken`` nor each other if that can be."""
-    lines, parts, (edge, _), end = [], [], plot.edges, plot.y.begin
-    for name, (x, y) in sorted(places.items(), key=lambda item: item[1]):
-        wide = width_of(name, SMALL, bold=True)
-        sides = [(x + 7, y + 4), (x - 7 - wide, y + 4), (x - wide / 2, y - 8), (x - wide / 2, y + 16)]
-        sides += [(x + shift, y + low) for low in (-7, 15, -18, 26, -29, 37) for shift in (5, -5 - wide)]
-        boxes = [(left, low - SMALL + 2, left + wide, low + 2) for left, low in sides]
-        inside = [box for box in boxes if box[0] >= edge and box[2] <= WIDTH and box[1] >= 0 and box[3] <= end]
-        box = min(inside or boxes, key=lambda box: sum(_overlap(box, other) for other in taken))
-        taken.append(box)
-        parts.append(_name(box[0], box[3] - 2, name, hue[name]))
-        near = min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3])
-        if math.dist((x, y), near) > APART:
-            lines.append(f'<path d="M{x:.1f} {y:.1f}L{near[0]:.1f} {near[1]:.1f}" stroke="{hue[name]}"/>')
-    return [*lines, *parts]
+def _labels(plot: Plot, points: Mapping[str, Point], colors: Mapping[str, str], occupied: list[Box]) -> list[str]:
+    """Write names next to their points so that they overlap as little as possible of what is ``occupied``."""
+    leaders, labels = [], []
+    for name, (x, y) in sorted(((name, plot.position(point)) for name, point in points.items()), key=lambda i: i[1]):
+        boxes = _label_boxes(plot, x, y, text_width(name, LABEL_SIZE, bold=True))
+        box = min(boxes, key=lambda box: sum(_overlap(box, other) for other in occupied))
+        occupied.append(box)
+        left, top, right, bottom = box
+        labels.append(_label(left, bottom - 2, name, colors[name]))
+        nearest = min(max(x, left), right), min(max(y, top), bottom)
+        if math.dist((x, y), nearest) > LEADER_DISTANCE:
+            leaders.append(f'<path d="M{x:.1f} {y:.1f}L{nearest[0]:.1f} {nearest[1]:.1f}" stroke="{colors[name]}"/>')
+    return [*leaders, *labels]
+
+
+def _label_boxes(plot: Plot, x: float, y: float, width: float) -> list[Box]:
+    """Return the boxes where the label of a point may be, in order of preference; those inside the chart if any are."""
+    corners = [(x + 7, y + 4), (x - 7 - width, y + 4), (x - width / 2, y - 8), (x - width / 2, y + 16)]
+    corners += [(x + shift, y + drop) for drop in (-7, 15, -18, 26, -29, 37) for shift in (5, -5 - width)]
+    boxes = [(left, baseline - LABEL_SIZE + 2, left + width, baseline + 2) for left, baseline in corners]
+    edge, bottom = plot.edges[0], plot.y.begin
+    inside = [box for box in boxes if box[0] >= edge and box[1] >= 0 and box[2] <= WIDTH and box[3] <= bottom]
+    return inside or boxes
 
 
 def _overlap(one: Box, other: Box) -> float:
-    """Give the area that two boxes share."""
-    wide, high = (min(one[k + 2], other[k + 2]) - max(one[k], other[k]) for k in (0, 1))
-    return max(wide, 0) * max(high, 0)
+    """Return the area that two boxes share."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(width, 0) * max(height, 0)

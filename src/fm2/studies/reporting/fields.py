@@ -1,4 +1,4 @@
-"""What is known of the fields: what pairs of them tell of the label, their dimensions, and their strengths."""
+"""Measurements of fields: the information in pairs of them, their dimensions, and the strength of their interaction."""
 
 from __future__ import annotations
 
@@ -14,40 +14,55 @@ from fm2.models import FactorizationMachine
 from fm2.studies.reporting.mutual_information import Matrix, information_and_chance, rank_correlation
 from fm2.training.run import Run
 
-MOST_IDS = 80_000_000  # in 320 MB, 2 million rows of 40 fields; more would hardly change a picture
+MOST_IDS = 80_000_000  # 320 MB, or 2 million rows of 40 fields; more rows would hardly change a chart
 VARIANCE = 0.95
 
 
 @dataclass(frozen=True)
 class Information:
-    """What pairs of fields tell of the label of some ``rows`` out of ``of``, and what chance would make of it."""
+    """The mutual information of field pairs with the label, and its expectation under chance.
 
-    plain: Matrix
+    It is measured on ``rows`` of the ``total_rows`` training rows.
+    """
+
+    measured: Matrix
     chance: Matrix
     rows: int
-    of: int
+    total_rows: int
 
     @property
-    def beyond(self) -> Matrix:
-        """What they tell beyond chance."""
-        return self.plain - self.chance
+    def corrected(self) -> Matrix:
+        """The information beyond chance."""
+        return self.measured - self.chance
 
     @property
-    def together(self) -> Matrix:
-        """What two fields tell only together: beyond chance and what each tells; below 0 if they tell the same."""
-        alone = np.diag(self.beyond)
-        found = self.beyond - alone[:, None] - alone
-        np.fill_diagonal(found, np.nan)
-        return found
+    def synergy(self) -> Matrix:
+        """The information that only a pair has: beyond chance and beyond both single fields.
+
+        It is negative for redundant fields.
+        """
+        single = np.diag(self.corrected)
+        synergy = self.corrected - single[:, None] - single
+        np.fill_diagonal(synergy, np.nan)
+        return synergy
+
+    def correlation_with(self, cross: Matrix) -> tuple[float | None, float | None]:
+        """Return the rank correlation of the pairs' information with their cross dimensions: measured and corrected."""
+        above = np.triu_indices(len(cross), 1)
+        dims = cross[above]
+        return rank_correlation(self.measured[above], dims), rank_correlation(self.corrected[above], dims)
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The dimension of each field: the model's own, and where those are all alike, what ``fm2 shrink`` would take."""
+    """The embedding dimensions of a model, and per field the dimension it needs.
 
-    own: list[int]
+    If all fields have the same dimension, ``needed`` is what ``fm2 shrink`` would choose by PCA.
+    """
+
+    trained: list[int]
     needed: list[int]
-    found: bool  # by PCA
+    by_pca: bool
 
     @property
     def cross(self) -> Matrix:
@@ -56,41 +71,34 @@ class Dimensions:
 
 
 def measure_information(dataset: Dataset, threads: int = 0) -> Information | None:
-    """Measure what pairs of fields tell of the label of the training rows; None if there are none."""
-    split, of = dataset.train, len(dataset.train)
-    every = max(-(-of * len(dataset.field_sizes) // MOST_IDS), 1)
-    labels = np.asarray(split.labels[::every])
+    """Measure the information of field pairs on the training rows. None if there are no rows."""
+    split, total = dataset.train, len(dataset.train)
+    stride = max(-(-total * len(dataset.field_sizes) // MOST_IDS), 1)
+    labels = np.asarray(split.labels[::stride])
     if not len(labels):
         return None
-    plain, chance = information_and_chance(np.asarray(split.ids[::every]), labels, dataset.field_sizes, threads)
-    return Information(plain, chance, len(labels), of)
+    measured, chance = information_and_chance(np.asarray(split.ids[::stride]), labels, dataset.field_sizes, threads)
+    return Information(measured, chance, len(labels), total)
 
 
 def find_dimensions(run: Run, dataset: Dataset | None) -> Dimensions | None:
-    """Find the dimensions of an FmFM's fields; None of any other model, whose fields cannot differ."""
+    """Return the dimensions of an FmFM's fields. None for other models, whose fields share one dimension."""
     model = run.model
     if not isinstance(model, FactorizationMachine) or model.name != "fmfm":
         return None
-    own = list(model.embedding.dims)
-    if len(set(own)) > 1 or dataset is None:
-        return Dimensions(own, own, found=False)
+    trained = list(model.embedding.dims)
+    if len(set(trained)) > 1 or dataset is None:
+        return Dimensions(trained, trained, by_pca=False)
     bases = find_bases(model, count_features(run, dataset), "counts", VARIANCE)
-    return Dimensions(own, [basis.dim for basis in bases], found=True)
+    return Dimensions(trained, [basis.dim for basis in bases], by_pca=True)
 
 
 def measure_strengths(run: Run, dataset: Dataset) -> Matrix | None:
-    """Measure the strength of every pair of fields, as ``fm2 prune`` does; None of a model without field matrices."""
+    """Measure the strength of every field pair as ``fm2 prune`` does. None for models without field matrices."""
     model = run.model
     if not isinstance(model, FactorizationMachine) or model.name not in PRUNABLE:
         return None
-    found = np.full((len(model.field_sizes),) * 2, np.nan)
+    matrix = np.full((len(model.field_sizes),) * 2, np.nan)
     for (i, j), strength in pair_strengths(model, count_features(run, dataset)).items():
-        found[i, j] = found[j, i] = strength
-    return found
-
-
-def likeness(information: Information, cross: Matrix) -> tuple[float | None, float | None]:
-    """Give the rank correlation of what pairs tell with their cross dimensions: plain, and without chance's part."""
-    above = np.triu_indices(len(cross), 1)
-    dims = cross[above]
-    return rank_correlation(information.plain[above], dims), rank_correlation(information.beyond[above], dims)
+        matrix[i, j] = matrix[j, i] = strength
+    return matrix

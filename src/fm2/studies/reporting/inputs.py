@@ -1,4 +1,4 @@
-"""What a report is of: one run, or the models that ``fm2 compare`` trained alike; and the table of a shrunk FmFM."""
+"""The inputs of a report: one run, or a comparison, and optionally the table of a shrunk FmFM."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
 from fm2.studies.comparison.results import Comparison
 
+COSTS_AND_METRICS = ("parameters", "flops", "flops_cached", "auc", "log_loss", "best_epoch", "seconds")
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A trained model and how good it is; if it failed, ``error`` tells why, and the figures are not there."""
+    """A trained model and its metrics. If training failed, ``error`` has the reason and the other values are unset."""
 
     model: str
     seed: int
@@ -31,71 +33,62 @@ class Entry:
     best_epoch: float | None = None
     seconds: float | None = None
     error: str | None = None
-    flops_cached: float | None = None  # with the transformed vectors at hand
+    flops_cached: float | None = None  # with cached products
 
 
 @dataclass(frozen=True)
 class Study:
-    """Trained models that were measured on the same rows, with the best figures possible where they are known."""
+    """Trained models that were evaluated on the same rows, and the best possible metrics if they are known."""
 
     path: Path
     split: str
     entries: Sequence[Entry]
     data: str | None = None
     truth: dict[str, float] | None = None
-    fingerprint: str | None = None  # of the data set
+    fingerprint: str | None = None  # of the dataset
 
     @property
     def models(self) -> dict[str, list[Entry]]:
-        """The entries that did not fail, by model: a model may have several seeds."""
-        found: dict[str, list[Entry]] = {}
+        """The entries that did not fail, by model. A model has one entry per seed."""
+        models: dict[str, list[Entry]] = {}
         for entry in self.entries:
             if entry.error is None:
-                found.setdefault(entry.model, []).append(entry)
-        return found
+                models.setdefault(entry.model, []).append(entry)
+        return models
 
     @property
     def best(self) -> Entry | None:
-        """The first entry of the model whose mean AUC is the highest."""
-        return max(self.models.values(), key=lambda some: fmean(entry.auc for entry in some), default=[None])[0]
+        """The first entry of the model with the highest mean AUC."""
+        return max(self.models.values(), key=mean_auc, default=[None])[0]
 
     def first(self, model: str) -> Entry | None:
-        """Give the first entry of a model, if there is one."""
+        """Return the first entry of a model, if there is one."""
         return self.models.get(model, [None])[0]
 
 
+def mean_auc(entries: Sequence[Entry]) -> float:
+    """Return the mean AUC of a model's seeds."""
+    return fmean(entry.auc for entry in entries)
+
+
 def read_comparison(path: Path) -> Study:
-    """Read what ``fm2 compare`` left in a directory."""
-    found = Comparison.open(path, "report")
-    taken = ("parameters", "flops", "flops_cached", "auc", "log_loss", "best_epoch", "seconds")
-    entries = [
-        Entry(row["model"], row["seed"], path / row["run"], error=row["error"])
-        if row["error"]
-        else Entry(row["model"], row["seed"], path / row["run"], **{name: row[name] for name in taken})
-        for row in found.rows
-    ]
-    return Study(path, found.split, entries, found.data, found.truth, found.fingerprint)
+    """Read the results of ``fm2 compare``."""
+    comparison = Comparison.open(path, "report")
+    entries = []
+    for row in comparison.rows:
+        values = {"error": row["error"]} if row["error"] else {name: row[name] for name in COSTS_AND_METRICS}
+        entries.append(Entry(row["model"], row["seed"], path / row["run"], **values))
+    return Study(path, comparison.split, entries, comparison.data, comparison.truth, comparison.fingerprint)
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _positive(value: float) -> float:
-    if not 0 < value < inf:
-        raise ValueError(f"{value} is not above 0")
-    return value
-
-
-def read_learning(run: Path) -> list[dict[str, Any]]:
-    """Read a run's evaluations, those whose figures are numbers."""
-    kept = ("epoch", "auc", "log_loss")
+def read_evaluations(run: Path) -> list[dict[str, Any]]:
+    """Read the evaluations of a run; skip those with missing or invalid values."""
     rows = [row for row in read_history(run / HISTORY) if isinstance(row, dict)]
-    return [row for row in rows if all(is_number(row.get(name)) for name in kept)]
+    return [row for row in rows if all(is_number(row.get(name)) for name in ("epoch", "auc", "log_loss"))]
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether something is a number that can be drawn.
+    """Return whether a value is a finite number.
 
     >>> [is_number(value) for value in (1, 0.5, None, "1", float("nan"))]
     [True, True, False, False, False]
@@ -104,31 +97,35 @@ def is_number(value: Any) -> bool:
 
 
 def read_shrunk(directory: Path) -> list[dict[str, Any]]:
-    """Read the table of models that ``fm2 shrink`` left for several shares of variance."""
+    """Read the table that ``fm2 shrink`` writes for several shares of variance."""
     file = directory / TABLE
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
-        kept = ("dimension", "flops", "auc", "log_loss")
-        numbers = [{name: _positive(float(row[name])) for name in kept} for row in rows]
-        return [{**row, **some, "variance": _number(row["variance"])} for row, some in zip(rows, numbers, strict=True)]
-    except OSError as missing:
-        raise Fm2Error(
-            f"report: {file}: {missing.strerror}; fm2 shrink with several shares of variance makes one"
-        ) from missing
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
-        raise Fm2Error(f"report: {file} is no table of fm2 shrink --variance A,B,...: {wrong!r}") from wrong
+        return [_shrunk_row(row) for row in json.loads(file.read_text(encoding="utf-8"))]
+    except OSError as error:
+        raise Fm2Error(f"report: {file}: {error.strerror}; fm2 shrink --variance A,B,... writes this table") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Fm2Error(f"report: {file} is not a table of fm2 shrink --variance A,B,...: {error!r}") from error
+
+
+def _shrunk_row(row: dict[str, Any]) -> dict[str, Any]:
+    numbers = {name: float(row[name]) for name in ("dimension", "flops", "auc", "log_loss")}
+    for name, number in numbers.items():
+        if not 0 < number < inf:
+            raise ValueError(f"{name} must be positive, got {number}")
+    variance = None if row["variance"] is None else float(row["variance"])
+    return {**row, **numbers, "variance": variance}
 
 
 def find_shrunk(path: Path, runs: Iterable[Path]) -> list[dict[str, Any]]:
-    """Find the table of models that were shrunk from one of these runs, in the directory or beside it; else none."""
+    """Find the table of models shrunk from one of these runs, inside ``path`` or next to it. Empty if there is none."""
     known = {run.resolve() for run in runs}
     for file in sorted({*path.glob(TABLE), *path.glob(f"*/{TABLE}"), *path.resolve().parent.glob(f"*/{TABLE}")}):
         try:
             rows = read_shrunk(file.parent)
         except Fm2Error:
-            continue  # another command's table
-        first = Path(str(rows[0].get("run"))) if rows else path
-        bases = (Path(), *file.resolve().parents)  # a relative path was seen from here, or from somewhere above it
-        if known & {(base / first).resolve() for base in bases}:
+            continue  # the table of another command
+        original = Path(str(rows[0].get("run"))) if rows else path
+        bases = (Path(), *file.resolve().parents)  # the path may be relative to any of these
+        if known & {(base / original).resolve() for base in bases}:
             return rows
     return []

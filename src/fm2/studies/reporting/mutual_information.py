@@ -1,4 +1,4 @@
-"""What pairs of fields tell of the label: the paper's figure 7, exactly, and what of it chance alone would give."""
+"""Mutual information between field pairs and the label (the paper's figure 7), and its value under chance."""
 
 from __future__ import annotations
 
@@ -18,54 +18,58 @@ Matrix = NDArray[np.float64]
 def mutual_information(
     ids: ArrayLike, labels: ArrayLike, field_sizes: Sequence[int], threads: int = 0, corrected: bool = False
 ) -> Matrix:
-    """Give I((X_i, X_j); Y) of all pairs of fields with the label, in nats, and of each field on the diagonal.
+    """Return I((X_i, X_j); Y) in nats for all pairs of fields; the diagonal has I(X_i; Y) for single fields.
 
-    It is the plain estimate, of the distribution that the rows have, and as log loss is in nats too, what knowing both
-    values could save of the click rate's log loss on these very rows. Values that occur seldom seem to tell much; if
-    it is ``corrected``, what the same labels in any other order would tell on average is taken off.
+    This is the plug-in estimate: the reduction in log loss, on these very rows, of a model that knows both values over
+    one that knows only the click rate. It is biased upward for rare values. ``corrected`` subtracts its expectation
+    under random permutations of the labels.
 
     >>> ids = [[0, 0], [0, 1], [1, 0], [1, 1]]
-    >>> mutual_information(ids, [0, 1, 1, 0], field_sizes=[2, 2]).round(4)  # either or: the pair tells all
+    >>> mutual_information(ids, [0, 1, 1, 0], field_sizes=[2, 2]).round(4)  # XOR: only the pair is informative
     array([[0.    , 0.6931],
            [0.6931, 0.    ]])
     """
-    found, chance = information_and_chance(ids, labels, field_sizes, threads)
-    return found - chance if corrected else found
+    information, chance = information_and_chance(ids, labels, field_sizes, threads)
+    return information - chance if corrected else information
 
 
 def information_and_chance(
     ids: ArrayLike, labels: ArrayLike, field_sizes: Sequence[int], threads: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Give the mutual information of all pairs, and what it would be on average with the labels in any other order."""
+    """Return the mutual information of all pairs, and its expectation under random permutations of the labels."""
     check_threads("mutual information", threads)
     sizes = np.asarray(field_sizes, dtype=np.int32)
-    found, chance = np.zeros((2, len(sizes), len(sizes)))
+    information, chance = np.zeros((2, len(sizes), len(sizes)))
     try:
-        _native.mutual_information(_array(ids, np.int32), _array(labels, np.uint8), sizes, found, chance, threads)
-    except (ValueError, IndexError) as wrong:
-        raise Fm2Error(str(wrong)) from wrong
-    except TypeError as wrong:
+        _native.mutual_information(
+            _as_integers(ids, np.int32), _as_integers(labels, np.uint8), sizes, information, chance, threads
+        )
+    except (ValueError, IndexError) as error:
+        raise Fm2Error(str(error)) from error
+    except TypeError as error:
         shapes = f"{list(np.shape(ids))} and {list(np.shape(labels))}"
         raise Fm2Error(
-            f"mutual information: ids and labels have the shapes {shapes}, not rows × fields and rows"
-        ) from wrong
-    return found, chance
+            f"mutual information: expected ids of shape [rows, fields] and labels of shape [rows], got {shapes}"
+        ) from error
+    return information, chance
 
 
-def _array(values: ArrayLike, kind: type[np.integer[Any]]) -> NDArray[Any]:
-    """Give whole numbers as this type, refusing what would not fit into it."""
-    given = np.asarray(values)
-    fits = given.dtype == kind or np.can_cast(given.dtype, kind)
-    if not fits and given.size:
-        limits = np.iinfo(kind)
-        whole = given.dtype.kind in "iub"
-        if not whole or given.min() < limits.min or given.max() > limits.max:
-            raise Fm2Error(f"mutual information: there are {given.dtype} numbers that are no {limits.dtype}")
-    return np.ascontiguousarray(given, dtype=kind)
+def _as_integers(values: ArrayLike, dtype: type[np.integer[Any]]) -> NDArray[Any]:
+    """Convert integers to a dtype. Raise an error if a value does not fit."""
+    array = np.asarray(values)
+    if array.size and not np.can_cast(array.dtype, dtype):
+        limits = np.iinfo(dtype)
+        if array.dtype.kind not in "iub":
+            raise Fm2Error(f"mutual information: expected integers, got {array.dtype} values")
+        if array.min() < limits.min or array.max() > limits.max:
+            raise Fm2Error(
+                f"mutual information: expected {limits.dtype} values, got values from {array.min()} to {array.max()}"
+            )
+    return np.ascontiguousarray(array, dtype=dtype)
 
 
 def rank_correlation(one: ArrayLike, other: ArrayLike) -> float | None:
-    """Give Spearman's rank correlation, ties having the mean of their ranks; None where all of one are alike.
+    """Return Spearman's rank correlation; tied values share their mean rank. None if all values of a side are equal.
 
     >>> rank_correlation([1, 2, 3], [10, 20, 20])
     0.8660254037844387
@@ -77,6 +81,6 @@ def rank_correlation(one: ArrayLike, other: ArrayLike) -> float | None:
 
 
 def _ranks(values: Matrix) -> Matrix:
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    return np.asarray((ends - (counts - 1) / 2)[which], dtype=np.float64)
+    return np.asarray((ends - (counts - 1) / 2)[group], dtype=np.float64)

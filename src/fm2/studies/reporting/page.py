@@ -1,15 +1,18 @@
-"""The page around a report: one HTML text that fetches nothing, runs nothing, and reads well on paper and phones."""
+"""The HTML of a report: a self-contained page, and the sections, figures and tables on it.
+
+The page loads nothing and runs nothing. Every function here escapes the texts it is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fm2 import __version__
-from fm2.svg import words
+from fm2.svg import escaped
 
 BEGIN = "<!DOCTYPE html>"
 
-# What is drawn in attributes for a white page takes its colors from here.
+# Charts carry the colors of a white page in their attributes; these rules replace them.
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #62686f; --line: #dcdfe3; --axis: #888; --paper: #fff;
   --card: #f5f6f8; --accent: #2f6fb3; }
@@ -18,51 +21,111 @@ STYLE = """
 @media print { :root { --ink: #000; --soft: #444; --line: #ccc; --paper: #fff; --card: #fff; --accent: #2f6fb3;
   color-scheme: light; } details::details-content { content-visibility: visible; } figure { break-inside: avoid; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 48rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.55 system-ui, sans-serif; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+body { margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 60rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.55 system-ui, sans-serif; font-variant-numeric: tabular-nums; overflow-wrap: break-word; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .5rem; padding-top: 1rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.02rem; margin: 1.5rem 0 .5rem; }
-p { margin: .5rem 0 1rem; } a { color: var(--accent); }
+p { margin: .5rem 0 1rem; } p, figcaption { max-width: 46rem; } a { color: var(--accent); }
 .soft, figcaption, footer, dt { color: var(--soft); }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1.5rem 0; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .75rem; margin: 1.5rem 0; }
 dl > div { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; }
 dt { font-size: .85rem; } dd { margin: 0; font-size: 1.25rem; font-weight: 600; }
 figure { margin: 1.5rem 0 2rem; } figcaption { font-size: .95rem; margin-top: .25rem; }
-.pictures { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 1rem; }
-.pictures svg { flex: 1 1 20rem; min-width: 0; max-width: 38rem; height: auto; }
+.charts { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 1rem; }
+.charts svg { flex: 1 1 20rem; min-width: 0; max-width: 38rem; height: auto; }
 svg { fill: var(--ink); } .grid { stroke: var(--line); } .axis { stroke: var(--axis); } .hollow { fill: var(--paper); }
 .cells { fill: var(--accent); } .halo { stroke: var(--paper); }
-.wide { overflow-x: auto; margin: .75rem 0; } table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+.scroll { overflow-x: auto; margin: .75rem 0; } table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { padding: .3rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--soft); font-weight: 500; } .number { text-align: right; white-space: nowrap; }
-.chosen td { font-weight: 600; background: var(--card); }
+th { color: var(--soft); font-weight: 500; } .number { text-align: right; } .number, .unbroken { white-space: nowrap; }
+.best td { font-weight: 600; background: var(--card); }
 summary { cursor: pointer; color: var(--accent); margin: .5rem 0; }
 footer { margin-top: 4rem; font-size: .9rem; }
 """
 
 
+class Unbroken(str):
+    """The content of a table cell or card that must stay on one line, such as a model's name."""
+
+
 def page(title: str, subtitle: str, parts: Iterable[str]) -> str:
-    """Put a page together."""
-    held = "\n".join(part for part in parts if part)
-    # The policy lets a browser fetch and run nothing, even if a name had found a way to ask for it.
+    """Assemble the page."""
+    content = "\n".join(part for part in parts if part)
+    # Defense in depth: even if a name escaped the escaping, the policy keeps browsers from loading or running anything.
     return f"""{BEGIN}
 <html lang="en">
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
-<title>{words(title)}</title>
+<title>{escaped(title)}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <header>
-<h1>{words(title)}</h1>
-<p class="soft">{words(subtitle)}</p>
+<h1>{escaped(title)}</h1>
+<p class="soft">{escaped(subtitle)}</p>
 </header>
-{held}
-<footer>Made by fm2 {words(__version__)}, fm2 report. The figures and their numbers follow
+{content}
+<footer>Generated by fm2 {escaped(__version__)}. Figure and table numbers refer to
 “FM2: Field-matrixed Factorization Machines for Recommender Systems” (WWW ’21).</footer>
 </body>
 </html>
 """
+
+
+def section(title: str, parts: Iterable[str]) -> str:
+    """Put parts under a heading. Return an empty string if there are none."""
+    content = "\n".join(part for part in parts if part)
+    return f"<section>\n<h2>{escaped(title)}</h2>\n{content}\n</section>" if content else ""
+
+
+def paragraph(content: str, kind: str = "") -> str:
+    """Make a paragraph."""
+    return f"<p{_class(kind)}>{escaped(content)}</p>"
+
+
+def figure(title: str, charts: Sequence[str], caption: str, details: str = "") -> str:
+    """Put charts next to one another, or below one another on a narrow screen, above a caption."""
+    shown = "\n".join(charts)
+    return (
+        f'<figure>\n<h3>{escaped(title)}</h3>\n<div class="charts">\n{shown}</div>\n'
+        f"<figcaption>{escaped(caption)}</figcaption>\n{details}</figure>"
+    )
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1, highlighted: int | None = None
+) -> str:
+    """Make a table. The first ``text_columns`` hold text, the others numbers; one row can be highlighted."""
+
+    def cells(tag: str, contents: Sequence[str]) -> str:
+        kinds = ("unbroken" if isinstance(c, Unbroken) else "" for c in contents[:text_columns])
+        padded = [*kinds, *["number"] * (len(contents) - text_columns)]
+        return "".join(f"<{tag}{_class(k)}>{escaped(c)}</{tag}>" for k, c in zip(padded, contents, strict=True))
+
+    body = ""
+    for number, row in enumerate(rows):
+        body += f"<tr{_class('best' if number == highlighted else '')}>{cells('td', row)}</tr>\n"
+    head = cells("th", headings)
+    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>'
+
+
+def folded(title: str, content: str) -> str:
+    """Hide content behind a title until the reader opens it."""
+    return f"<details><summary>{escaped(title)}</summary>\n{content}\n</details>"
+
+
+def cards(facts: Iterable[tuple[str, str]]) -> str:
+    """Show facts as cards, each with its name."""
+    shown = "".join(
+        f"<div><dt>{escaped(name)}</dt><dd{_class('unbroken' if isinstance(fact, Unbroken) else '')}>"
+        f"{escaped(fact)}</dd></div>"
+        for name, fact in facts
+    )
+    return f"<dl>{shown}</dl>"
+
+
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""

@@ -1,4 +1,4 @@
-"""The sections of a report: what is shown of the models, and one sentence on how to read it."""
+"""The report's sections on models: summary, comparison, learning curves, calibration, shrinking, settings."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from fm2.studies.reporting.charts import draw_calibration, draw_learning, draw_quality
-from fm2.studies.reporting.inputs import Entry, Study, is_number
-from fm2.studies.reporting.markup import cards, figure, folded, paragraph, section, table
+from fm2.studies.reporting.charts import cached_dots, draw_calibration, draw_learning, draw_quality
+from fm2.studies.reporting.inputs import Entry, Study, is_number, mean_auc
+from fm2.studies.reporting.page import Unbroken, cards, figure, folded, paragraph, section, table
 
-History = Mapping[str, Sequence[Mapping[str, Any]]]
+Histories = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def summary(study: Study, best: Entry, facts: Sequence[tuple[str, str]]) -> str:
-    """Tell what matters most: the best model, its quality, which is the mean of its seeds, and its cost."""
+    """Show the best model with its mean metrics and its costs."""
     seeds = study.models[best.model]
     shown = [
-        ("best model" if len(study.entries) > 1 else "model", best.model),
-        (f"AUC, on {study.split}", f"{fmean(entry.auc for entry in seeds):.5f}"),
-        (f"log loss, on {study.split}", f"{fmean(entry.log_loss for entry in seeds):.5f}"),
-        ("FLOPs for one prediction", f"{best.flops:,}"),
+        ("best model" if len(study.entries) > 1 else "model", Unbroken(best.model)),
+        (f"AUC ({study.split})", f"{mean_auc(seeds):.5f}"),
+        (f"log loss ({study.split})", f"{fmean(entry.log_loss for entry in seeds):.5f}"),
+        ("FLOPs per prediction", f"{best.flops:,}"),
         ("parameters", f"{best.parameters:,}"),
         *facts,
     ]
@@ -30,31 +30,34 @@ def summary(study: Study, best: Entry, facts: Sequence[tuple[str, str]]) -> str:
 
 
 def models(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> str:
-    """Show all models of a comparison: in a table, and AUC against FLOPs."""
-    if len(study.entries) < 2:
-        return ""
+    """Show all models of a comparison in a table, and their AUC against their FLOPs."""
     failed = [paragraph(f"{e.model}, seed {e.seed}, failed: {e.error}") for e in study.entries if e.error is not None]
-    if not study.models:
+    if not study.models or len(study.entries) < 2:
         return section("Models", failed)
-    ranked = sorted(study.models.items(), key=lambda item: -fmean(entry.auc for entry in item[1]))
-    headings = ("model", "parameters", "FLOPs", "AUC", "log loss", "best epoch", "seconds")
-    rows = [(model, *_figures(some)) for model, some in ranked]
-    several = max(len(some) for some in study.models.values())
-    note = f"Means of {several} seeds, ± their standard deviation." if several > 1 else ""
-    picture = figure("AUC against FLOPs", [draw_quality(study, shrunk)], _read_quality(ranked))
-    return section("Models", [table(headings, rows, chosen=0), note and paragraph(note, "soft"), *failed, picture])
+    ranked = sorted(study.models.items(), key=lambda item: -mean_auc(item[1]))
+    headings = ("model", "AUC", "log loss", "parameters", "FLOPs", "FLOPs, cached", "best epoch", "seconds")
+    rows = [(Unbroken(model), *_figures(entries)) for model, entries in ranked]
+    seeds = max(len(entries) for entries in study.models.values())
+    note = paragraph(f"Mean ± standard deviation of {seeds} seeds.", "soft") if seeds > 1 else ""
+    caption = _quality_caption(ranked)
+    if cached_dots(study, shrunk):
+        caption += " Hollow circles are FmFM with cached vectors, at full and reduced dimensions."
+    chart = figure("AUC against FLOPs", [draw_quality(study, shrunk)], caption)
+    return section("Models", [table(headings, rows, highlighted=0), note, *failed, chart])
 
 
-def _figures(some: Sequence[Entry]) -> tuple[str, ...]:
-    epochs = [entry.best_epoch for entry in some if entry.best_epoch is not None]
-    seconds = [entry.seconds for entry in some if entry.seconds is not None]
+def _figures(entries: Sequence[Entry]) -> tuple[str, ...]:
+    first = entries[0]
+    epochs = [entry.best_epoch for entry in entries if entry.best_epoch is not None]
+    seconds = [entry.seconds for entry in entries if entry.seconds is not None]
     return (
-        f"{some[0].parameters:,}",
-        f"{some[0].flops:,}" + (f"; cached {some[0].flops_cached:,.0f}" if some[0].flops_cached else ""),
-        _mean([entry.auc for entry in some]),
-        _mean([entry.log_loss for entry in some]),
+        _mean([entry.auc for entry in entries]),
+        _mean([entry.log_loss for entry in entries]),
+        f"{first.parameters:,}",
+        f"{first.flops:,}",
+        f"{first.flops_cached:,.0f}" if first.flops_cached else "",
         f"{fmean(epochs):.2f}" if epochs else "",
-        f"{fmean(seconds):,.0f}" if seconds else "",
+        f"{fmean(seconds):,.1f}" if seconds else "",
     )
 
 
@@ -62,94 +65,90 @@ def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):.5f}" + (f" ± {stdev(values):.5f}" if len(values) > 1 else "")
 
 
-def _read_quality(ranked: Sequence[tuple[str, Sequence[Entry]]]) -> str:
+def _quality_caption(ranked: Sequence[tuple[str, Sequence[Entry]]]) -> str:
     name, best = ranked[0]
-    said = f"Up is better, left is cheaper: {name} is the best, with {best[0].flops:,} FLOPs"
-    cheaper = [(model, some) for model, some in ranked[1:] if some[0].flops < best[0].flops]
+    caption = f"Higher is better, further left is cheaper. {name} has the highest AUC, at {best[0].flops:,} FLOPs."
+    cheaper = [(model, entries) for model, entries in ranked[1:] if entries[0].flops < best[0].flops]
     if cheaper:
-        model, some = cheaper[0]
-        lost = fmean(entry.auc for entry in best) - fmean(entry.auc for entry in some)
-        said += f"; of the cheaper ones {model} loses least, {lost:.5f} of AUC with {some[0].flops:,} FLOPs"
-    return f"{said}. Circles, if there are any, are FmFM with cached vectors, and with fewer dimensions."
+        model, entries = cheaper[0]
+        loss = mean_auc(best) - mean_auc(entries)
+        caption += f" The best cheaper model is {model}: {loss:.5f} less AUC at {entries[0].flops:,} FLOPs."
+    return caption
 
 
-def learning(histories: History) -> str:
-    """Show how the models learned."""
-    told = {name: rows for name, rows in histories.items() if rows}
-    if not told:
+def learning(histories: Histories) -> str:
+    """Show the learning curves."""
+    curves = {name: rows for name, rows in histories.items() if rows}
+    if not curves:
         return ""
-    losses, title = (_with_training(told), "log loss") if len(told) == 1 else (told, "validation log loss")
-    pictures = [draw_learning(losses, "log_loss", title), draw_learning(told, "auc", "validation AUC")]
-    kept = {name: [row["epoch"] for row in rows if row.get("best")] for name, rows in told.items()}
-    ends = ", ".join(f"{name} after {epochs[-1]:.3g}" for name, epochs in kept.items() if epochs)
-    reading = (
-        f"Each dot is the state that was kept, in epochs: {ends}; a line that gets worse after it has begun to fit the "
-        "training rows too well."
-    )
-    return section("Learning curves", [figure("Quality after so many epochs", pictures, reading)])
+    losses, title = (_with_training(curves), "log loss") if len(curves) == 1 else (curves, "validation log loss")
+    charts = [draw_learning(losses, "log_loss", title), draw_learning(curves, "auc", "validation AUC")]
+    best = {name: [row["epoch"] for row in rows if row.get("best")] for name, rows in curves.items()}
+    epochs = ", ".join(f"{name} {values[-1]:.3g}" for name, values in best.items() if values)
+    caption = f"Dots mark the best evaluation, whose weights the run keeps (epoch: {epochs}). "
+    caption += "A validation loss that rises after its dot indicates overfitting."
+    return section("Learning curves", [figure("Validation metrics by epoch", charts, caption)])
 
 
-def _with_training(told: History) -> History:
-    """Put what a run lost on the rows it was learning from beside what it lost on validation."""
-    ((_, rows),) = told.items()
+def _with_training(curves: Histories) -> Histories:
+    """Add the training loss of a run to its validation loss."""
+    ((_, rows),) = curves.items()
     losses = [(row["epoch"], row.get("training_loss")) for row in rows]
-    learned = [{"epoch": epoch, "log_loss": loss} for epoch, loss in losses if is_number(loss)]
-    return {"validation": rows, **({"training": learned} if learned else {})}
+    training = [{"epoch": epoch, "log_loss": loss} for epoch, loss in losses if is_number(loss)]
+    return {"validation": rows, **({"training": training} if training else {})}
 
 
-def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], over_all: float | None) -> str:
-    """Show whether as many rows are clicked as the model predicts."""
+def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], ratio: float | None) -> str:
+    """Compare predicted with observed click rates; ``ratio`` is predicted over observed clicks on all rows."""
     if not bins:
         return ""
     fewest, most = min(row["rows"] for row in bins), max(row["rows"] for row in bins)
-    many = f"{fewest:,.0f}" if fewest == most else f"{fewest:,.0f} to {most:,.0f}"
-    reading = (
-        f"Dots on the dotted line mean that what {name} predicts comes true; the {len(bins)} bins have {many} rows of "
-        f"{split} each, bars are two standard errors"
+    size = f"{fewest:,.0f}" if fewest == most else f"{fewest:,.0f} to {most:,.0f}"
+    caption = (
+        f"Predictions of {name} on {split} in {len(bins)} bins of {size} rows. On the dotted line, the observed click "
+        "rate equals the predicted one. Bars are ± 2 standard errors."
     )
-    reading += (
-        "." if over_all is None else f", and over all rows it predicts {over_all:.3f} times the clicks that were."
-    )
+    if ratio is not None:
+        caption += f" Over all rows, predicted clicks / observed clicks = {ratio:.3f}."
     rows = [(f"{row['rows']:,.0f}", f"{row['predicted']:.4f}", f"{row['observed']:.4f}") for row in bins]
-    numbers = folded("The bins in numbers", table(("rows", "predicted", "observed"), rows, words_first=0))
-    return section(
-        "Calibration", [figure("Predicted and observed click rates", [draw_calibration(bins)], reading, numbers)]
-    )
+    numbers = folded("Bins as a table", table(("rows", "predicted", "observed"), rows, text_columns=0))
+    chart = figure("Predicted and observed click rates", [draw_calibration(bins)], caption, numbers)
+    return section("Calibration", [chart])
 
 
 def shrinking(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Show what a smaller FmFM costs in quality: the paper's table 8."""
+    """Show the quality of smaller FmFMs: the paper's table 8."""
     if not rows:
         return ""
-    first = rows[0]
+    full = rows[0]
     shown = [
         (
-            "full" if row["variance"] is None else f"{row['variance']:g}",
-            f"{row['dimension']:.2f} ({row['dimension'] / first['dimension']:.1%})",
-            f"{row['flops']:,.0f} ({row['flops'] / first['flops']:.1%})",
+            "full" if row["variance"] is None else f"{row['variance']:.0%}",
+            f"{row['dimension']:.2f} ({row['dimension'] / full['dimension']:.1%})",
+            f"{row['flops']:,.0f} ({row['flops'] / full['flops']:.1%})",
             f"{row['auc']:.5f}",
             f"{row['log_loss']:.5f}",
         )
         for row in rows
     ]
     smallest = min(rows[1:] or rows, key=lambda row: row["flops"])
-    reading = (
-        f"With {smallest['flops'] / first['flops']:.1%} of the operations, AUC on {first.get('split', 'test')} changes "
-        f"by {smallest['auc'] - first['auc']:+.5f}; FLOPs are those of the cached form."
+    caption = (
+        f"The smallest model needs {smallest['flops'] / full['flops']:.1%} of the FLOPs; its AUC on "
+        f"{full.get('split', 'test')} changes by {smallest['auc'] - full['auc']:+.5f}. FLOPs are with cached vectors."
     )
     headings = ("variance kept", "mean dimension", "FLOPs", "AUC", "log loss")
-    return section("Quality against variance", [table(headings, shown), paragraph(reading, "soft")])
+    return section("Quality by variance kept", [table(headings, shown), paragraph(caption, "soft")])
 
 
-def settings(told: Mapping[str, Mapping[str, Any]]) -> str:
-    """Show the settings of every run, side by side where there are several."""
-    if not told:
+def settings(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Show the settings of every run, one column per run."""
+    if not runs:
         return ""
-    names = list(dict.fromkeys(name for values in told.values() for name in values))
-    rows = [(name, *(_setting(values.get(name, "")) for values in told.values())) for name in names]
-    return section(
-        "Settings", [folded(f"The settings of {', '.join(told)}", table(("", *told), rows, words_first=1 + len(told)))]
-    )
+    names = list(dict.fromkeys(name for values in runs.values() for name in values))
+    rows = [(name, *(_setting(values.get(name, "")) for values in runs.values())) for name in names]
+    headings = ("setting", *map(Unbroken, runs))
+    content = table(headings, rows, text_columns=len(headings))
+    return section("Settings", [folded(f"Settings of {', '.join(runs)}", content)])
 
 
 def _setting(value: Any) -> str:

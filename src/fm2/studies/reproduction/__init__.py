@@ -1,1 +1,1 @@
-"""The paper's tables once more, from the original files, beside the published figures."""
+"""``fm2 reproduce``: the tables of the paper from the original logs, next to the published figures."""

@@ -1,4 +1,4 @@
-"""How the paper did it: its data sets, its models' sizes, its optimizer; or its data and sizes with our defaults."""
+"""Preparation and training settings of a reproduction: fm2's defaults, or those of the paper's code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fm2.studies.reproduction.published import K
 
 Protocol = Literal["fm2", "paper"]
 
-# Of the paper's own code. Its L2 goes over whole tables; ours over the rows that a batch touches.
+# From the paper's code. Its L2 penalty covers whole tables; fm2's covers the rows in a batch.
 _PAPER: dict[str, Any] = {
     "optimizer": "adam",
     "learning_rate": 1e-4,
@@ -33,9 +33,9 @@ _PAPER: dict[str, Any] = {
     "embedding_std": 0.01,
     "matrix_std": 0.01,
 }
-# A vector per field for the linear part, and FwFM's weights and vectors from N(0, 1). The code draws the linear vectors
-# of FvFM and FmFM so too; here they have the deviation of the field matrices.
-_PAPER_OWN: dict[str, dict[str, Any]] = {
+# The linear part has a vector per field. The paper's code draws FwFM's weights, and the linear vectors of all three,
+# from N(0, 1); here, those of FvFM and FmFM have the standard deviation of the field matrices.
+_PAPER_PER_MODEL: dict[str, dict[str, Any]] = {
     "fm": {"linear": "features"},
     "fwfm": {"linear": "fields", "matrix_std": 1.0},
     "fvfm": {"linear": "fields"},
@@ -44,13 +44,13 @@ _PAPER_OWN: dict[str, dict[str, Any]] = {
 
 
 def check_source(source: str | Path) -> None:
-    """Refuse a file that is not there."""
+    """Raise an error if the log does not exist."""
     if not Path(source).is_file():
-        raise Fm2Error(f"reproduce: there is no file {source}; the paper's logs are Kaggle's, named train.txt or so")
+        raise Fm2Error(f"reproduce: file not found: {source}; the paper uses the train files of the Kaggle challenges")
 
 
 def schema_of(log: str, protocol: Protocol) -> Schema:
-    """Give the schema of a data set: the preset's, or the paper's code's, which counts no numbers out.
+    """Return the schema of a log: the preset, or that of the paper's code, which keeps rare numeric values.
 
     >>> [schema_of("criteo", protocol).fields[0].min_count for protocol in ("fm2", "paper")]
     [8, 1]
@@ -63,23 +63,23 @@ def schema_of(log: str, protocol: Protocol) -> Schema:
 
 
 def preparation(protocol: Protocol) -> dict[str, Any]:
-    """Give the options of ``fm2.prepare``: the paper's code counts values over all rows, test included."""
+    """Return the options of ``fm2.prepare``. The paper's code builds its vocabulary from all rows, including test."""
     return {"fractions": (0.8, 0.1, 0.1), "split": "random", "vocabulary": "all" if protocol == "paper" else "train"}
 
 
 def common_settings(protocol: Protocol) -> dict[str, Any]:
-    """Give the settings of all models; K = 16 for all that have embeddings."""
+    """Return the settings of all models: K = 16, and the paper's optimizer if requested."""
     return {"dim": K} | (_PAPER if protocol == "paper" else {})
 
 
-def own_settings(protocol: Protocol, models: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Give the settings of single models; networks have the perceptron whose operations the paper counts."""
+def settings_per_model(protocol: Protocol, models: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings of single models. Deep models have the perceptron whose FLOPs the paper counts."""
     if protocol == "fm2":
         return {}
     deep = {name: {"hidden": [H] * L} for name, net in NETWORKS.items() if "hidden" in net.option_names}
-    return {name: own for name, own in (_PAPER_OWN | deep).items() if name in models}
+    return {name: values for name, values in (_PAPER_PER_MODEL | deep).items() if name in models}
 
 
 def weighting(protocol: Protocol) -> Literal["counts", "features"]:
-    """Tell how features count in the PCA of table 8: all alike, as in the paper, or by frequency, our default."""
+    """Return how the PCA of table 8 weights features: equally, as in the paper, or by frequency, fm2's default."""
     return "features" if protocol == "paper" else "counts"

@@ -1,13 +1,15 @@
-"""The paper's figures, as its tables 2 and 4 to 8 have them."""
+"""The figures of the paper's tables 2 and 4 to 8, and where they contradict one another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fm2.models.paper import CRITEO_DIMS
+
 
 @dataclass(frozen=True)
 class Samples:
-    """A data set in table 5; ``negatives`` is how many rows without a click there are for one with, about."""
+    """A dataset in table 5. ``negatives`` is the approximate number of rows without a click per click."""
 
     train: int
     validation: int
@@ -24,7 +26,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Quality:
-    """A model in table 6 or 7: AUC on three splits, of which some have one, and log loss on test."""
+    """A model in table 6 or 7: AUC on up to three splits, and log loss on test."""
 
     model: str
     title: str
@@ -35,13 +37,13 @@ class Quality:
 
     @property
     def quoted(self) -> bool:
-        """Whether the paper took the figures from the model's own paper."""
+        """Whether the figures are quoted from another paper."""
         return self.train is None
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """A line of table 8: the share of the variance that is kept, None for the full model, and what that costs."""
+    """A row of table 8. ``variance`` is the share of the variance kept; None for the full model."""
 
     variance: float | None
     dimension: float
@@ -96,10 +98,10 @@ SHRUNK = (
     Shrunk(0.80, 3.36, 4_392, 0.8080, 0.4436),
 )
 
-# Table 2: parameters in the Criteo data set, in millions.
+# Table 2: parameters on Criteo, in millions.
 PARAMETERS = {"lr": 1.33, "poly2": 45, "fm": 14.63, "fwfm": 14.63, "fmfm": 14.63, "ffm": 859.18}
 
-# Table 4: operations per prediction with n = 39 and K = 16; those of networks are said to be about so many.
+# Table 4: FLOPs per prediction with n = 39 and K = 16; the paper calls those of networks approximate.
 OPERATIONS = {
     "lr": 78,
     "poly2": 1_560,
@@ -118,5 +120,31 @@ OPERATIONS = {
 CACHED, CACHED_SHRUNK = 24_531, 8_960
 K = 16
 
-# Which tables tell of a data set: its samples, the models' quality, and the smaller models.
+# The tables of each dataset: its size, the quality of the models, and the smaller models.
 TABLES = {"criteo": (5, 6, 8), "avazu": (5, 7)}
+
+
+def contradictions(log: str) -> list[str]:
+    """Return the contradictions between the published figures of a dataset and the paper's own formulas or text."""
+    return _criteo_contradictions() if log == "criteo" else _avazu_contradictions()
+
+
+def _criteo_contradictions() -> list[str]:
+    m, n = SAMPLES["criteo"].features, SAMPLES["criteo"].fields
+    fm, pairs = m * (1 + K), n * (n - 1) // 2
+    shrunk = sum(2 * min(a, b) + 1 for i, a in enumerate(CRITEO_DIMS) for b in CRITEO_DIMS[i + 1 :])
+    return [
+        f"The parameters in table 2 do not match K = {K}. FM's {PARAMETERS['fm']} M is m + mK at K = 10; at K = {K} it "
+        f"is {fm / 1e6:.2f} M. FwFM and FmFM have the same figure, without their pairs; at K = {K}, FmFM has "
+        f"{(fm + pairs * K**2) / 1e6:.2f} M. FFM's {PARAMETERS['ffm']} M is m(n-1)K at K = 17, with m = 1.33 M and "
+        f"without linear weights; at K = {K} it is {m * (1 + (n - 1) * K) / 1e6:.2f} M.",
+        f"Table 4 counts 2n = {2 * n} FLOPs for the linear part of LR, FwFM, FFM and FmFM, none for that of FM, and "
+        f"n = {n} for that of the cached model at 95 % of the variance: its {CACHED_SHRUNK:,} would be "
+        f"{shrunk + 2 * n:,} if counted like the others. fm2 counts models with per-field dimensions like the paper.",
+        "Table 4 lists half as many FLOPs for DeepFM as for Wide & Deep, although both have the same perceptron.",
+    ]
+
+
+def _avazu_contradictions() -> list[str]:
+    best = min(QUALITY["avazu"], key=lambda row: row.log_loss)
+    return [f"Table 7 marks DeepLight's log loss of 0.3748 as the best, but {best.title}'s is {best.log_loss:.4f}."]

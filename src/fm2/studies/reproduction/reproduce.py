@@ -1,4 +1,4 @@
-"""``fm2.reproduce``: from one of the paper's two logs to its tables."""
+"""``fm2.reproduce``: the paper's tables 5 to 8 from one of its two logs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from fm2.data.dataset import MANIFEST, Dataset
 from fm2.data.prepare import prepare
 from fm2.errors import Fm2Error, suggest
 from fm2.studies.comparison.compare import compare
-from fm2.studies.comparison.plan import usable
+from fm2.studies.comparison.plan import used_settings
 from fm2.studies.comparison.results import JSON as COMPARISON
 from fm2.studies.comparison.results import Comparison
-from fm2.studies.reproduction import tables as made
+from fm2.studies.reproduction import tables as table
 from fm2.studies.reproduction.protocol import (
     Protocol,
     check_source,
     common_settings,
-    own_settings,
     preparation,
     schema_of,
+    settings_per_model,
     weighting,
 )
 from fm2.studies.reproduction.published import QUALITY, SHRUNK, TABLES
-from fm2.studies.reproduction.record import Reproduction, record_of
+from fm2.studies.reproduction.record import Reproduction, read_record
 from fm2.training.loop import Report
 from fm2.training.run import Run
 
-TRAINED = ("lr", "fm", "ffm", "fwfm", "fvfm", "fmfm")  # what the paper compares with its own, by its own code
+TRAINED = ("lr", "fm", "ffm", "fwfm", "fvfm", "fmfm")  # trained by the paper's authors with their own code
+QUALITY_TABLES = {6, 7}
 
 
 def reproduce(
@@ -43,54 +44,56 @@ def reproduce(
     seeds: int | Sequence[int] | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    own: Mapping[str, Mapping[str, Any]] | None = None,
+    model_settings: Mapping[str, Mapping[str, Any]] | None = None,
     watch: Callable[[Report], None] = lambda report: None,
-    begin: Callable[[str], None] = lambda run: None,
-    tell: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
+    on_start: Callable[[str], None] = lambda run: None,
+    on_result: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
     **settings: Any,
 ) -> Reproduction:
-    """Make the paper's tables 5 to 8 from the file of ``criteo`` or ``avazu``, all of it or a part.
+    """Make the paper's tables 5 to 8 from the log of ``criteo`` or ``avazu``, or from a part of it.
 
-    Thresholds, splits and K = 16 are the paper's. ``protocol`` says how models are trained: with the defaults of
-    ``"fm2"``, or as in the ``"paper"``, whose code also counts values over the test rows. ``models`` are names of the
-    paper's table, or ``all``; by default those that its authors trained. ``settings`` and ``own`` change the protocol's
-    as in :func:`fm2.compare`, of which the rest is. What is done is in ``out``: ``data``, ``compare``, ``shrink``, and
-    the tables.
+    Thresholds, splits and K = 16 are those of the paper. ``protocol`` selects how models are trained: with the defaults
+    of ``"fm2"``, or as in the ``"paper"``, whose code also builds its vocabulary from the test rows. ``models`` are
+    names from the paper's table, or ``all``; the default are those that its authors trained. ``settings`` and
+    ``model_settings`` override the protocol; they and the other options are those of :func:`fm2.compare`. The results
+    are written to ``out``: ``data``, ``compare``, ``shrink``, and the tables.
     """
-    begun = _begin(log, source, Path(out), protocol, models, tables, resume, overwrite)
-    dataset = _data(begun, resume, overwrite, int(settings.get("threads", 0)))
-    begun.rows = sum(entry["rows"] for entry in dataset.manifest["splits"].values())
-    begun.tables = [made.samples(log, dataset)] if 5 in begun.numbers else []
-    begun.save()
-    if begun.numbers == [5]:
-        return begun
-    place = begun.path / "compare"
-    before = Comparison.open(place) if resume and (place / COMPARISON).is_file() else None
-    common, single = _settings(begun, before, settings, own or {})
+    reproduction = _plan(log, source, Path(out), protocol, models, tables, resume, overwrite)
+    threads = int(settings.get("threads", 0))
+    dataset = _prepare(reproduction, resume, overwrite, threads)
+    reproduction.rows = sum(split["rows"] for split in dataset.manifest["splits"].values())
+    reproduction.tables = [table.samples(log, dataset)] if 5 in reproduction.numbers else []
+    reproduction.save()
+    if reproduction.numbers == [5]:
+        return reproduction
+    path = reproduction.path / "compare"
+    before = Comparison.open(path) if resume and (path / COMPARISON).is_file() else None
+    common, per_model = _settings(reproduction, before, settings, model_settings or {})
     comparison = compare(
         dataset,
-        place,
-        begun.models,
+        path,
+        reproduction.models,
         seeds=seeds,
         resume=before is not None,
-        overwrite=overwrite and place.exists(),
-        own=single,
+        overwrite=overwrite and path.exists(),
+        model_settings=per_model,
         watch=watch,
-        begin=begin,
-        tell=tell,
-        **usable(begun.models, common),
+        on_start=on_start,
+        on_result=on_result,
+        **used_settings(reproduction.models, common),
     )
-    begun.failed = comparison.failed
-    if {6, 7} & set(begun.numbers):
-        begun.tables += _tables_of(begun, comparison, dataset, int(settings.get("threads", 0)))
-    begun.save()
-    if 8 in begun.numbers:
-        begun.tables += _shrunk(begun, comparison, dataset, resume, overwrite, watch, begin)
-        begun.save()
-    return begun
+    reproduction.failed = comparison.failed
+    if QUALITY_TABLES & set(reproduction.numbers):
+        aucs = _aucs(comparison, dataset, threads)
+        reproduction.tables += [table.quality(log, comparison, aucs), table.costs(log, comparison)]
+    reproduction.save()
+    if 8 in reproduction.numbers:
+        reproduction.tables += _shrunk(reproduction, comparison, dataset, resume, overwrite, watch, on_start)
+        reproduction.save()
+    return reproduction
 
 
-def _begin(
+def _plan(
     log: str,
     source: str | Path,
     out: Path,
@@ -100,94 +103,102 @@ def _begin(
     resume: bool,
     overwrite: bool,
 ) -> Reproduction:
-    """Check what is asked for, and what is there; models are added to those of before."""
-    for what, value, choices in (("log", log, TABLES), ("protocol", protocol, get_args(Protocol))):
+    """Check the arguments, and add them to those of a reproduction that is resumed."""
+    for name, value, choices in (("log", log, TABLES), ("protocol", protocol, get_args(Protocol))):
         if value not in choices:
-            raise Fm2Error(f"reproduce: the {what} is '{value}'; it is one of {', '.join(choices)}")
-    before = record_of(out, log, source, protocol, resume, overwrite)
+            raise Fm2Error(f"reproduce: unknown {name} '{value}'; choose one of {', '.join(choices)}")
+    before = read_record(out, log, source, protocol, resume, overwrite)
     numbers = sorted(set(tables or before.get("numbers", TABLES[log])))
     for number in numbers:
         if number not in TABLES[log]:
-            there = ", ".join(map(str, TABLES[log]))
-            raise Fm2Error(f"reproduce: table {number} is none of {log}'s; there are {there}")
-    named = _models(log, models) if models else _usual(numbers)
-    if before and not models and before.get("models") != list(_usual(before.get("numbers", []))):
-        named = []  # they were chosen then, and need not be named again
-    names = _models(log, [*before.get("models", []), *named])
+            available = ", ".join(map(str, TABLES[log]))
+            raise Fm2Error(f"reproduce: table {number} is not a table of {log}; choose from {available}")
+    names = _check_models(log, models) if models else list(_default_models(numbers))
+    if before and not models and before.get("models") != list(_default_models(before.get("numbers", []))):
+        names = []  # the models were chosen explicitly before
+    names = _check_models(log, [*before.get("models", []), *names])
     if 8 in numbers and "fmfm" not in names:
-        raise Fm2Error("reproduce: table 8 needs fmfm among the models; leave it out by --tables 5,6")
+        raise Fm2Error("reproduce: table 8 requires the model fmfm; add it to --models, or use --tables 5,6")
     return Reproduction(out, log, str(Path(source).resolve()), protocol, names, numbers)
 
 
-def _usual(numbers: Sequence[int]) -> Sequence[str]:
-    """Give the models that tables need where none are named."""
-    return TRAINED if {6, 7} & set(numbers) else ("fmfm",)
+def _default_models(numbers: Sequence[int]) -> Sequence[str]:
+    return TRAINED if QUALITY_TABLES & set(numbers) else ("fmfm",)
 
 
-def _models(log: str, models: str | Sequence[str]) -> list[str]:
-    there = [row.model for row in QUALITY[log]]
-    words = [word.strip() for word in models.split(",")] if isinstance(models, str) else list(models)
-    for word in words:
-        if word not in (*there, "all"):
-            raise Fm2Error(f"reproduce: the table has no model '{word}'; {suggest(word, [*there, 'all'])}")
-    wanted = there if "all" in words else words
-    return [name for name in there if name in wanted]
+def _check_models(log: str, models: str | Sequence[str]) -> list[str]:
+    """Return the named models in the order of the paper's table."""
+    available = [row.model for row in QUALITY[log]]
+    names = [name.strip() for name in models.split(",")] if isinstance(models, str) else list(models)
+    for name in names:
+        if name not in (*available, "all"):
+            raise Fm2Error(f"reproduce: the paper's table has no model '{name}'; {suggest(name, [*available, 'all'])}")
+    return [name for name in available if name in names or "all" in names]
 
 
-def _data(begun: Reproduction, resume: bool, overwrite: bool, threads: int) -> Dataset:
-    """Prepare the log as the paper did, unless that is done."""
-    place = begun.path / "data"
-    if resume and (place / MANIFEST).is_file():
-        return Dataset.open(place)
-    check_source(begun.source)
-    begun.save()
-    schema, options = schema_of(begun.log, begun.protocol), preparation(begun.protocol)
-    return prepare(begun.source, schema, place, overwrite=overwrite, threads=threads, **options)
+def _prepare(reproduction: Reproduction, resume: bool, overwrite: bool, threads: int) -> Dataset:
+    """Prepare the log as the protocol says, unless a previous call did."""
+    path = reproduction.path / "data"
+    if resume and (path / MANIFEST).is_file():
+        return Dataset.open(path)
+    check_source(reproduction.source)
+    reproduction.save()
+    schema, options = schema_of(reproduction.log, reproduction.protocol), preparation(reproduction.protocol)
+    return prepare(reproduction.source, schema, path, overwrite=overwrite, threads=threads, **options)
 
 
 def _settings(
-    begun: Reproduction, before: Comparison | None, given: dict[str, Any], own: Mapping[str, Mapping[str, Any]]
+    reproduction: Reproduction,
+    before: Comparison | None,
+    settings: dict[str, Any],
+    model_settings: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Give the settings of all models and of single ones: the protocol's, those of before, and what is given."""
-    common = common_settings(begun.protocol) | (before.settings if before else {}) | given
-    layers = [own_settings(begun.protocol, begun.models), before.own if before else {}, own]
-    single: dict[str, dict[str, Any]] = {}
-    for name, some in (entry for layer in layers for entry in layer.items()):
-        single[name] = single.get(name, {}) | {key: value for key, value in some.items() if key not in given}
-    return common, single
+    """Return the common settings and those of single models.
+
+    Later layers override earlier ones: the protocol, the comparison that is resumed, the arguments.
+    """
+    common = common_settings(reproduction.protocol) | (before.settings if before else {}) | settings
+    layers = [
+        settings_per_model(reproduction.protocol, reproduction.models),
+        before.model_settings if before else {},
+        model_settings,
+    ]
+    per_model: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for name, values in layer.items():
+            allowed = {key: value for key, value in values.items() if key not in settings}
+            per_model[name] = per_model.get(name, {}) | allowed
+    return common, per_model
 
 
-def _tables_of(begun: Reproduction, comparison: Comparison, dataset: Dataset, threads: int) -> list[made.Table]:
-    good = [row["run"] for row in comparison.rows if not row["error"]]
-    others = {run: made.aucs(Run.open(comparison.path / run, threads), dataset) for run in good}
-    return [made.quality(begun.log, comparison, others), made.costs(begun.log, comparison)]
+def _aucs(comparison: Comparison, dataset: Dataset, threads: int) -> dict[str, dict[str, float]]:
+    finished = [row["run"] for row in comparison.rows if not row["error"]]
+    return {run: table.aucs(Run.open(comparison.path / run, threads), dataset) for run in finished}
 
 
 def _shrunk(
-    begun: Reproduction,
+    reproduction: Reproduction,
     comparison: Comparison,
     dataset: Dataset,
     resume: bool,
     overwrite: bool,
     watch: Callable[[Report], None],
-    begin: Callable[[str], None],
-) -> list[made.Table]:
-    """Train FmFM a second time for every share of the variance, from scratch as the paper does."""
-    good = [row["run"] for row in comparison.rows if row["model"] == "fmfm" and not row["error"]]
-    if not good:
+    on_start: Callable[[str], None],
+) -> list[table.Table]:
+    """Make table 8: train FmFM from scratch for every share of the variance, as the paper does."""
+    finished = [row["run"] for row in comparison.rows if row["model"] == "fmfm" and not row["error"]]
+    if not finished:
         return []
-    first = comparison.path / good[0]
-    begin("table 8")
-    variances = [row.variance for row in SHRUNK if row.variance is not None]
+    on_start("table 8")
     rows = shrink_all(
-        first,
+        comparison.path / finished[0],
         dataset,
-        begun.path / "shrink",
-        variances,
-        weighting=weighting(begun.protocol),
+        reproduction.path / "shrink",
+        [row.variance for row in SHRUNK if row.variance is not None],
+        weighting=weighting(reproduction.protocol),
         resume=resume,
         overwrite=overwrite,
         watch=watch,
-        on_bases=lambda bases: begin(f"{sum(basis.dim for basis in bases) / len(bases):.2f} dimensions on average"),
+        on_bases=lambda bases: on_start(f"mean dimension {sum(basis.dim for basis in bases) / len(bases):.2f}"),
     )
-    return [made.shrunk(rows)]
+    return [table.shrunk(rows)]

@@ -1,1 +1,1 @@
-"""The search for settings that suit a data set better than a model's defaults."""
+"""``fm2 tune``: hyperparameter search."""

@@ -1,77 +1,144 @@
-"""The plan of a search, on disk: what one that is resumed goes on with."""
+"""The plan of a search: what it fixes, and what it searches."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fm2.artifacts.settings import read_settings
-from fm2.data.dataset import Dataset
-from fm2.errors import Fm2Error, require
-from fm2.files import atomic_file, check_output
+from fm2.artifacts.settings import Settings
+from fm2.errors import Fm2Error
 from fm2.models.choices import Metric
-from fm2.studies.tuning.choice import Plan, make_plan, written_space
-from fm2.training.train import fingerprint_of
+from fm2.studies.tuning.spaces import Candidates, Choices, Range, Space, space_around
 
-PLAN, SPACE = "tune.json", "space.toml"
-
-
-def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
-    """Plan a search, or take up the plan of one that is resumed, which what is given may not contradict."""
-    check_output("tune", path, "search", PLAN, resume=resume)
-    if not resume:
-        return _make(model, dataset, given)
-    kept, before = _read(path / PLAN)
-    if kept.get("data") != fingerprint_of(dataset):
-        raise Fm2Error(f"tune: the search in {path} had another data set; give the same to resume it")
-    if kept.get("row_weights") != given["row_weights"]:
-        raise Fm2Error(f"tune: the search in {path} had other row weights, or none; give the same to resume it")
-    for name, value in (("model", model), ("metric", given["metric"]), ("seed", given["seed"])):
-        if value is not None and value != kept[name]:
-            raise Fm2Error(f"tune: the search in {path} has {name} {kept[name]}, not {value}")
-    if given["fix"] or given["space"] is not None:
-        now = _make(model, dataset, {**given, "metric": before.metric, "seed": before.seed})
-        if (now.space, now.fixed) != (before.space, before.fixed):
-            raise Fm2Error(f"tune: the search in {path} tries or fixes other settings; leave --fix and --space out")
-    return before
+# These are the same for all trials and have arguments of their own.
+COMMON = ("model", "metric", "seed", "threads", "device")
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Plan]:
-    """Read what a search was told; whatever a person made of the file is one clear error."""
+@dataclass(frozen=True)
+class Plan:
+    """A search: the model, the size of the dataset, the metric, the fixed settings and the search space."""
+
+    model: str
+    rows: int
+    fields: int
+    metric: Metric
+    seed: int
+    fixed: Mapping[str, Any]
+    space: Space
+
+    def settings(self, tried: Mapping[str, Any]) -> Settings:
+        """Return the settings of a trial. Settings that are neither tried nor fixed are the model's defaults."""
+        return Settings.of(
+            self.model, self.rows, self.fields, metric=self.metric, seed=self.seed, **{**self.fixed, **tried}
+        )
+
+    def start(self) -> dict[str, Any]:
+        """Return the first trial: the point of the space that is nearest to the defaults."""
+        defaults = self.settings({}).used()
+        return {name: candidates.nearest(defaults.get(name)) for name, candidates in self.space.items()}
+
+
+def make_plan(
+    model: str,
+    rows: int,
+    fields: int,
+    metric: Metric,
+    seed: int,
+    fix: Mapping[str, Any],
+    written: Mapping[str, Any] | None,
+    source: str = "space",
+) -> Plan:
+    """Plan a search around a model's defaults, or in a ``written`` space, and validate every value of it.
+
+    Errors name ``source``, the file of the space.
+
+    >>> plan = make_plan("fmfm", 0, 0, "auc", 0, {"epochs": 3}, {"dim": [4, 8], "l2": 0.1})
+    >>> plan.space, plan.fixed, plan.start()
+    ({'dim': Choices(values=(4, 8))}, {'l2': 0.1, 'epochs': 3}, {'dim': 8})
+    """
+    for name in (*(written or {}), *fix):
+        if name in COMMON:
+            raise Fm2Error(f"tune: '{name}' is the same for all trials and cannot be searched or fixed")
+    scalars = {name: value for name, value in (written or {}).items() if not isinstance(value, list | dict)}
+    fixed = {**scalars, **fix}
+    plan = Plan(model, rows, fields, metric, seed, fixed, {})
+    defaults = _check(plan, {}, "--fix" if fix else source)
+    if written is None:
+        space = space_around(defaults)
+    else:
+        lists = {name: value for name, value in written.items() if name not in scalars}
+        space = {name: _candidates(name, value, defaults, source) for name, value in lists.items()}
+    space = {name: candidates for name, candidates in space.items() if name not in fixed}
+    for name, candidates in space.items():
+        values = candidates.values if isinstance(candidates, Choices) else (candidates.low, candidates.high)
+        for value in values:
+            _check(plan, {name: value}, source)
+    if not space:
+        raise Fm2Error(f"tune: nothing to search for {model}: all settings are fixed")
+    return Plan(model, rows, fields, metric, seed, fixed, space)
+
+
+def _check(plan: Plan, tried: Mapping[str, Any], source: str) -> Settings:
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        size, told = (kept["rows"], kept["fields"]), (kept["metric"], kept["seed"], kept["fixed"], kept["space"])
-        return kept, make_plan(kept["model"], *size, *told)
-    except OSError as refused:
-        raise Fm2Error(f"tune: {path}: {refused.strerror}") from refused
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-        raise Fm2Error(f"tune: {path} is damaged, or no search of fm2's: {wrong}") from wrong
+        return plan.settings(tried)
+    except Fm2Error as error:
+        raise Fm2Error(str(error).replace("train:", f"tune: {source}:", 1)) from error
 
 
-def _make(model: str, dataset: Dataset, given: dict[str, Any]) -> Plan:
-    space = given["space"]
-    written = read_settings(Path(space), "tune") if isinstance(space, str | Path) else space
-    place = str(space) if isinstance(space, str | Path) else "the space"
-    metric: Metric = given["metric"] or "log_loss"
-    size = len(dataset.train), len(dataset.field_sizes)
-    return make_plan(model, *size, metric, given["seed"] or 0, given["fix"] or {}, written, place)
+def _candidates(name: str, value: Any, defaults: Settings, source: str) -> Candidates:
+    """Parse the candidates of one setting: a list, or a table with ``low`` and ``high``."""
+    if isinstance(value, list):
+        if not value:
+            raise Fm2Error(f"tune: {source}: the list of values for {name} is empty")
+        return Choices(tuple(value))
+    low, high, log = value.get("low"), value.get("high"), value.get("log", False)
+    numeric = all(isinstance(number, int | float) and not isinstance(number, bool) for number in (low, high))
+    if not numeric or not isinstance(log, bool) or set(value) - {"low", "high", "log"}:
+        raise Fm2Error(
+            f"tune: {source}: expected a range such as {{low = 0.001, high = 0.01, log = true}} for {name}, got {value}"
+        )
+    if low > high:
+        raise Fm2Error(f"tune: {source}: {name} must have low <= high, got {low} and {high}")
+    if log and low <= 0:
+        raise Fm2Error(f"tune: {source}: {name} must have low > 0 for log = true, got {low}")
+    integer = isinstance(defaults.to_dict().get(name), int)
+    return Range(low, high, log) if integer else Range(float(low), float(high), log)
 
 
-def write_plan(path: Path, plan: Plan, dataset: Dataset, row_weights: str | None) -> None:
-    """Write what a search that is resumed has to know, and the space as a file that a person may change and give."""
-    kept = {
-        "model": plan.model,
-        "rows": plan.rows,
-        "fields": plan.fields,
-        "data": fingerprint_of(dataset),
-        "row_weights": row_weights,
-        "metric": plan.metric,
-        "seed": plan.seed,
-        "fixed": dict(plan.fixed),
-        "space": {name: value for name, value in written_space(plan).items() if name in plan.space},
-    }
-    with atomic_file(path / SPACE) as partial:
-        partial.write_text(require("tomli_w", "train", "writing settings").dumps(written_space(plan)), encoding="utf-8")
-    with atomic_file(path / PLAN) as partial:
-        partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+def written_space(plan: Plan) -> dict[str, Any]:
+    """Return a plan's space and fixed settings as :func:`make_plan` reads them; a fixed list is a single choice."""
+    fixed = {name: [value] if isinstance(value, list | tuple) else value for name, value in plan.fixed.items()}
+    return {name: _written(candidates) for name, candidates in plan.space.items()} | fixed
+
+
+def _written(candidates: Candidates) -> Any:
+    if isinstance(candidates, Choices):
+        return list(candidates.values)
+    return {"low": candidates.low, "high": candidates.high, **({"log": True} if candidates.log else {})}
+
+
+def read_fixed(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of ``--fix NAME=VALUE``.
+
+    >>> read_fixed(["dim=8", "schedule=linear", "hidden=64,32"])
+    {'dim': 8, 'schedule': 'linear', 'hidden': [64, 32]}
+    """
+    fixed = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Fm2Error(f"tune: --fix must be NAME=VALUE, such as dim=8, got '{text}'")
+        fixed[name.strip().replace("-", "_")] = _parse_value(value.strip())
+    return fixed
+
+
+def _parse_value(text: str) -> Any:
+    """Parse a TOML value, a comma-separated list of them, or a plain string."""
+    for toml in (text, f"[{text}]"):
+        try:
+            return tomllib.loads(f"value = {toml}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text

@@ -1,7 +1,8 @@
-"""``fm2.tune``: a model and a data set in, the settings that did best on validation out."""
+"""``fm2.tune``: search for the settings with the best validation metric."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -19,22 +20,22 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file, directory_lock
 from fm2.models.choices import Metric
-from fm2.studies.tuning.choice import Plan
-from fm2.studies.tuning.plan import find_plan, write_plan
-from fm2.studies.tuning.study import Asked, Study, Trial
+from fm2.studies.tuning.plan import Plan
+from fm2.studies.tuning.plan_file import find_plan, write_plan
+from fm2.studies.tuning.study import RunningTrial, Study, Trial
 from fm2.training.loop import Report
 from fm2.training.tracking import metrics_of
 from fm2.training.train import fingerprint_of_weights, read_row_weights, train
 
 BEST, BEST_RUN, CURRENT = "best.toml", "best", "trial"
-PLACES = ("threads", "device")  # where a training ran, which is nothing of its result
+WITHOUT_EFFECT = ("threads", "device")  # settings that do not change the result of a training
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What a search found: its trials in their order, the best one's settings, and how much each setting mattered.
+    """The result of a search: its trials in order, the best one, and the best settings.
 
-    ``settings`` are what :func:`fm2.train` takes; they are in ``best.toml`` as well.
+    ``settings`` are keyword arguments of :func:`fm2.train`; ``best.toml`` has them as well.
     """
 
     path: Path
@@ -45,12 +46,12 @@ class Tuning:
     _study: Study
 
     def importances(self) -> dict[str, float]:
-        """Tell how much each setting mattered to what the trials reached; the shares add up to one."""
+        """Return how much each setting influenced the metric. The shares add up to 1."""
         return self._study.importances()
 
 
-class GivenUp(Exception):
-    """A trial that is not worth its time."""
+class Pruned(Exception):
+    """Ends the training of a trial that will not be the best."""
 
 
 def tune(
@@ -68,125 +69,147 @@ def tune(
     resume: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
-    tell: Callable[[list[Trial]], None] = lambda trials: None,
+    on_trial: Callable[[list[Trial]], None] = lambda trials: None,
 ) -> Tuning:
-    """Search for settings of a model that suit a data set.
+    """Search for the settings of a model that have the best validation metric on a dataset.
 
-    The first trial is the model's defaults, or what is nearest to them in a ``space`` of your own. Each trial is a
-    training, given up early where others were better, and judged by its best ``metric`` on validation (log loss unless
-    told otherwise). ``fix`` has settings that all trials have; ``space`` is what is tried in place of the model's own:
-    lists of values, or ranges like ``{"low": 0.001, "high": 0.01, "log": True}``, or a TOML file of them. With
-    ``resume`` a search goes on until there are so many trials in all; after ``timeout`` seconds it stops. ``tell`` is
-    given the trials so far after each of them. In the directory ``out`` the best settings are ``best.toml`` and the
-    best run is ``best``.
+    The first trial uses the model's defaults, or the nearest point of your own ``space``. Each trial is a training; it
+    stops early if it cannot become the best, and its score is its best ``metric`` on validation (default: log loss).
+    ``fix`` has settings that all trials share. ``space`` replaces the model's search space: lists of values, or ranges
+    such as ``{"low": 0.001, "high": 0.01, "log": True}``, or a TOML file with them.
+
+    ``resume`` continues a search until it has ``trials`` trials in total. ``timeout`` stops it after that many seconds.
+    ``on_trial`` is called after each trial with all trials so far. The directory ``out`` has the best settings in
+    ``best.toml`` and the best run in ``best``.
     """
     dataset = Dataset.of(data)
     check_threads("tune", threads)
     if trials < 1:
-        raise Fm2Error(f"tune: trials is {trials}; it is 1 or more")
+        raise Fm2Error(f"tune: trials must be at least 1, got {trials}")
     path = Path(out)
     weights = None if row_weights is None else read_row_weights(row_weights, dataset, "tune")
-    weighed = fingerprint_of_weights(weights)
-    given = {"metric": metric, "seed": seed, "fix": fix, "space": space, "row_weights": weighed}
-    plan = find_plan(path, resume, model, dataset, given)
+    fingerprint = fingerprint_of_weights(weights)
+    arguments = {"metric": metric, "seed": seed, "fix": fix, "space": space, "row_weights": fingerprint}
+    plan = find_plan(path, resume, model, dataset, arguments)
     require("optuna", "tune", "fm2 tune")
     with directory_lock(path, "tune", "another search"):
-        write_plan(path, plan, dataset, weighed)
-        search = _Search(path, plan, dataset, {"threads": threads, "row_weights": weights}, watch)
-        search.run(trials, None if timeout is None else time.monotonic() + timeout, tell)
-        return search.tuning()
+        write_plan(path, plan, dataset, fingerprint)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        search = _Search(path, plan, dataset, {"threads": threads, "row_weights": weights}, watch, deadline)
+        search.run(trials, on_trial)
+        return search.result()
 
 
 class _Search:
-    """Runs trials in one place, and keeps the run of the best in another."""
+    """Runs the trials in one directory, and keeps the run of the best trial in another."""
 
     def __init__(
-        self, path: Path, plan: Plan, dataset: Dataset, options: dict[str, Any], watch: Callable[[Report], None]
+        self,
+        path: Path,
+        plan: Plan,
+        dataset: Dataset,
+        options: dict[str, Any],
+        watch: Callable[[Report], None],
+        deadline: float,
     ) -> None:
-        self._path, self._plan, self._dataset, self._options, self._watch = path, plan, dataset, options, watch
+        self._path, self._plan, self._dataset = path, plan, dataset
+        self._options, self._watch, self._deadline = options, watch, deadline
         self._study = Study(path, plan)
 
-    def run(self, trials: int, deadline: float | None, tell: Callable[[list[Trial]], None]) -> None:
-        self._settle()
-        while len(self._study.trials()) < trials and (deadline is None or time.monotonic() < deadline):
+    def run(self, trials: int, on_trial: Callable[[list[Trial]], None]) -> None:
+        self._keep_best()
+        while len(self._study.trials()) < trials and not self._is_late():
             try:
-                self._try(self._study.ask(), deadline)
+                self._run_trial(self._study.ask())
             except KeyboardInterrupt:
-                if deadline is None or time.monotonic() < deadline:
+                if not self._is_late():
                     raise
-                break  # the time is over; the trial under way is gone on with by the next search
-            self._settle()
+                break  # a resumed search continues this trial
+            self._keep_best()
             shutil.rmtree(self._path / CURRENT, ignore_errors=True)
-            tell(self._study.trials())
+            on_trial(self._study.trials())
 
-    def _try(self, asked: Asked, deadline: float | None) -> None:
-        """Train with what is asked for, unless that was done before."""
-        for before in self._study.trials():
-            if before.tried == asked.tried:
-                asked.tell(replace(before, number=asked.number, seconds=0.0))
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    def _run_trial(self, trial: RunningTrial) -> None:
+        """Train with the proposed settings, or copy the outcome of an earlier trial with the same settings."""
+        for earlier in self._study.trials():
+            if earlier.tried == trial.tried:
+                trial.tell(replace(earlier, number=trial.number, seconds=0.0))
                 return
-        settings, place = self._plan.settings(asked.tried), self._path / CURRENT
-        again = _settings_in(place) == _alike(settings.used())
-        if not again:
-            shutil.rmtree(place, ignore_errors=True)
-        for evaluation in read_history(place / HISTORY):
-            asked.hopeless(evaluation)
+        start = time.perf_counter()
+        outcome = self._train(trial)
+        seconds = time.perf_counter() - start
+        trial.tell(Trial(trial.number, trial.tried, self._plan.metric, seconds=seconds, **outcome))
+
+    def _train(self, trial: RunningTrial) -> dict[str, Any]:
+        """Train, or continue an interrupted training; return how it ended."""
+        settings, run = _with_effect(self._plan.settings(trial.tried).used()), self._path / CURRENT
+        resume = _settings_of(run) == settings
+        if not resume:
+            shutil.rmtree(run, ignore_errors=True)
+        for evaluation in read_history(run / HISTORY):
+            trial.report(evaluation)
+        try:
+            train(
+                data=self._dataset, out=run, resume=resume, watch=self._watch_trial(trial), **settings, **self._options
+            )
+        except Pruned:
+            return {"state": "pruned", **_best_evaluation(run)}
+        except Fm2Error as error:
+            # Bad settings, such as a learning rate that is too high, fail one trial. The defaults, and the disk, have
+            # to work.
+            if trial.number == 0 or isinstance(error.__cause__, OSError):
+                raise
+            return {"state": "failed", "error": str(error)}
+        return {"state": "finished", **_best_evaluation(run)}
+
+    def _watch_trial(self, trial: RunningTrial) -> Callable[[Report], None]:
+        """Return a callback that ends a training if the trial is hopeless or the time is up."""
 
         def watch(report: Report) -> None:
             self._watch(report)
-            if report.evaluated and report.evaluation and asked.hopeless(report.evaluation):
-                raise GivenUp
-            if deadline is not None and time.monotonic() > deadline:
+            if report.evaluated and report.evaluation and trial.report(report.evaluation):
+                raise Pruned
+            if self._is_late():
                 raise KeyboardInterrupt
 
-        begin = time.perf_counter()
-        changes = {name: value for name, value in settings.used().items() if name not in ("model", *PLACES)}
-        options = {**changes, **self._options, "resume": again, "watch": watch}
-        try:
-            train(settings.model, self._dataset, place, **options)
-            outcome = {"state": "finished", **_best(place)}
-        except GivenUp:
-            outcome = {"state": "pruned", **_best(place)}
-        except Fm2Error as failed:  # such as a rate that is too high; the first trial, and the disk, have to work
-            if asked.number == 0 or isinstance(failed.__cause__, OSError):
-                raise
-            outcome = {"state": "failed", "error": str(failed)}
-        seconds = time.perf_counter() - begin
-        asked.tell(Trial(asked.number, asked.tried, self._plan.metric, seconds=seconds, **outcome))
+        return watch
 
-    def _settle(self) -> None:
-        """Let the run of the best trial be where it belongs, and be told in a file; a kill before this is made good."""
+    def _keep_best(self) -> None:
+        """Move the run of the best trial to its place, and write its settings. A search killed before repeats this."""
         best = self._study.best()
         if best is None:
             return
-        wanted = _alike(self._plan.settings(best.tried).used())
+        settings = _with_effect(self._plan.settings(best.tried).used())
         current, kept = self._path / CURRENT, self._path / BEST_RUN
-        if _settings_in(kept) != wanted and _settings_in(current) == wanted:
+        if _settings_of(kept) != settings and _settings_of(current) == settings:
             shutil.rmtree(kept, ignore_errors=True)
             current.rename(kept)
-        text = require("tomli_w", "train", "writing settings").dumps(wanted)
-        found = f"{best.metric} {best.value:.5f} on validation"
-        title = f"# trial {best.number} of {len(self._study.trials())}: {found}\n"
+        score = f"{best.metric} {best.value:.5f} on validation"
+        title = f"# trial {best.number} of {len(self._study.trials())}: {score}\n"
         with atomic_file(self._path / BEST) as partial:
-            partial.write_text(title + text, encoding="utf-8")
+            toml = require("tomli_w", "train", "writing settings").dumps(settings)
+            partial.write_text(title + toml, encoding="utf-8")
 
-    def tuning(self) -> Tuning:
+    def result(self) -> Tuning:
         best = self._study.best()
-        settings = _alike(self._plan.settings(best.tried).used()) if best else {}
+        settings = _with_effect(self._plan.settings(best.tried).used()) if best else {}
         settings.pop("model", None)
         return Tuning(self._path, self._plan.metric, self._study.trials(), best, settings, self._study)
 
 
-def _alike(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the settings that decide what comes out of a training."""
-    return {name: value for name, value in settings.items() if name not in PLACES}
+def _with_effect(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that determine the result of a training."""
+    return {name: value for name, value in settings.items() if name not in WITHOUT_EFFECT}
 
 
-def _settings_in(run: Path) -> dict[str, Any] | None:
-    return _alike(read_settings(run / SETTINGS)) if (run / SETTINGS).is_file() else None
+def _settings_of(run: Path) -> dict[str, Any] | None:
+    return _with_effect(read_settings(run / SETTINGS)) if (run / SETTINGS).is_file() else None
 
 
-def _best(run: Path) -> dict[str, Any]:
-    """Give the metrics of a run's best state, and when that was."""
-    best = [entry for entry in read_history(run / HISTORY) if entry["best"]][-1]
+def _best_evaluation(run: Path) -> dict[str, Any]:
+    """Return the metrics of a run's best evaluation, and its epoch."""
+    best = [evaluation for evaluation in read_history(run / HISTORY) if evaluation["best"]][-1]
     return {"metrics": metrics_of(best), "epoch": best["epoch"]}

@@ -1,4 +1,4 @@
-"""What tuning tries: for each setting a range or some values around the model's default, in one table."""
+"""Search spaces: for every setting, a range or a list of values around the model's default."""
 
 from __future__ import annotations
 
@@ -14,116 +14,117 @@ from fm2.models.choices import Linear, Schedule
 
 
 @dataclass(frozen=True)
-class Between:
-    """Any number from ``low`` to ``high``, by its logarithm if it is ``log``; a whole one where both are whole."""
+class Range:
+    """All numbers from ``low`` to ``high``, on a log scale if ``log``; integers if both ends are integers."""
 
     low: float
     high: float
     log: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether it is a range of whole numbers."""
+    def integer(self) -> bool:
+        """Whether this is a range of integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def draw(self, random: np.random.Generator) -> Any:
         """Draw a number."""
         low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
         drawn = random.uniform(low, high)
-        return self.tidied(float(np.exp(drawn) if self.log else drawn))
+        return self.rounded(float(np.exp(drawn) if self.log else drawn))
 
-    def tidied(self, value: float) -> Any:
-        """Round a number to three digits, or to a thousandth of the range: nobody can tell more apart.
+    def rounded(self, value: float) -> Any:
+        """Round a number to three digits, or to a thousandth of the range; finer differences do not matter.
 
-        >>> Between(0.001, 0.1, log=True).tidied(0.0123456), Between(0.99, 0.9999).tidied(0.9987654)
+        >>> Range(0.001, 0.1, log=True).rounded(0.0123456), Range(0.99, 0.9999).rounded(0.9987654)
         (0.0123, 0.99877)
         """
-        places = 3 - math.ceil(math.log10(self.high - self.low)) if self.high > self.low else 15
-        return self.suggest(tidy(value) if self.log else round(value, places))
+        digits = 3 - math.ceil(math.log10(self.high - self.low)) if self.high > self.low else 15
+        return self.nearest(three_digits(value) if self.log else round(value, digits))
 
-    def suggest(self, value: Any) -> Any:
-        """Give the number within the range that is nearest to another."""
+    def nearest(self, value: Any) -> Any:
+        """Return the number in the range that is nearest to a value."""
         inside = min(max(value, self.low), self.high)
-        return round(inside) if self.whole else float(inside)
+        return round(inside) if self.integer else float(inside)
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """One of some values."""
+class Choices:
+    """A list of values."""
 
     values: tuple[Any, ...]
 
     def draw(self, random: np.random.Generator) -> Any:
-        """Draw a value, each as likely as the others."""
+        """Draw a value uniformly."""
         return self.values[random.integers(len(self.values))]
 
-    def tidied(self, value: Any) -> Any:
-        """Give the value as it is."""
+    def rounded(self, value: Any) -> Any:
+        """Return the value unchanged."""
         return value
 
-    def suggest(self, value: Any) -> Any:
-        """Give the value itself if it is there, else the one that is nearest, else the first."""
+    def nearest(self, value: Any) -> Any:
+        """Return the value if it is in the list, else the nearest number, else the first value."""
         if value in self.values:
             return value
-        numbers = isinstance(value, int | float) and all(isinstance(own, int | float) for own in self.values)
-        return min(self.values, key=lambda own: abs(own - value)) if numbers else self.values[0]
+        numeric = isinstance(value, int | float) and all(isinstance(each, int | float) for each in self.values)
+        return min(self.values, key=lambda each: abs(each - value)) if numeric else self.values[0]
 
 
-Choice = Between | OneOf
-Space = dict[str, Choice]
+Candidates = Range | Choices
+Space = dict[str, Candidates]
+MakeCandidates = Callable[[Any], Candidates | None]
 
 
-def tidy(value: float) -> float:
-    """Round a number to three digits.
+def three_digits(value: float) -> float:
+    """Round a number to three significant digits.
 
-    >>> tidy(0.00123456)
+    >>> three_digits(0.00123456)
     0.00123
     """
     return float(f"{value:.3g}")
 
 
-def _within(factor: float, *if_zero: float) -> Callable[[Any], Choice | None]:
-    """Make ranges that reach so many times below and above the default; there is no such range around zero."""
+def _within(factor: float, *if_zero: float) -> MakeCandidates:
+    """Search from default / factor to default * factor. For a default of 0, search 0 and ``if_zero``."""
 
-    def around(value: float) -> Choice | None:
-        if value:
-            return Between(tidy(value / factor), tidy(value * factor), log=True)
-        return OneOf((0.0, *if_zero)) if if_zero else None
+    def around(default: float) -> Candidates | None:
+        if default:
+            return Range(three_digits(default / factor), three_digits(default * factor), log=True)
+        return Choices((0.0, *if_zero)) if if_zero else None
 
     return around
 
 
-def _up_to(most: float) -> Callable[[Any], Choice | None]:
-    return lambda value: Between(0.0, max(most, value))
+def _up_to(most: float) -> MakeCandidates:
+    return lambda default: Range(0.0, max(most, default))
 
 
-def _twice(value: float) -> Choice | None:
-    return Between(0.0, tidy(2 * value)) if value else None
+def _up_to_twice(default: float) -> Candidates | None:
+    return Range(0.0, three_digits(2 * default)) if default else None
 
 
-def _times(*factors: float) -> Callable[[Any], Choice | None]:
-    """Make lists of multiples of a whole number, or of several."""
+def _times(*factors: float) -> MakeCandidates:
+    """Search multiples of an integer, or of a list of integers."""
 
-    def multiples(value: Any) -> Choice | None:
-        if isinstance(value, list | tuple):
-            several = [[max(1, round(part * factor)) for part in value] for factor in factors]
-            return OneOf(tuple(several)) if value else None
-        return OneOf(tuple(sorted({max(1, round(value * factor)) for factor in factors})))
+    def multiples(default: Any) -> Candidates | None:
+        if isinstance(default, list | tuple):
+            lists = [[max(1, round(part * factor)) for part in default] for factor in factors]
+            return Choices(tuple(lists)) if default else None
+        return Choices(tuple(sorted({max(1, round(default * factor)) for factor in factors})))
 
     return multiples
 
 
-def _among(*values: Any) -> Callable[[Any], Choice | None]:
-    return lambda value: OneOf(values if value in values else (value, *values))
+def _among(*values: Any) -> MakeCandidates:
+    return lambda default: Choices(values if default in values else (default, *values))
 
 
-def _averages(value: float) -> Choice | None:
-    return OneOf(tuple(sorted({0.99, 0.998, 0.999, value}))) if value else None
+def _decays(default: float) -> Candidates | None:
+    return Choices(tuple(sorted({0.99, 0.998, 0.999, default}))) if default else None
 
 
-# By a setting's name, what makes the choice around a default of it. The widths are those of the search that found the
-# defaults; only dim, hidden and batch_size are what they are for the sake of time as well.
-TABLE: Mapping[str, Callable[[Any], Choice | None]] = {
+# How to search around the default of each setting. The widths are those of the search that found the defaults; dim,
+# hidden and batch_size are narrower to save time.
+SEARCHED: Mapping[str, MakeCandidates] = {
     "dim": _times(0.5, 1, 2),
     "hidden": _times(0.5, 1, 2),
     "linear": _among(*get_args(Linear)),
@@ -132,49 +133,58 @@ TABLE: Mapping[str, Callable[[Any], Choice | None]] = {
     "batch_size": _times(0.5, 1, 2),
     "l2": _within(5, 1e-3, 1e-2, 0.1),
     "dropout": _up_to(0.2),
-    "field_dropout": _twice,
+    "field_dropout": _up_to_twice,
     "network_dropout": _up_to(0.5),
     "weight_decay": _among(0.0, 1e-4, 1e-3, 1e-2),
-    "average": _averages,
+    "ema_decay": _decays,
     "initial_accumulator": _within(10),
     "embedding_std": _within(3),
     "matrix_std": _within(3),
 }
-# And where the rates fall to zero over the epochs, so that their number decides.
-FALLING: Mapping[str, Callable[[Any], Choice | None]] = {
+# With a schedule, learning rates fall to zero at the last epoch, so the number of epochs matters too.
+SEARCHED_WITH_SCHEDULE: Mapping[str, MakeCandidates] = {
     "schedule": _among(*get_args(Schedule)),
     "epochs": _times(0.75, 1, 1.5),
 }
-# FTRL counts both in gradients, not in shares of the weights.
-FTRL: Mapping[str, Callable[[Any], Choice | None]] = {"l1": _among(0.0, 0.1, 0.5, 1.0), "l2": _among(0.0, 10.0, 100.0)}
-# What is not worth a search: the rate of LR's bias, and batches where kernels learn row after row.
-LEFT = {"lr": ("dense_learning_rate",), "poly2": ("batch_size",), "ffm": ("batch_size",)}
+# FTRL's penalties are in units of gradients, not relative to the weights.
+SEARCHED_WITH_FTRL: Mapping[str, MakeCandidates] = {
+    "l1": _among(0.0, 0.1, 0.5, 1.0),
+    "l2": _among(0.0, 10.0, 100.0),
+}
+# Not worth searching: LR's only dense parameter is its bias, and row-wise kernels do not depend on the batch size.
+NOT_SEARCHED = {"lr": ("dense_learning_rate",), "poly2": ("batch_size",), "ffm": ("batch_size",)}
 
 
 def space_around(settings: Settings) -> Space:
-    """Give what is tried around some settings, such as a model's defaults.
+    """Return the search space around settings, such as a model's defaults.
 
     >>> space_around(Settings.of("ffm"))["learning_rate"]
-    Between(low=0.005, high=0.08, log=True)
+    Range(low=0.005, high=0.08, log=True)
     >>> space_around(Settings.of("ffm"))["dim"]
-    OneOf(values=(2, 4, 8))
+    Choices(values=(2, 4, 8))
     """
-    table = {**TABLE, **(FALLING if settings.schedule != "constant" else {})}
-    table |= FTRL if settings.optimizer == "ftrl" else {}
-    used, values = settings.model, settings.used()
-    names = [name for name in table if used in USED_BY.get(name, (used,)) and name not in LEFT.get(used, ())]
-    found = {name: table[name](values[name]) for name in names if name in values}
-    return {name: choice for name, choice in found.items() if choice is not None}
+    searched = {**SEARCHED, **(SEARCHED_WITH_SCHEDULE if settings.schedule != "constant" else {})}
+    searched |= SEARCHED_WITH_FTRL if settings.optimizer == "ftrl" else {}
+    model, values = settings.model, settings.used()
+    space: Space = {}
+    for name, make_candidates in searched.items():
+        used = name in values and model in USED_BY.get(name, (model,)) and name not in NOT_SEARCHED.get(model, ())
+        candidates = make_candidates(values[name]) if used else None
+        if candidates is not None:
+            space[name] = candidates
+    return space
 
 
-def near(space: Space, start: Mapping[str, Any], random: np.random.Generator, share: float = 0.25) -> dict[str, Any]:
-    """Draw settings near others: each is drawn anew with this probability, and one of them in any case.
+def draw_near(
+    space: Space, start: Mapping[str, Any], random: np.random.Generator, share: float = 0.25
+) -> dict[str, Any]:
+    """Draw settings near ``start``: each changes with probability ``share``, and at least one does.
 
-    >>> space = {"dim": OneOf((4, 8)), "l2": Between(0.01, 0.1, log=True)}
-    >>> near(space, {"dim": 4, "l2": 0.05}, np.random.default_rng(0))
+    >>> space = {"dim": Choices((4, 8)), "l2": Range(0.01, 0.1, log=True)}
+    >>> draw_near(space, {"dim": 4, "l2": 0.05}, np.random.default_rng(0))
     {'dim': 4, 'l2': 0.0104}
     """
     names = list(space)
-    sure = names[random.integers(len(names))]
-    anew = {name: random.random() < share or name == sure for name in names}
-    return {name: choice.draw(random) if anew[name] else start[name] for name, choice in space.items()}
+    always = names[random.integers(len(names))]
+    changes = {name: random.random() < share or name == always for name in names}
+    return {name: each.draw(random) if changes[name] else start[name] for name, each in space.items()}

@@ -1,24 +1,24 @@
-"""Trainings that are followed by tools for it: TensorBoard, MLflow, or a tracker of one's own."""
+"""Trackers for TensorBoard and MLflow."""
 
 from __future__ import annotations
 
 from fm2.errors import Fm2Error, suggest
 from fm2.training.trackers.mlflow import MLflow
 from fm2.training.trackers.tensorboard import TensorBoard
-from fm2.training.tracking import Tracker, figures
+from fm2.training.tracking import Tracker, scalars
 
-__all__ = ["MLflow", "TensorBoard", "Tracker", "figures", "tracker"]
+__all__ = ["MLflow", "TensorBoard", "Tracker", "scalars", "tracker"]
 
 _KINDS: dict[str, type[TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
 
 
 def tracker(text: str) -> Tracker:
-    """Make the tracker that ``fm2 train --track`` names: tensorboard[:DIR] or mlflow[:URI].
+    """Return the tracker that ``fm2 train --track`` names: tensorboard[:DIR] or mlflow[:URI].
 
     >>> type(tracker("tensorboard:logs")).__name__
     'TensorBoard'
     """
-    name, _, place = text.partition(":")
+    name, _, target = text.partition(":")
     if name not in _KINDS:
-        raise Fm2Error(f"train: there is no tracker '{name}'; {suggest(name, _KINDS)}")
-    return _KINDS[name](place or None)
+        raise Fm2Error(f"train: unknown tracker '{name}'; {suggest(name, _KINDS)}")
+    return _KINDS[name](target or None)

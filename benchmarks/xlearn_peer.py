@@ -1,4 +1,4 @@
-"""What others need to train on our data: libffm text, and pip's xlearn in the environment that `make peers` makes."""
+"""xLearn, in the environment that `make peers` creates, and the libffm text it reads."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from fm2.files import atomic_file
 from processes import Memory, watch_memory
 
 PYTHON = Path(__file__).parents[1] / ".peers/bin/python"
-DRIVER = Path(__file__).with_name("xlearn_fit.py")
-# Without a user's name in the environment, xlearn crashes.
+DRIVER = Path(__file__).with_name("xlearn_driver.py")
+# xLearn crashes if the variable USER is not set.
 ENVIRONMENT = {"USER": "fm2", **os.environ}
 CHUNK_ROWS = 100_000
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How long xLearn took for all of a fit, reading included, and its peaks of memory."""
+    """The time of a fit, including reading, and its peak memory."""
 
     seconds: float
     memory: Memory
 
 
 def write_libffm(split: Split, field_sizes: list[int], path: Path) -> None:
-    """Write rows as libffm reads them, ``label field:feature:1 ...``, the features numbered through all fields."""
+    """Write rows in libffm's format, ``label field:feature:1 ...``, with global feature numbers."""
     starts = np.cumsum([0, *field_sizes[:-1]])
     with atomic_file(path) as partial, partial.open("wb") as file:
         for begin in range(0, len(split), CHUNK_ROWS):
@@ -48,16 +48,16 @@ def write_libffm(split: Split, field_sizes: list[int], path: Path) -> None:
 
 
 def check_xlearn() -> None:
-    """Refuse to go on where there is no xlearn that can be imported."""
+    """Raise an error if xLearn cannot be imported."""
     command = [str(PYTHON), "-c", "import xlearn"]
     if not PYTHON.exists() or subprocess.run(command, env=ENVIRONMENT, capture_output=True).returncode:
-        raise fm2.Fm2Error("there is no xlearn to compare with; make peers installs it")
+        raise fm2.Fm2Error("xLearn is not installed; run make peers")
 
 
 def fit_xlearn(model: str, train: Path, parameters: dict[str, Any]) -> Fit:
-    """Fit "lr", "fm" or "ffm" on libffm text in a process of its own, with xLearn's parameters; the model is not kept.
+    """Fit "lr", "fm" or "ffm" on libffm text in a separate process, with xLearn's parameters.
 
-    Beside the text, xLearn leaves a binary copy, from which it reads the next time.
+    xLearn leaves a binary copy next to the text, and reads that the next time.
     """
     with tempfile.TemporaryDirectory() as folder:
         return _run(Path(folder), {"model": model, "train": str(train.absolute()), "out": os.devnull}, parameters)
@@ -66,7 +66,7 @@ def fit_xlearn(model: str, train: Path, parameters: dict[str, Any]) -> Fit:
 def predict_xlearn(
     model: str, train: Path, validation: Path, parameters: dict[str, Any], predict: list[Path]
 ) -> list[NDArray[np.float64]]:
-    """Fit as xLearn does by itself, rows normalized, stopped early by validation; give what it predicts for texts."""
+    """Fit with xLearn's defaults (normalized rows, early stopping); return its predictions for texts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         outs = {str(text.absolute()): str(folder / f"{number}.txt") for number, text in enumerate(predict)}
@@ -75,16 +75,16 @@ def predict_xlearn(
         return [np.loadtxt(out) for out in outs.values()]
 
 
-def _run(folder: Path, wanted: dict[str, Any], parameters: dict[str, Any]) -> Fit:
+def _run(folder: Path, request: dict[str, Any], parameters: dict[str, Any]) -> Fit:
     job, result = folder / "job.json", folder / "result.json"
-    # Without a log of its own, xLearn leaves three files in /tmp each time.
-    chosen = {"task": "binary", "log": str(folder / "log"), **parameters}
-    job.write_text(json.dumps({"validation": None, "predict": {}, **wanted, "parameters": chosen}))
+    # Without a log path, every fit leaves three files in /tmp.
+    options = {"task": "binary", "log": str(folder / "log"), **parameters}
+    job.write_text(json.dumps({"validation": None, "predict": {}, **request, "parameters": options}))
     command = [PYTHON, DRIVER, job, result]
     with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process:
         memory = watch_memory(process.pid, lambda seconds: _ended(process, seconds))
-    if not result.exists():  # its exit status is 0 even then
-        raise fm2.Fm2Error(f"xlearn could not fit {wanted['model']} on {wanted['train']}; why is said above")
+    if not result.exists():  # its exit code is 0 in any case
+        raise fm2.Fm2Error(f"xLearn failed to fit {request['model']} on {request['train']}; see its output above")
     return Fit(json.loads(result.read_text())["seconds"], memory)
 
 

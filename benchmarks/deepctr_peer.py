@@ -1,4 +1,4 @@
-"""Networks of pip's deepctr-torch, trained as its documentation shows; `make peers` puts it into .peers/deepctr."""
+"""deepctr-torch, trained as in its documentation. `make peers` installs it into .peers/deepctr."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 import fm2
 from contenders import Contender, Timed
+from datasets import open_first_rows
 from fm2.data.dataset import Split
 from fm2.evaluation import metrics
-from generated import open_shortened
 from processes import in_fresh_process
 
-PLACE = Path(__file__).parents[1] / ".peers/deepctr"
+INSTALLED = Path(__file__).parents[1] / ".peers/deepctr"
 
 
 @dataclass(frozen=True)
 class DeepCtr(Contender):
-    """A network of deepctr-torch's: by Adam at its usual rate, with its usual L2, on all rows in memory."""
+    """A network of deepctr-torch with Adam, default learning rate and L2, and all rows in memory."""
 
     data: Path
     rows: int
@@ -39,29 +39,29 @@ class DeepCtr(Contender):
     epochs: int
 
     def time(self) -> Timed:
-        """Train, and take the best of the epochs after the first."""
-        dataset = open_shortened(self.data, self.rows)
+        """Train, and return the fastest epoch after the first."""
+        dataset = open_first_rows(self.data, self.rows)
         model = self._make(dataset.field_sizes)
         clock = _Clock()
         self._fit(model, dataset.train, self.epochs, clock)
         return Timed(self.rows, min(clock.seconds[1:]))
 
     def best(self, seed: int) -> dict[str, float]:
-        """Train in a fresh process until an epoch is no better on validation; give the best epoch's test figures."""
+        """Train with early stopping in a fresh process; return the best epoch's test metrics."""
         return in_fresh_process(_Best(self, seed))[0]
 
-    def train_to_the_best(self, seed: int) -> dict[str, float]:
-        """Do so here."""
-        dataset = open_shortened(self.data, self.rows)
+    def best_here(self, seed: int) -> dict[str, float]:
+        """Train with early stopping in this process; return the best epoch's test metrics."""
+        dataset = open_first_rows(self.data, self.rows)
         model = self._make(dataset.field_sizes, seed)
-        least, found = float("inf"), {}
+        lowest, best = float("inf"), {}
         for _ in range(self.epochs):
             self._fit(model, dataset.train, 1)
-            reached = self._evaluate(model, dataset.validation)["log_loss"]
-            if reached >= least:
+            loss = self._evaluate(model, dataset.validation)["log_loss"]
+            if loss >= lowest:
                 break
-            least, found = reached, self._evaluate(model, dataset.test)
-        return found
+            lowest, best = loss, self._evaluate(model, dataset.test)
+        return best
 
     def _make(self, field_sizes: list[int], seed: int = 0) -> Any:
         torch.set_num_threads(self.threads)
@@ -82,23 +82,23 @@ class DeepCtr(Contender):
             )
 
     def _evaluate(self, model: Any, split: Split) -> dict[str, float]:
-        found = model.predict(_columns(split), 16_384).ravel()
-        return metrics.evaluate(split.labels, found)
+        probabilities = model.predict(_columns(split), 16_384).ravel()
+        return metrics.evaluate(split.labels, probabilities)
 
 
 @dataclass(frozen=True)
 class _Best:
-    """A training to the best epoch, as another process can be given it."""
+    """A call of ``best_here`` that can be pickled for another process."""
 
     contender: DeepCtr
     seed: int
 
     def __call__(self) -> dict[str, float]:
-        return self.contender.train_to_the_best(self.seed)
+        return self.contender.best_here(self.seed)
 
 
 class _Clock:
-    """What deepctr-torch calls a callback: tells how long each epoch was."""
+    """A callback of deepctr-torch that times every epoch."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -119,11 +119,11 @@ def _columns(split: Split) -> dict[str, NDArray[np.int32]]:
 
 
 def import_deepctr() -> Any:
-    """Import it, without the look at its newest version, for which it would ask the network."""
-    if not PLACE.exists():
-        raise fm2.Fm2Error("there is no deepctr-torch to compare with; make peers installs it")
-    if str(PLACE) not in sys.path:
-        sys.path.append(str(PLACE))
+    """Import deepctr-torch without its check for a newer version, which would use the network."""
+    if not INSTALLED.exists():
+        raise fm2.Fm2Error("deepctr-torch is not installed; run make peers")
+    if str(INSTALLED) not in sys.path:
+        sys.path.append(str(INSTALLED))
     with mock.patch("threading.Thread"):
         import deepctr_torch.inputs
         import deepctr_torch.models

@@ -1,0 +1,44 @@
+"""Fit one xLearn model. xlearn_peer.py runs this in the environment of `make peers`, which has no fm2.
+
+    python xlearn_driver.py JOB RESULT
+
+Both are JSON files. JOB has the model, xLearn's parameters, the model file, and paths of libffm texts: for training,
+optionally for early stopping, and for prediction, each with a file for the probabilities. RESULT has the seconds of the
+fit, including reading.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import xlearn
+
+MODELS = {"lr": xlearn.create_linear, "fm": xlearn.create_fm, "ffm": xlearn.create_ffm}
+
+
+def main() -> None:
+    job, result = (Path(name) for name in sys.argv[1:])
+    request = json.loads(job.read_text())
+    model = MODELS[request["model"]]()
+    model.setTrain(request["train"])
+    if request["validation"]:
+        model.setValidate(request["validation"])
+    else:
+        model.disableEarlyStop()
+        model.disableNorm()
+        model.setQuiet()  # quiet also turns off early stopping, which is why it is only here
+    begin = time.perf_counter()
+    model.fit(request["parameters"], request["out"])
+    seconds = time.perf_counter() - begin
+    for text, probabilities in request["predict"].items():
+        model.setTest(text)
+        model.setSigmoid()
+        model.predict(request["out"], probabilities)
+    result.write_text(json.dumps({"seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()
