@@ -82,7 +82,7 @@ def rows(weight, sizes, dims):
 
 
 def field_matrices(weight, dims):
-    """The field matrices by pair, from their packed form: for each field i, the rows of its matrices with later fields."""
+    """The field matrices by pair; packed are, for each field i, the rows of its matrices with all later fields."""
     entries = iter(weight)
     matrices = {(i, j): [[] for _ in range(dims[i])] for i, j in combinations(range(len(dims)), 2)}
     for i in range(len(dims)):

@@ -57,31 +57,27 @@ def test_dropout_applies_to_the_output_of_the_last_layer():
 )
 @pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 def test_the_native_layer_agrees_with_torch_in_float64(fields, inputs, heads, dim, level):
-    source = torch.Generator().manual_seed(fields)
+    generator = torch.Generator().manual_seed(fields)
     layer = FieldAttention(inputs, heads, dim)
-    layer.weight.data.normal_(0, 0.5, generator=source)
-    given = torch.randn(70, fields, inputs, generator=source)
-    given[0] *= 5  # attention to a single field
-    slopes = torch.randn(70, fields, heads * dim, generator=source)
+    layer.weight.data.normal_(0, 0.5, generator=generator)
+    x = torch.randn(70, fields, inputs, generator=generator)
+    x[0] *= 5  # attention to a single field
+    out_grad = torch.randn(70, fields, heads * dim, generator=generator)
     weights, exact = layer.weight.detach().numpy(), layer.double()
-    rows = given.double().requires_grad_()
+    rows = x.double().requires_grad_()
     expected = exact(rows)
-    expected.backward(slopes.double())
+    expected.backward(out_grad.double())
     for threads in (1, 3):
-        out, x_slopes = np.empty(slopes.shape, np.float32), np.empty(given.shape, np.float32)
-        weights_slopes = np.empty_like(weights)
-        _native.attend(weights, given.numpy(), heads, out, threads, level)
-        _native.follow_attention(
-            weights, given.numpy(), heads, out, slopes.numpy(), x_slopes, weights_slopes, threads, level
-        )
-        for found, expected_gradient in (
+        out, x_grad = np.empty(out_grad.shape, np.float32), np.empty(x.shape, np.float32)
+        weights_grad = np.empty_like(weights)
+        _native.attend(weights, x.numpy(), heads, out, threads, level)
+        _native.follow_attention(weights, x.numpy(), heads, out, out_grad.numpy(), x_grad, weights_grad, threads, level)
+        for actual, wanted in (
             (out, expected.detach()),
-            (x_slopes, rows.grad),
-            (weights_slopes, exact.weight.grad),
+            (x_grad, rows.grad),
+            (weights_grad, exact.weight.grad),
         ):
-            np.testing.assert_allclose(
-                found, expected_gradient, rtol=1e-3, atol=1e-4 * float(expected_gradient.abs().max())
-            )
+            np.testing.assert_allclose(actual, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
 
 
 def test_the_native_layer_rejects_wrong_shapes():

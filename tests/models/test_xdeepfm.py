@@ -29,13 +29,13 @@ def equation(model, parameters, vectors):
     widths, split = model.config["cin"], model.config["cin_split"]
     for layer, width in enumerate(widths):
         weights = weights_of(parameters, layer, len(maps))
-        made = [
+        outputs = [
             sum(weights[h, i, j] * (maps[i] * vectors[j]) for i in range(len(maps)) for j in range(N))
             for h in range(width)
         ]
         last = layer == len(widths) - 1
-        pooled = made[width // 2 :] if split and not last else made
-        maps = made[: width // 2] if split else made
+        pooled = outputs[width // 2 :] if split and not last else outputs
+        maps = outputs[: width // 2] if split else outputs
         for w, one in zip(parameters[f"cin.layers.{layer}.output"], pooled, strict=True):
             logit = logit + w * one.sum()
     return logit
