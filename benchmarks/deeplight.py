@@ -56,7 +56,7 @@ def make(hidden: list[int], dim: int, sparsity: float) -> DeepLight:
     model = build({"model": "deeplight", "field_sizes": [10] * FIELDS, "dims": dim, "hidden": hidden}, seed=0)
     assert isinstance(model, DeepLight)
     with torch.no_grad():
-        for weight in model._dense():
+        for weight in model.prunable_weights():
             weight.masked_fill_(smallest(weight, sparsity), 0)
     return model.eval()
 

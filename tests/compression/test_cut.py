@@ -133,7 +133,7 @@ def test_an_fm_with_signs_has_them_in_its_field_matrices_and_its_config():
     "signs", [[1, -1], [1, 1, 1, 1], [1, 0, 1], [1, 2, -1], [1, 1.0, -1], [True, -1, 1], ["1", 1, 1]]
 )
 def test_invalid_signs_are_an_error(signs, dataset, tmp_path):
-    with pytest.raises(Fm2Error, match="they are 3 numbers, each 1 or -1"):
+    with pytest.raises(Fm2Error, match="expected 3 numbers, each 1 or -1"):
         FM([3, 3], 3, signs=signs)
     run = train("fm", dataset, tmp_path / "fm", **QUICK, dim=3)
     arrays, values = load_arrays(run.path / MODEL)
@@ -145,7 +145,7 @@ def test_invalid_signs_are_an_error(signs, dataset, tmp_path):
 
 
 def test_what_cannot_be_cut_is_an_error(fmfm, dataset, tmp_path):
-    with pytest.raises(Fm2Error, match="signs are for fm"):
+    with pytest.raises(Fm2Error, match="unexpected signs; only fm takes them"):
         FmFM([3, 3], 2, signs=[1, -1])
     fm = train("fm", dataset, tmp_path / "fm", **QUICK)
     with pytest.raises(Fm2Error, match="cut: expected a run of fwfm, fvfm, fmfm, got fm in"):

@@ -152,7 +152,7 @@ def test_what_cannot_be_pruned_is_an_error(dataset, tmp_path):
     with pytest.raises(Fm2Error, match="its field matrices are the identity"):
         FM([3, 3], 2, pruned=[(0, 1)])
     for pair in ([1, 0], [0, 0], [0, 2], [0], [-1, 1]):
-        with pytest.raises(Fm2Error, match="is no pair of fields i < j of 0 to 1"):
+        with pytest.raises(Fm2Error, match="expected two fields i < j between 0 and 1"):
             FmFM([3, 3], 2, pruned=[pair])
     with pytest.raises(Fm2Error, match=r"has no settings\.toml"):
         run = train("fmfm", dataset, tmp_path / "fmfm", **QUICK)

@@ -15,7 +15,7 @@ def loaded(ids: np.ndarray, sizes: np.ndarray) -> Minibatch:
 
 
 def draw(sizes: list[int], rows: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Draw ids, of which a few are frequent, and labels."""
+    """Return random ids, some of them frequent, and random labels."""
     rng = np.random.default_rng(seed)
     ids = np.stack([(rng.random(rows) ** 2 * size).astype(np.int32) for size in sizes], axis=1)
     return ids, rng.integers(0, 2, rows).astype(np.float32)

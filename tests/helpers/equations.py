@@ -1,4 +1,4 @@
-"""How a network is compared with its equations: row by row, by loops in float64."""
+"""Compare a network with its equations, row by row in float64."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Parameters = dict[str, Tensor]
 
 
 def random_model(name: str, **options) -> DeepModel:
-    """Build a small network with random weights everywhere, biases included, in float64."""
+    """Return a small network in float64 with random weights and biases."""
     model = small(name, **options).double()
-    source = torch.Generator().manual_seed(9)
+    generator = torch.Generator().manual_seed(9)
     for parameter in model.parameters():
-        parameter.data.normal_(0, 0.5, generator=source)
+        parameter.data.normal_(0, 0.5, generator=generator)
     return model
 
 
 def vectors_of(model: DeepModel, parameters: Parameters, row: Tensor, table: str = "embedding") -> list[Tensor]:
-    """Look the weights of a row up one by one: a vector per field."""
-    held, weight = model.tables[table], parameters[f"{table}.weight"]
-    return [weight[held.offsets[f] + int(i) * held.dims[f] :][: held.dims[f]] for f, i in enumerate(row)]
+    """Look up the weights of a row: a vector per field."""
+    layout, weight = model.tables[table], parameters[f"{table}.weight"]
+    return [weight[layout.offsets[f] + int(i) * layout.dims[f] :][: layout.dims[f]] for f, i in enumerate(row)]
 
 
 def layer(parameters: Parameters, name: str, x: Tensor) -> Tensor:
@@ -35,9 +35,9 @@ def layer(parameters: Parameters, name: str, x: Tensor) -> Tensor:
 
 
 def perceptron(parameters: Parameters, x: Tensor, name: str = "mlp", layers: int = 2) -> Tensor:
-    """Apply hidden layers, and the last one if there is one."""
-    for at in range(layers):
-        x = torch.relu(layer(parameters, f"{name}.layers.{at}", x))
+    """Apply the hidden layers, and the output layer if there is one."""
+    for index in range(layers):
+        x = torch.relu(layer(parameters, f"{name}.layers.{index}", x))
     if f"{name}.last.weight" not in parameters:
         return x
     x = layer(parameters, f"{name}.last", x)
@@ -45,16 +45,17 @@ def perceptron(parameters: Parameters, x: Tensor, name: str = "mlp", layers: int
 
 
 def assert_follows(model: DeepModel, equation: Callable[..., Tensor]) -> None:
-    """Compare logits and all gradients with an equation's: of the model, its parameters, a row's embeddings, its ids.
+    """Compare logits and all gradients with those of an equation.
 
-    It gives a logit without bias and weights of features; one that needs no ids does not take them.
+    ``equation(model, parameters, embeddings, ids)`` returns a row's logit without bias and weights per feature; it can
+    omit the last argument.
     """
     ids = torch.from_numpy(random_rows(6)[0])
     parameters = {key: value.detach().clone().requires_grad_() for key, value in model.named_parameters()}
     expected = []
     for row in ids:
-        given = (model, parameters, vectors_of(model, parameters, row), row)
-        logit = parameters["bias"] + equation(*given[: len(signature(equation).parameters)])
+        arguments = (model, parameters, vectors_of(model, parameters, row), row)
+        logit = parameters["bias"] + equation(*arguments[: len(signature(equation).parameters)])
         if "linear" in model.tables:
             logit = logit + torch.stack(vectors_of(model, parameters, row, "linear")).sum()
         expected.append(logit)
@@ -68,12 +69,13 @@ def assert_follows(model: DeepModel, equation: Callable[..., Tensor]) -> None:
 
 
 def degree(model: DeepModel, most: int = 8) -> int:
-    """Give the degree, below ``most``, of the polynomial that a network is along lines in the space of embeddings.
+    """Return the degree, below ``most``, of a network that is a polynomial of its embeddings.
 
-    The differences of order d of a polynomial at equal steps vanish where its degree is less than d, and only there.
+    On a line through the space of embeddings, the finite differences of order d vanish if and only if d exceeds the
+    degree.
     """
-    source = torch.Generator().manual_seed(5)
-    start, direction = torch.randn(2, 10, 1, model.embedding.width, generator=source, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(5)
+    start, direction = torch.randn(2, 10, 1, model.embedding.width, generator=generator, dtype=torch.float64)
     steps = torch.linspace(-1, 1, most + 1, dtype=torch.float64)
     points = start + steps[:, None] * direction
     with torch.no_grad():

@@ -1,8 +1,7 @@
-"""The paper's equations as they are written: sums over all m features and all their pairs, one number at a time.
+"""The paper's equations, literally: sums over all m features and all their pairs, one number at a time.
 
-Slow and plain, to test against. ``x`` is 1 for the features of a row and 0 for all others, ``F[i]`` the field of
-feature i; the rest are the equations' own letters. Numbers may be numpy's or torch's: with float64 tensors that require
-a gradient, autograd gives the equations' own.
+``x`` is 1 for the features of a row and 0 for all others, and ``F[i]`` is the field of feature i; the other names are
+those of the equations. With float64 tensors that require a gradient, autograd returns the gradients of the equations.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def poly2_pairs(x, w, h):
 
 
 def fm_pairs(x, v, signs=None):
-    """The pair terms of equation 4; with signs, each coordinate's products count so."""
+    """The pair terms of equation 4, with an optional sign per coordinate."""
     signed = [v[i] if signs is None else [v[i][k] * signs[k] for k in range(len(signs))] for i in range(len(v))]
     return sum(x[i] * x[j] * dot(signed[i], v[j]) for i, j in active_pairs(x))
 
@@ -76,18 +75,18 @@ def dot(a, b):
 
 
 def active_pairs(x):
-    """All pairs i < j; those with x[i] x[j] = 0 are left out, for two features of a field have no field matrix."""
+    """All pairs i < j with x[i] x[j] != 0; two features of one field have no field matrix."""
     return [(i, j) for i in range(len(x)) for j in range(i + 1, len(x)) if x[i] * x[j]]
 
 
 def features(field_sizes):
-    """The field of every feature, and the first feature of every field: features are counted field after field."""
+    """The field of every feature and the first feature of every field; features are numbered field by field."""
     fields = [field for field, size in enumerate(field_sizes) for _ in range(size)]
     return fields, list(accumulate(field_sizes, initial=0))
 
 
 def one_hot(row, field_sizes):
-    """The x of a row of ids local to their fields."""
+    """The vector x of a row of ids, which are local to their fields."""
     x = [0] * sum(field_sizes)
     for field, first in zip(range(len(field_sizes)), features(field_sizes)[1], strict=False):
         x[first + int(row[field])] = 1
@@ -95,7 +94,7 @@ def one_hot(row, field_sizes):
 
 
 def pair_hash(first, second, hash_bits):
-    """Poly2's h, in Python's own integers; a feature is (field, id)."""
+    """The hash of Poly2 in Python integers; a feature is (field, id)."""
     keys = []
     for field, number in (first, second):
         z = ((field << 32 | number) + 0x9E3779B97F4A7C15) & MASK

@@ -1,4 +1,4 @@
-"""The literal equations on a model's own parameters: what its logits and gradients ought to be."""
+"""The literal equations with a model's parameters: the expected logits and gradients."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def rows(weight, sizes, dims):
 
 
 def field_matrices(weight, dims):
-    """The packed field matrices by pair: of field i with all later fields side by side, row by row, field by field."""
+    """The field matrices by pair; packed are, for each field i, the rows of its matrices with all later fields."""
     entries = iter(weight)
     matrices = {(i, j): [[] for _ in range(dims[i])] for i, j in combinations(range(len(dims)), 2)}
     for i in range(len(dims)):

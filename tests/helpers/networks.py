@@ -1,4 +1,4 @@
-"""What the tests of networks share: small ones, rows to learn by heart, and torch's own count of operations."""
+"""Small networks, random rows, training backends, and torch's count of operations, for the tests of networks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from fm2.artifacts.settings import Settings
 from fm2.export.onnx import Graph
 from fm2.models import DeepModel, build
 from fm2.models.networks import NETWORKS
+from fm2.training.backend import Backend
+from fm2.training.torch_backend import TorchBackend
+from fm2.training.train import make_backend, make_model
 
 SIZES = [12, 9, 12, 7]
 OWN_DIMS = [3, 1, 4, 2]
 SMALL = {"hidden": (16, 8), "second_hidden": (12, 8), "mask_blocks": (6, 4)}
-PAPER = {"field_sizes": [2] * 39, "dims": 16}  # the paper's n and K; its perceptrons have three layers of 200
+PAPER = {"field_sizes": [2] * 39, "dims": 16}  # n and K of the paper, whose perceptrons have three layers of 200
+ONE_THREAD = {"threads": 1}  # more threads slow down small products on a busy machine
 
 
-def options(name: str, **wanted: Any) -> dict[str, Any]:
-    """Give those of the wanted options that a network has."""
-    return {key: value for key, value in wanted.items() if key in NETWORKS[name].option_names}
+def options(name: str, **values: Any) -> dict[str, Any]:
+    """Return those of the options that a network has."""
+    return {key: value for key, value in values.items() if key in NETWORKS[name].option_names}
 
 
 def small(name: str, seed: int | None = 0, **changes: Any) -> DeepModel:
-    """Build a small network with embeddings of order 1."""
+    """Return a small network with embeddings of order 1."""
     config = {"model": name, "field_sizes": SIZES, "dims": 4, "embedding_std": 0.5, **options(name, **SMALL)}
     model = build({**config, **changes}, seed)
     assert isinstance(model, DeepModel)
@@ -33,14 +38,40 @@ def small(name: str, seed: int | None = 0, **changes: Any) -> DeepModel:
 
 
 def random_rows(rows: int, sizes=SIZES, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Draw ids and labels that have nothing to do with each other."""
+    """Return random ids and independent random labels."""
     random = np.random.default_rng(seed)
     ids = random.integers(0, sizes, (rows, len(sizes)), dtype=np.int32)
     return ids, random.integers(0, 2, rows).astype(np.float32)
 
 
-def counted_flops(model: DeepModel, rows: int = 7) -> float:
-    """Let torch count the operations of its matrix products, per row."""
+def backend_for(name: str, sizes=SIZES, **changes: Any) -> Backend:
+    """Return the native backend of a small network, without regularization unless ``changes`` add some."""
+    defaults = {"l2": 0, "field_dropout": 0, "ema_decay": 0, "dim": 4, "embedding_std": 0.3, **ONE_THREAD}
+    settings = Settings.of(name, **{**defaults, **options(name, **SMALL), **changes})
+    return make_backend(make_model(settings, sizes), settings, np.ones(sum(sizes), np.int64))
+
+
+def torch_backend_for(name: str, **changes: Any) -> TorchBackend:
+    """Return the torch backend of the same network."""
+    native = backend_for(name, **changes)
+    spread = {key: np.ones(table.weight.numel(), np.float32) for key, table in native.model.tables.items()}
+    return TorchBackend(native.model, native.settings, spread)
+
+
+def learn(backend: Backend, ids: np.ndarray, labels: np.ndarray, steps: int) -> list[float]:
+    """Train on a batch of all rows for some steps and return the losses."""
+    order = np.arange(len(ids))
+    return [backend.step(ids, order, labels, None, 1.0) for _ in range(steps)]
+
+
+def prune(model: DeepModel, step: int) -> None:
+    """Set the weights to zero that a network prunes after this step."""
+    for name, mask in model.end_step(step).items():
+        model.get_parameter(name).data.masked_fill_(mask, 0)
+
+
+def counted_flops(model: DeepModel, rows: int = 8) -> float:
+    """Return torch's count of the operations per row in matrix products and convolutions."""
     ids = torch.zeros(rows, len(model.field_sizes), dtype=torch.int64)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(ids)
@@ -48,18 +79,18 @@ def counted_flops(model: DeepModel, rows: int = 7) -> float:
 
 
 def assert_exported(model: DeepModel) -> None:
-    """Compare a model, its weights changed a little, with its ONNX graph, for no row, one, and many."""
+    """Compare a model, with perturbed weights, to its ONNX graph on no row, one row, and many rows."""
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    shaken = torch.Generator().manual_seed(1)
-    for value in model.state_dict().values():  # normalizations that have seen something, and biases that are not zero
-        value += 0.4 * (torch.rand(value.shape, generator=shaken) - 0.5)
-    made = Graph(onnx, "int64").build(model)
-    onnx.checker.check_model(made)
-    session = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    generator = torch.Generator().manual_seed(1)
+    for value in model.state_dict().values():  # so that biases are not zero and running statistics not initial
+        value += 0.4 * (torch.rand(value.shape, generator=generator) - 0.5)
+    graph = Graph(onnx, "int64").build(model)
+    onnx.checker.check_model(graph)
+    session = runtime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     ids = random_rows(50)[0].astype(np.int64)
     with torch.no_grad():
         expected = torch.sigmoid(model.eval()(torch.from_numpy(ids))).numpy()
     for rows in (0, 1, 50):
-        (found,) = session.run(None, {"ids": ids[:rows]})
-        np.testing.assert_allclose(found, expected[:rows], atol=1e-5)
+        (probabilities,) = session.run(None, {"ids": ids[:rows]})
+        np.testing.assert_allclose(probabilities, expected[:rows], atol=1e-5)
     assert expected.std() > 0.001

@@ -1,4 +1,4 @@
-"""AutoInt and AutoInt+ calculate what their equations say, and count what it costs."""
+"""AutoInt and AutoInt+: their equations, and the native attention layer."""
 
 from __future__ import annotations
 
@@ -6,80 +6,81 @@ import numpy as np
 import pytest
 import torch
 from tests.helpers.equations import assert_follows, perceptron, random_model
-from tests.helpers.networks import PAPER, SIZES, counted_flops, random_rows
+from tests.helpers.networks import SIZES, random_rows
 
 import fm2
 from fm2 import _native
-from fm2.models import build
 from fm2.models.deep.attention import FieldAttention
 
 SMALL = {"attention_layers": 2, "attention_heads": 2, "attention_dim": 3}
 
 
-def head(weight, vectors, place):
-    """Give what a head makes of every field; W_Q, W_K, W_V are three of a layer's four matrices, cut into heads."""
-    query, key, value = (weight[kind, place : place + 3] for kind in range(3))
-    found = []
+def head(weight, vectors, start):
+    """Return the outputs of a head for all fields; W_Q, W_K and W_V are three of a layer's matrices, split by head."""
+    query, key, value = (weight[kind, start : start + 3] for kind in range(3))
+    outputs = []
     for m in range(len(vectors)):
         scores = torch.stack([(query @ vectors[m]) @ (key @ vectors[k]) for k in range(len(vectors))])
         shares = scores.exp() / scores.exp().sum()
-        found.append(sum(shares[k] * (value @ vectors[k]) for k in range(len(vectors))))
-    return found
+        outputs.append(sum(shares[k] * (value @ vectors[k]) for k in range(len(vectors))))
+    return outputs
 
 
 def equation(model, parameters, vectors):
     deep = perceptron(parameters, torch.cat(vectors)) if model.name == "autointplus" else 0
     for layer in range(2):
         weight = parameters[f"attention.{layer}.weight"]
-        heads = zip(*(head(weight, vectors, place) for place in (0, 3)), strict=True)
+        heads = zip(*(head(weight, vectors, start) for start in (0, 3)), strict=True)
         vectors = [torch.relu(torch.cat(both) + weight[3] @ e) for both, e in zip(heads, vectors, strict=True)]
     return parameters["last.weight"][0] @ torch.cat(vectors) + deep
 
 
 @pytest.mark.parametrize(("name", "wide"), [("autoint", {}), ("autoint", {"wide": True}), ("autointplus", {})])
-def test_logits_and_gradients_are_those_of_the_equation(name, wide):
+def test_logits_and_gradients_follow_the_equation(name, wide):
     model = random_model(name, **SMALL, **wide)
     assert ("linear" in model.tables) == bool(wide)
-    model.attention[1].weight.data *= 0.2  # or all attention of the second layer would be to a single field
+    model.attention[1].weight.data *= 0.2  # otherwise the second layer would attend to a single field
     assert_follows(model, equation)
 
 
-def test_dropout_is_of_what_the_fields_end_with():
+def test_dropout_applies_to_the_output_of_the_last_layer():
     model = random_model("autoint", **SMALL, network_dropout=0.5)
     embedding = torch.ones(2000, model.embedding.width, dtype=torch.float64)
-    whole = model.eval().network(embedding)
-    thinned = model.train().network(embedding)
-    assert len(set(thinned.tolist())) > 1000
-    assert thinned.mean().item() == pytest.approx(whole[0].item(), abs=4 * thinned.std().item() / 2000**0.5)
+    expected = model.eval().network(embedding)
+    dropped = model.train().network(embedding)
+    assert len(set(dropped.tolist())) > 1000
+    assert dropped.mean().item() == pytest.approx(expected[0].item(), abs=4 * dropped.std().item() / 2000**0.5)
 
 
 @pytest.mark.parametrize(
     ("fields", "inputs", "heads", "dim"), [(1, 1, 1, 1), (4, 5, 2, 3), (8, 8, 1, 8), (39, 16, 2, 8), (23, 9, 3, 20)]
 )
 @pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
-def test_a_native_layer_is_that_of_torch_in_float64(fields, inputs, heads, dim, level):
-    source = torch.Generator().manual_seed(fields)
+def test_the_native_layer_agrees_with_torch_in_float64(fields, inputs, heads, dim, level):
+    generator = torch.Generator().manual_seed(fields)
     layer = FieldAttention(inputs, heads, dim)
-    layer.weight.data.normal_(0, 0.5, generator=source)
-    given = torch.randn(70, fields, inputs, generator=source)
-    given[0] *= 5  # attention to a single field
-    slopes = torch.randn(70, fields, heads * dim, generator=source)
+    layer.weight.data.normal_(0, 0.5, generator=generator)
+    x = torch.randn(70, fields, inputs, generator=generator)
+    x[0] *= 5  # attention to a single field
+    out_grad = torch.randn(70, fields, heads * dim, generator=generator)
     weights, exact = layer.weight.detach().numpy(), layer.double()
-    rows = given.double().requires_grad_()
+    rows = x.double().requires_grad_()
     expected = exact(rows)
-    expected.backward(slopes.double())
+    expected.backward(out_grad.double())
     for threads in (1, 3):
-        out, x_slopes = np.empty(slopes.shape, np.float32), np.empty(given.shape, np.float32)
-        weights_slopes = np.empty_like(weights)
-        _native.attend(weights, given.numpy(), heads, out, threads, level)
-        _native.follow_attention(
-            weights, given.numpy(), heads, out, slopes.numpy(), x_slopes, weights_slopes, threads, level
-        )
-        for found, wanted in ((out, expected.detach()), (x_slopes, rows.grad), (weights_slopes, exact.weight.grad)):
-            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
+        out, x_grad = np.empty(out_grad.shape, np.float32), np.empty(x.shape, np.float32)
+        weights_grad = np.empty_like(weights)
+        _native.attend(weights, x.numpy(), heads, out, threads, level)
+        _native.follow_attention(weights, x.numpy(), heads, out, out_grad.numpy(), x_grad, weights_grad, threads, level)
+        for actual, wanted in (
+            (out, expected.detach()),
+            (x_grad, rows.grad),
+            (weights_grad, exact.weight.grad),
+        ):
+            np.testing.assert_allclose(actual, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
 
 
-def test_what_a_native_layer_cannot_take_is_refused():
+def test_the_native_layer_rejects_wrong_shapes():
     weights, rows, out = np.ones((4, 6, 3), np.float32), np.ones((2, 5, 3), np.float32), np.ones((2, 5, 6), np.float32)
     for wrong, message in (
         ((weights, rows, 0, out), "a multiple of heads, got 6 and 0"),
@@ -92,16 +93,16 @@ def test_what_a_native_layer_cannot_take_is_refused():
             _native.attend(*wrong)
 
 
-def test_learning_in_float32_takes_the_native_way_to_the_same_gradients():
+def test_native_gradients_in_float32_agree_with_torch_in_float64():
     exact = random_model("autointplus", **SMALL)
     model = random_model("autointplus", **SMALL).float()
     ids = torch.from_numpy(random_rows(50)[0])
-    for each in (exact, model):
-        each(ids).sum().backward()
+    for network in (exact, model):
+        network(ids).sum().backward()
     for name, parameter in model.named_parameters():
-        wanted = dict(exact.named_parameters())[name].grad
+        expected_gradient = dict(exact.named_parameters())[name].grad
         torch.testing.assert_close(
-            parameter.grad.double(), wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max() + 1)
+            parameter.grad.double(), expected_gradient, rtol=1e-3, atol=1e-4 * float(expected_gradient.abs().max() + 1)
         )
 
 
@@ -120,8 +121,8 @@ def test_attention_weights_sum_to_one(layer_and_rows):
     assert shares.std() > 0.1
 
 
-def test_attention_takes_no_notice_of_the_order_of_fields(layer_and_rows):
-    """Fields that change places take what they have become with them; only the output knows places."""
+def test_attention_is_equivariant_to_the_order_of_fields(layer_and_rows):
+    """Permuted fields have permuted outputs; only the output weights depend on the position of a field."""
     layer, rows = layer_and_rows
     order = [2, 0, 3, 1]
     torch.testing.assert_close(layer(rows[:, order]), layer(rows)[:, order])
@@ -132,20 +133,7 @@ def test_attention_takes_no_notice_of_the_order_of_fields(layer_and_rows):
     torch.testing.assert_close(model.network(rows[:, order].flatten(1)), expected)
 
 
-def test_equal_fields_attend_to_all_alike(layer_and_rows):
+def test_equal_fields_have_uniform_attention(layer_and_rows):
     layer, rows = layer_and_rows
     shares = layer.attention(rows[:, :1].expand(-1, len(SIZES), -1))
     torch.testing.assert_close(shares, torch.full_like(shares, 1 / len(SIZES)))
-
-
-def test_operations_are_those_that_torch_counts():
-    """Torch counts matrix products alone: beside them are the sums with what residuals keep."""
-    size = {**PAPER, "attention_layers": 3, "attention_heads": 2, "attention_dim": 32}
-    model, plus = build({"model": "autoint", **size}), build({"model": "autointplus", **size, "hidden": [200] * 3})
-    perceptron = 2 * (624 * 200 + 2 * 200**2 + 200)
-    layers = [39 * (2 * 4 * 64 * inputs + 2 * 2 * 39 * 64) for inputs in (16, 64, 64)]
-    assert counted_flops(model) == sum(layers) + 2 * 39 * 64
-    assert counted_flops(plus) == counted_flops(model) + perceptron
-    assert model.flops() == counted_flops(model) + 3 * 39 * 64
-    assert plus.flops() == model.flops() + perceptron
-    assert build({"model": "autoint", **size, "wide": True}).flops() == model.flops() + 2 * 39

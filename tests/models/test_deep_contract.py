@@ -1,4 +1,4 @@
-"""What every network promises, whoever wrote it; a network that is declared is tested here."""
+"""The contract of all networks: every declared network is tested here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,20 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from tests.helpers.networks import OWN_DIMS, SIZES, SMALL, assert_exported, options, random_rows, small
+from tests.helpers.networks import (
+    ONE_THREAD,
+    OWN_DIMS,
+    SMALL,
+    assert_exported,
+    backend_for,
+    learn,
+    options,
+    random_rows,
+    small,
+    torch_backend_for,
+)
 from tests.helpers.planted import QUICK, planted
-from tests.training.test_resuming import compare_runs
+from tests.helpers.runs import compare_runs
 
 import fm2
 from fm2.artifacts.settings import Settings
@@ -19,54 +30,33 @@ from fm2.errors import Fm2Error
 from fm2.models import MODELS, DeepModel, build
 from fm2.models.networks import NETWORKS
 from fm2.training.run import Run
-from fm2.training.scorer import torch_threads
-from fm2.training.torch_backend import TorchBackend
-from fm2.training.train import make_backend, make_model, train
+from fm2.training.train import train
 
 every_network = pytest.mark.parametrize("name", NETWORKS)
-ONE_THREAD = {"threads": 1}  # on a busy machine, small products wait long for others
-LIVELY = {**SMALL, "network_dropout": 0.3, "batch_norm": True}  # all that a resumed run could forget
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    with torch_threads(1):
-        yield
-
-
-def backend_for(name, sizes=SIZES, **changes):
-    plain = {"l2": 0, "field_dropout": 0, "ema_decay": 0, "dim": 4, "embedding_std": 0.3, **ONE_THREAD}
-    settings = Settings.of(name, **{**plain, **options(name, **SMALL), **changes})
-    return make_backend(make_model(settings, sizes), settings, np.ones(sum(sizes), np.int64))
-
-
-def learn(backend, ids, labels, steps):
-    order = np.arange(len(ids))
-    return [backend.step(ids, order, labels, None, 1.0) for _ in range(steps)]
+STATEFUL = {**SMALL, "network_dropout": 0.3, "batch_norm": True}  # all that a resumed run has to restore
 
 
 @every_network
-def test_it_is_rebuilt_from_plain_values(name):
+def test_config_rebuilds_the_model(name):
     model = small(name).eval()
-    again = build(json.loads(json.dumps(model.config)), seed=None)
-    assert again.config == model.config
-    again.load_state_dict(model.state_dict())
+    rebuilt = build(json.loads(json.dumps(model.config)), seed=None)
+    assert rebuilt.config == model.config
+    rebuilt.load_state_dict(model.state_dict())
     ids = torch.from_numpy(random_rows(20)[0])
-    torch.testing.assert_close(again.eval()(ids), model(ids), rtol=0, atol=0)
+    torch.testing.assert_close(rebuilt.eval()(ids), model(ids), rtol=0, atol=0)
     assert model.name == name
     assert type(model).__name__ == NETWORKS[name].title
-    assert type(model).__doc__
 
 
 @every_network
-def test_a_seed_decides_the_first_weights_and_nothing_else_does(name):
+def test_initial_weights_depend_only_on_the_seed(name):
     def weights(seed):
         return torch.cat([parameter.detach().reshape(-1) for parameter in small(name, seed).parameters()])
 
-    before = torch.random.get_rng_state()
+    global_state = torch.random.get_rng_state()
     assert torch.equal(weights(3), weights(3))
     assert not torch.equal(weights(3), weights(4))
-    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(torch.random.get_rng_state(), global_state)
 
 
 @every_network
@@ -82,38 +72,39 @@ def test_every_parameter_has_a_finite_gradient(name):
 
 
 @every_network
-def test_it_learns_200_rows_by_heart(name):
+def test_it_memorizes_200_rows(name):
     losses = learn(backend_for(name, learning_rate=0.02, dense_learning_rate=0.01), *random_rows(200), 300)
     assert losses[0] > 0.5
     assert losses[-1] < 0.05
 
 
 @every_network
-def test_native_steps_are_torchs_steps(name):
-    changes = {**options(name, **LIVELY), "l2": 0.01, "ema_decay": 0.9, "weight_decay": 0.1, "learning_rate": 0.02}
-    native, plain = backend_for(name, **changes), backend_for(name, **changes)
-    spread = {key: np.ones(table.weight.numel(), np.float32) for key, table in plain.model.tables.items()}
-    plain = TorchBackend(plain.model, plain.settings, spread)
+def test_native_and_torch_backends_take_the_same_steps(name):
+    changes = {**options(name, **STATEFUL), "l2": 0.01, "ema_decay": 0.9, "weight_decay": 0.1, "learning_rate": 0.02}
+    native_backend, torch_backend = backend_for(name, **changes), torch_backend_for(name, **changes)
     ids, labels = random_rows(100)
-    np.testing.assert_allclose(learn(native, ids, labels, 10), learn(plain, ids, labels, 10), rtol=1e-3)
-    np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(learn(native_backend, ids, labels, 10), learn(torch_backend, ids, labels, 10), rtol=1e-3)
+    np.testing.assert_allclose(native_backend.logits(ids), torch_backend.logits(ids), rtol=1e-2, atol=1e-3)
 
 
 @every_network
-def test_fields_may_have_a_single_value_and_batches_a_single_row(name):
+def test_fields_with_one_feature_and_batches_of_one_row(name):
     sizes = [1, 5, 1, 1]
     ids, labels = random_rows(30, sizes)
-    backend = backend_for(name, sizes, **options(name, **LIVELY))
-    assert np.isfinite(learn(backend, ids, labels, 5)).all()
-    assert np.isfinite(learn(backend, ids[:1], labels[:1], 2)).all()
-    assert np.isfinite(backend.logits(ids)).all()
+    backend = backend_for(name, sizes, dense_learning_rate=0.01, **options(name, batch_norm=True))
+    learn(backend, ids, labels, 5)
+    losses = learn(backend, ids[:1], labels[:1], 10)
+    assert losses[-1] < losses[0]
+    with torch.no_grad():
+        expected = backend.model.eval()(torch.from_numpy(ids))
+    np.testing.assert_allclose(backend.logits(ids), expected, rtol=1e-4, atol=1e-5)
 
 
 @every_network
-def test_dimensions_per_field_work_or_are_refused_clearly(name):
+def test_dimensions_per_field_work_or_raise_an_error(name):
     if NETWORKS[name].equal_dims:
         with pytest.raises(
-            Fm2Error, match=f"{name}: the fields' dimensions are 3, 1, 4, 2; they have to be equal, for "
+            Fm2Error, match=f"{name}: the fields have dimensions 3, 1, 4, 2; they must be equal, because "
         ):
             small(name, dims=OWN_DIMS)
         return
@@ -123,8 +114,8 @@ def test_dimensions_per_field_work_or_are_refused_clearly(name):
 
 
 @every_network
-def test_wrong_options_are_named(name):
-    with pytest.raises(Fm2Error, match=f"{name}: 'nonsense' is no option; there are {NETWORKS[name].option_names[0]}"):
+def test_wrong_options_raise_an_error(name):
+    with pytest.raises(Fm2Error, match=f"{name}: unknown option 'nonsense'; expected {NETWORKS[name].option_names[0]}"):
         small(name, nonsense=1)
     first = NETWORKS[name].options[0]
     with pytest.raises(Fm2Error, match=f"{name}: {first.name} is 'much'; it is "):
@@ -133,94 +124,93 @@ def test_wrong_options_are_named(name):
         Settings.of(name, **{first.name: "much"})
 
 
-@every_network
-def test_operations_and_parameters_are_counted(name):
-    """Its docstring adds its parameters up by hand, in an example that runs."""
-    assert small(name).flops() > 0
-    assert "model.n_parameters ==" in str(type(small(name)).__doc__)
-
-
 @pytest.fixture(scope="module")
 def runs(dataset, tmp_path_factory):
-    """Give a function that trains a network once, and gives its run."""
-    folder, found = tmp_path_factory.mktemp("networks"), {}
+    """Return a function that trains a network on its first call and returns its run."""
+    folder, trained = tmp_path_factory.mktemp("networks"), {}
 
     def run_of(name: str) -> Run:
-        if name not in found:
-            found[name] = train(name, dataset, folder / name, **settings_of(name))
-        return found[name]
+        if name not in trained:
+            trained[name] = train(name, dataset, folder / name, **settings_of(name))
+        return trained[name]
 
     return run_of
 
 
 def settings_of(name):
     rates = {"learning_rate": 0.01, "dense_learning_rate": 0.005, "field_dropout": 0.2}
-    return {**QUICK, **ONE_THREAD, **rates, "seed": 4, "dim": 4, **options(name, **LIVELY)}
+    return {**QUICK, **ONE_THREAD, **rates, "seed": 4, "dim": 4, **options(name, **STATEFUL)}
+
+
+def history_of(run):
+    return [json.loads(line) for line in (run.path / "history.jsonl").read_text().splitlines()]
 
 
 @every_network
-def test_a_run_resumes_bit_for_bit(runs, dataset, tmp_path, name):
+def test_an_interrupted_run_resumes_bit_for_bit(runs, dataset, tmp_path, name):
     def interrupt(report):
         if report.begun == 0 and report.rows > 3500:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(name, dataset, tmp_path / "parts", watch=interrupt, **settings_of(name))
-    train(name, dataset, tmp_path / "parts", resume=True)
-    compare_runs(runs(name).path, tmp_path / "parts")
+        train(name, dataset, tmp_path / "resumed", watch=interrupt, **settings_of(name))
+    train(name, dataset, tmp_path / "resumed", resume=True)
+    compare_runs(runs(name).path, tmp_path / "resumed")
 
 
 @every_network
-def test_it_survives_saving_and_loading(runs, dataset, name):
+def test_a_loaded_run_scores_like_the_trained_one(runs, dataset, name):
     run = Run.open(runs(name).path)
-    found = run.probabilities(dataset.validation.ids)
-    np.testing.assert_array_equal(found, runs(name).probabilities(dataset.validation.ids))
+    probabilities = run.probabilities(dataset.validation.ids)
+    np.testing.assert_array_equal(probabilities, runs(name).probabilities(dataset.validation.ids))
     with torch.no_grad():
         expected = torch.sigmoid(run.model(torch.from_numpy(np.array(dataset.validation.ids)))).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    last = json.loads((run.path / "history.jsonl").read_text().splitlines()[-1])
-    assert last["best"] is False or run.evaluate(dataset, "validation")["log_loss"] == pytest.approx(last["log_loss"])
-    assert run.metrics["auc"] > 0.5  # it has learned something
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+    best = [evaluation for evaluation in history_of(run) if evaluation["best"]][-1]
+    assert run.evaluate(dataset, "validation")["log_loss"] == pytest.approx(best["log_loss"])
+    assert run.metrics["auc"] > 0.5  # better than chance
 
 
 @every_network
-def test_unknown_values_have_a_probability(runs, name):
+def test_unknown_values_score_like_the_unknown_feature(runs, name):
     rows = planted(5).with_columns(*(pl.lit("never seen").alias(f"c{i}") for i in range(4)))
-    found = runs(name).predict(rows)
-    assert np.isfinite(found).all()
-    np.testing.assert_allclose(found, found[0], rtol=1e-6)  # a row's place in the batch may decide its last bit
-    assert 0 < found[0] < 1
+    with torch.no_grad():
+        logits = runs(name).model.eval()(torch.zeros(5, 4, dtype=torch.int64))
+    np.testing.assert_allclose(runs(name).predict(rows), torch.sigmoid(logits), rtol=1e-5)
 
 
 @every_network
-def test_a_trained_one_is_trained_on(runs, dataset, tmp_path, name):
-    further = train(name, dataset, tmp_path / "further", start=runs(name), **{**QUICK, **ONE_THREAD, "epochs": 1})
-    assert further.model.config["dims"] == runs(name).model.config["dims"]
+def test_a_warm_start_continues_from_the_trained_weights(runs, dataset, tmp_path, name):
+    start = runs(name)
+    warm = train(name, dataset, tmp_path / "warm", start=start, **{**QUICK, **ONE_THREAD, "epochs": 1})
+    assert warm.model.config["dims"] == start.model.config["dims"]
+    first, *_, last = history_of(warm)
+    assert (first["step"], first["log_loss"]) == (0, pytest.approx(start.metrics["log_loss"], rel=1e-6))
+    assert last["log_loss"] != first["log_loss"]
 
 
 @every_network
-def test_it_is_inspected_but_not_compiled(runs, tmp_path, name):
-    found = inspect(runs(name).path)
-    assert found["parameters"] == runs(name).model.n_parameters
-    assert found["flops"] == {"network": runs(name).model.flops()}
-    with pytest.raises(
-        Fm2Error, match=f"{name} is a network and cannot be compiled; use fm2 export to write it as ONNX"
-    ):
+def test_a_network_can_be_inspected_but_not_compiled(runs, tmp_path, name):
+    description = inspect(runs(name).path)
+    assert description["parameters"] == runs(name).model.n_parameters
+    assert description["flops"] == {"network": runs(name).model.flops()}
+    message = f"{name} is a network and cannot be compiled; use fm2 export to write it as ONNX"
+    with pytest.raises(Fm2Error, match=message):
         fm2.compile(runs(name).path, tmp_path / "model.fm2")
 
 
 @every_network
-@pytest.mark.parametrize("lively", [False, True])
-def test_its_onnx_graph_agrees(name, lively):
-    """With another number of fields than of dimensions: a graph may not depend on that they are the same."""
-    assert_exported(small(name, dims=3, **options(name, **(LIVELY if lively else {"activation": "gelu"}))))
+@pytest.mark.parametrize("changes", [{"activation": "gelu"}, STATEFUL], ids=["gelu", "batch norm"])
+def test_the_onnx_graph_computes_the_same(name, changes):
+    """The dimension differs from the number of fields, so that the graph cannot confuse them."""
+    assert_exported(small(name, dims=3, **options(name, **changes)))
 
 
-def test_every_network_is_a_model():
+def test_every_declared_network_is_a_model():
     assert list(MODELS)[-len(NETWORKS) :] == list(NETWORKS)
     assert all(issubclass(MODELS[name], DeepModel) and MODELS[name].registered == name for name in NETWORKS)
     shared = {}
     for network in NETWORKS.values():
-        for option in network.options:  # the same name means the same everywhere; defaults may differ
+        for option in network.options:  # an option means the same in all networks; its default can differ
             known = shared.setdefault(option.name, option)
             assert (option.kind, option.choices, option.help) == (known.kind, known.choices, known.help)

@@ -1,4 +1,4 @@
-"""The united framework: one quadratic form, of which the four models are kinds."""
+"""FM, FwFM, FvFM and FmFM as one quadratic form."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def randomized(model, seed=1):
 
 
 def as_fmfm(model):
-    """An FmFM with the field matrices, and all else, of another member of the family."""
-    twin = FmFM(SIZES, model.config["dims"], linear=model.config["linear"], seed=None).double()
-    mine = {name: value for name, value in model.state_dict().items() if name != "interaction.weight"}
-    twin.load_state_dict(mine, strict=False)
+    """Return an FmFM with the field matrices and all other weights of another model."""
+    fmfm = FmFM(SIZES, model.config["dims"], linear=model.config["linear"], seed=None).double()
+    others = {name: value for name, value in model.state_dict().items() if name != "interaction.weight"}
+    fmfm.load_state_dict(others, strict=False)
     for i, j in combinations(range(len(SIZES)), 2):
-        twin.interaction.field_matrix(i, j).copy_(model.field_matrix(i, j))
-    return twin
+        fmfm.interaction.field_matrix(i, j).copy_(model.field_matrix(i, j))
+    return fmfm
 
 
 @pytest.mark.parametrize("constructor", [FM, FwFM, FvFM], ids=["fm", "fwfm", "fvfm"])
 @pytest.mark.parametrize("linear", ["features", "fields", "both"])
-def test_every_member_is_an_fmfm_with_restricted_matrices(constructor, linear):
+def test_every_model_is_an_fmfm_with_restricted_matrices(constructor, linear):
     model = randomized(constructor(SIZES, 3, linear=linear))
     torch.testing.assert_close(model(IDS), as_fmfm(model)(IDS))
 
 
-def test_field_matrices_have_their_models_shape():
+def test_field_matrices_have_the_structure_of_their_model():
     assert torch.equal(FM(SIZES, 3).field_matrix(0, 4), torch.eye(3))
     scalar = FwFM(SIZES, 3).field_matrix(1, 3)
     assert torch.equal(scalar, scalar[0, 0] * torch.eye(3)) and scalar[0, 0] != 0
@@ -51,23 +51,25 @@ def test_field_matrices_have_their_models_shape():
     assert matrix.field_matrix(1, 3).shape == (2, 4)
     assert torch.equal(matrix.field_matrix(3, 1), matrix.field_matrix(1, 3).T)
     for wrong in [(0, 0), (0, 5), (-1, 2)]:
-        with pytest.raises(Fm2Error, match="two different ones of 0 to 4"):
+        with pytest.raises(
+            Fm2Error, match=r"fmfm: fields .* have no field matrix; pass two different fields between 0 and 4"
+        ):
             matrix.field_matrix(*wrong)
 
 
 def test_field_matrices_are_blocks_of_a_symmetric_matrix():
     model = FmFM(SIZES, [1, 2, 3, 4, 5])
-    whole, starts = model.interaction.symmetric(), [0, 1, 3, 6, 10, 15]
-    assert torch.equal(whole, whole.T)
+    S, starts = model.interaction.symmetric(), [0, 1, 3, 6, 10, 15]
+    assert torch.equal(S, S.T)
     for i in range(5):
         for j in range(5):
-            block = whole[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
+            block = S[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
             assert torch.equal(block, model.field_matrix(i, j) if i != j else torch.zeros_like(block))
 
 
 @pytest.mark.parametrize("interaction", INTERACTIONS)
 @pytest.mark.parametrize("linear", [True, False])
-def test_the_handwritten_backward_is_the_derivative(interaction, linear, monkeypatch):
+def test_the_handwritten_backward_pass_is_the_derivative(interaction, linear, monkeypatch):
     monkeypatch.setattr(diagonal, "BLOCK", 24)  # two rows: three blocks, the last of one row
     generator = torch.Generator().manual_seed(0)
     dims = [2, 3, 1, 2] if interaction == "matrix" else [3, 3, 3, 3]
@@ -81,7 +83,7 @@ def test_the_handwritten_backward_is_the_derivative(interaction, linear, monkeyp
 
 
 @pytest.mark.parametrize("constructor", [FM, FwFM, FvFM, FmFM])
-def test_backward_may_run_twice(constructor):
+def test_backward_can_run_twice(constructor):
     model = randomized(constructor(SIZES, 2))
     loss = model(IDS).square().sum()
     loss.backward(retain_graph=True)
@@ -92,30 +94,32 @@ def test_backward_may_run_twice(constructor):
 
 
 @pytest.mark.parametrize("constructor", [FM, FwFM, FvFM, FmFM])
-def test_one_field_alone_has_no_pairs(constructor):
+def test_a_single_field_has_no_pairs(constructor):
     model = constructor([5], 3, linear="features")
     model.linear.weight.data = torch.arange(5.0)
     assert model(torch.tensor([[4], [2]])).tolist() == [4.0, 2.0]
 
 
 @pytest.mark.parametrize("constructor", [FM, FwFM, FvFM])
-def test_only_an_fmfm_may_have_dimensions_per_field(constructor):
-    with pytest.raises(Fm2Error, match=r"dimensions are 1, 2, 3, 4, 5; .* fmfm alone takes one per field"):
+def test_only_fmfm_accepts_dimensions_per_field(constructor):
+    with pytest.raises(Fm2Error, match="have dimensions 1, 2, 3, 4, 5; they must be equal; fmfm accepts one per field"):
         constructor(SIZES, [1, 2, 3, 4, 5])
 
 
-def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(Fm2Error, match="2 dimensions for 5 fields"):
+def test_invalid_settings_raise_an_error():
+    with pytest.raises(Fm2Error, match="fmfm: got 2 dimensions for 5 fields; pass one, or one per field"):
         FmFM(SIZES, [1, 2])
-    with pytest.raises(Fm2Error, match="field 3 has the dimension 0"):
+    with pytest.raises(Fm2Error, match="fmfm: field 3 has dimension 0; dimensions must be at least 1"):
         FmFM(SIZES, [1, 2, 1, 0, 1])
-    with pytest.raises(Fm2Error, match="one of features, fields, both"):
+    with pytest.raises(Fm2Error, match="fmfm: unknown linear part 'none'; expected one of features, fields, both"):
         FmFM(SIZES, 2, linear="none")
-    with pytest.raises(Fm2Error, match="all at least 1"):
+    with pytest.raises(
+        Fm2Error, match=r"FlatEmbedding: the field sizes are \[3, 0\]; pass at least one, and all at least 1"
+    ):
         FmFM([3, 0], 2)
 
 
-def test_first_weights_have_the_scales_asked_for():
+def test_initial_weights_have_the_requested_standard_deviations():
     sizes = [1000] * 20
     model = FmFM(sizes, 8, embedding_std=0.5, interaction_std=0.25, linear_std=2.0)
     spreads = {name: parameter.std().item() for name, parameter in model.named_parameters() if parameter.ndim}
@@ -127,12 +131,12 @@ def test_first_weights_have_the_scales_asked_for():
 
 
 @pytest.mark.parametrize("constructor", [FwFM, FvFM, FmFM])
-def test_matrices_may_begin_as_identities(constructor):
+def test_field_matrices_can_start_as_identities(constructor):
     model = constructor(SIZES, 3, interaction_std=0.0, identity=1.0, linear="features")
     assert torch.equal(model.field_matrix(4, 2), torch.eye(3))
     torch.testing.assert_close(model(IDS), FM(SIZES, 3)(IDS))
 
 
-def test_identities_of_unequal_dimensions_are_cut_off():
+def test_identities_of_unequal_dimensions_are_truncated():
     model = FmFM(SIZES, [1, 2, 3, 4, 5], interaction_std=0.0, identity=0.5)
     assert torch.equal(model.field_matrix(1, 2), 0.5 * torch.eye(2, 3))

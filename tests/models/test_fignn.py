@@ -1,4 +1,4 @@
-"""Fi-GNN calculates what its equations say, on a graph without loops."""
+"""Fi-GNN: its equations, on a graph without loops."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import math
 import pytest
 import torch
 from tests.helpers.equations import assert_follows, random_model
-from tests.helpers.networks import PAPER, counted_flops, small
+from tests.helpers.networks import small
 
 from fm2.errors import Fm2Error
-from fm2.models import build
 
 HEADS, DIM = 2, 3
 OPTIONS = {"attention_heads": HEADS, "attention_dim": DIM, "graph_steps": 2}
 
 
 def attended(weight, e):
-    """Give the first states; in ``weight``, the heads' matrices of queries, keys, values and residuals follow."""
+    """Return the initial states; ``weight`` holds the matrices of queries, keys, values and residuals of all heads."""
     parts = weight.view(4, HEADS, DIM, -1)
     states = []
     for one in e:
@@ -25,8 +24,8 @@ def attended(weight, e):
         for head in range(HEADS):
             W_q, W_k, W_v, W_r = parts[:, head]
             powers = [torch.exp((W_q @ one) @ (W_k @ other) / math.sqrt(DIM)) for other in e]
-            heard = sum(power * (W_v @ other) for power, other in zip(powers, e, strict=True)) / sum(powers)
-            state.append(torch.relu(heard + W_r @ one))
+            attended_values = sum(power * (W_v @ other) for power, other in zip(powers, e, strict=True)) / sum(powers)
+            state.append(torch.relu(attended_values + W_r @ one))
         states.append(torch.cat(state))
     return states
 
@@ -43,7 +42,7 @@ def leaky(x):
 
 
 def gru(parameters, h, a):
-    """Update a state by the equations of a gated recurrent unit, its matrices W of ``a`` and U of the state."""
+    """Apply a gated recurrent unit with matrices W for the message ``a`` and U for the state."""
     width = len(h)
     gates, candidate = parameters["graph.gates.weight"], parameters["graph.candidate.weight"]
     b_z, b_r = parameters["graph.gates.bias"].split(width)
@@ -62,8 +61,8 @@ def fignn(model, parameters, e, row):
     out, into = parameters["graph.transforms"]
     h, n = first, range(len(e))
     for _ in range(model.config["graph_steps"]):
-        heard = [sum(A[i][j] * (h[j] @ out[j] @ into[i]) for j in n) + parameters["graph.offset"] for i in n]
-        h = [gru(parameters, h[i], heard[i]) + first[i] for i in n]
+        messages = [sum(A[i][j] * (h[j] @ out[j] @ into[i]) for j in n) + parameters["graph.offset"] for i in n]
+        h = [gru(parameters, h[i], messages[i]) + first[i] for i in n]
     score, weights = parameters["scores.weight"][0], parameters["weights.weight"]
     if model.config["field_weights"] == "own":
         alpha = [torch.sigmoid(weights[0] @ h[i]) for i in n]
@@ -73,49 +72,42 @@ def fignn(model, parameters, e, row):
 
 
 @pytest.mark.parametrize("field_weights", ["own", "all"])
-def test_logits_and_gradients_are_those_of_the_equation(field_weights):
+def test_logits_and_gradients_follow_the_equation(field_weights):
     assert_follows(random_model("fignn", **OPTIONS, field_weights=field_weights), fignn)
 
 
-def test_a_node_shares_its_attention_among_the_others():
+def test_edge_weights_of_a_receiver_sum_to_one_without_loops():
     graph = random_model("fignn", **OPTIONS).graph
     edges = graph.edges(torch.randn(20, 4, 4, dtype=torch.float64))
     torch.testing.assert_close(edges.sum(2), torch.ones(20, 4, dtype=torch.float64))
     assert not edges.diagonal(dim1=1, dim2=2).any()
     assert (edges + torch.eye(4) > 0).all()
-    assert (edges - edges.transpose(1, 2)).abs().amax() > 0.01  # i hears j otherwise than j hears i
+    assert (edges - edges.transpose(1, 2)).abs().amax() > 0.01  # edges are directed
 
 
-def test_the_edges_do_not_depend_on_the_order_of_fields_but_the_nodes_have_matrices_of_their_own():
+def test_edges_are_equivariant_to_the_order_of_fields_but_every_node_has_its_own_matrices():
     graph = random_model("fignn", **OPTIONS).graph
     e, order = torch.randn(5, 4, 4, dtype=torch.float64), torch.tensor([2, 0, 3, 1])
     states = torch.randn(5, 4, HEADS * DIM, dtype=torch.float64)
-    edges, turned = graph.edges(e), graph.edges(e[:, order])
-    torch.testing.assert_close(turned, edges[:, order][:, :, order])
-    assert (graph(states[:, order], turned, 1) - graph(states, edges, 1)[:, order]).abs().amax() > 0.01
+    edges, permuted = graph.edges(e), graph.edges(e[:, order])
+    torch.testing.assert_close(permuted, edges[:, order][:, :, order])
+    assert (graph(states[:, order], permuted, 1) - graph(states, edges, 1)[:, order]).abs().amax() > 0.01
     graph.transforms.data = graph.transforms.data[:, :1].expand(-1, 4, -1, -1)
-    torch.testing.assert_close(graph(states[:, order], turned, 2), graph(states, edges, 2)[:, order])
+    torch.testing.assert_close(graph(states[:, order], permuted, 2), graph(states, edges, 2)[:, order])
 
 
-def test_in_one_step_a_node_does_not_hear_itself():
-    """What it hears, before its own state comes in: nothing else in the graph changes with its own message."""
+def test_a_node_does_not_receive_its_own_message():
+    """In one step, a change of a node's outgoing matrix changes all other nodes, but not the node itself."""
     graph = random_model("fignn", **OPTIONS).graph
     states = torch.randn(3, 4, HEADS * DIM, dtype=torch.float64)
     edges = graph.edges(torch.randn(3, 4, 4, dtype=torch.float64))
     before = graph(states, edges, 1)
-    graph.transforms.data[0, 2] += 1  # what field 2 says to the others
+    graph.transforms.data[0, 2] += 1  # the outgoing matrix of field 2
     moved = (graph(states, edges, 1) - before).abs().amax((0, 2))
     assert moved[2] == 0
     assert (moved[[0, 1, 3]] > 0).all()
 
 
-def test_a_graph_needs_two_fields():
-    with pytest.raises(Fm2Error, match="fignn: a graph without loops needs two fields; there is one"):
+def test_a_single_field_raises_an_error():
+    with pytest.raises(Fm2Error, match="fignn: expected at least 2 fields, got 1; a graph of one field has no edges"):
         small("fignn", field_sizes=[5])
-
-
-@pytest.mark.parametrize("field_weights", ["own", "all"])
-def test_operations_are_those_that_torch_counts(field_weights):
-    """Torch counts matrix products alone: beside them is the sum with what the residual keeps."""
-    model = build({"model": "fignn", **PAPER, "field_weights": field_weights})
-    assert model.flops() == counted_flops(model) + 39 * model.attention.width

@@ -1,23 +1,22 @@
-"""FinalMLP calculates what its equations say."""
+"""FinalMLP: its equations."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from tests.helpers.equations import assert_follows, perceptron, random_model
-from tests.helpers.networks import OWN_DIMS, PAPER, counted_flops, small
+from tests.helpers.networks import OWN_DIMS, small
 
 from fm2.errors import Fm2Error
-from fm2.models import build
 
 GATES = {"gate_hidden": [5]}
-SEEING = {**GATES, "first_gate": [2, 0], "second_gate": [1]}
+WITH_FIELDS = {**GATES, "first_gate": [2, 0], "second_gate": [1]}
 
 
-def gated(parameters, e, place, fields):
-    """Give 2 sigmoid(MLP(x)) ⊙ e."""
-    x = torch.cat([e[field] for field in fields]) if fields else parameters[f"gates.{place}.vector"][0]
-    g = perceptron(parameters, x, f"gates.{place}.mlp", layers=1)
+def gated(parameters, e, index, fields):
+    """Return 2 sigmoid(MLP(x)) ⊙ e."""
+    x = torch.cat([e[field] for field in fields]) if fields else parameters[f"gates.{index}.vector"][0]
+    g = perceptron(parameters, x, f"gates.{index}.mlp", layers=1)
     return 2 * torch.sigmoid(g) * torch.cat(e)
 
 
@@ -31,24 +30,24 @@ def finalmlp(model, parameters, e, row):
     return logit
 
 
-@pytest.mark.parametrize("options", [GATES, SEEING, {**SEEING, "dims": OWN_DIMS, "fusion_heads": 2}])
-def test_logits_and_gradients_are_those_of_the_equation(options):
+@pytest.mark.parametrize("options", [GATES, WITH_FIELDS, {**WITH_FIELDS, "dims": OWN_DIMS, "fusion_heads": 2}])
+def test_logits_and_gradients_follow_the_equation(options):
     assert_follows(random_model("finalmlp", **options), finalmlp)
 
 
-def test_a_gate_depends_on_its_own_fields_alone():
-    model = random_model("finalmlp", dims=OWN_DIMS, **SEEING)
+def test_a_gate_depends_only_on_its_fields():
+    model = random_model("finalmlp", dims=OWN_DIMS, **WITH_FIELDS)
     V = torch.randn(7, sum(OWN_DIMS), dtype=torch.float64)
     first, second = (gate(V) / V for gate in model.gates)
     for weights in (first, second):
         assert ((weights > 0) & (weights < 2)).all()
     changed = V.clone()
-    changed[:, 3:4] += 1  # field 1, which only the second gate sees
+    changed[:, 3:4] += 1  # field 1, which only the second gate reads
     torch.testing.assert_close(model.gates[0](changed) / changed, first)
     assert ((model.gates[1](changed) / changed - second).abs().amax(1) > 1e-3).all()
 
 
-def test_a_gate_without_fields_has_the_same_weights_for_all_rows():
+def test_a_gate_without_fields_is_the_same_for_all_rows():
     model = random_model("finalmlp")
     V = torch.randn(7, 16, dtype=torch.float64)
     weights = model.gates[0](V) / V
@@ -57,20 +56,20 @@ def test_a_gate_without_fields_has_the_same_weights_for_all_rows():
 
 
 @pytest.mark.parametrize("fields", [[], [0]])
-def test_a_gate_may_have_a_single_number_to_weigh(fields):
+def test_a_gate_can_have_a_single_output(fields):
     gate = random_model("finalmlp", field_sizes=[5], dims=1, first_gate=fields).gates[0]
     V = torch.randn(7, 1, dtype=torch.float64)
     torch.testing.assert_close(gate(V), torch.cat([gate(row) for row in V.split(1)]))
 
 
-def test_one_head_of_a_block_matrix_is_many_heads():
+def test_many_heads_equal_one_head_with_a_block_diagonal_matrix():
     many, one = (random_model("finalmlp", fusion_heads=heads).fusion for heads in (4, 1))
     one.load_state_dict({**many.state_dict(), "weight": torch.block_diag(*many.weight.detach())[None]})
     streams = torch.randn(2, 6, 8, dtype=torch.float64)
     torch.testing.assert_close(one(*streams), many(*streams))
 
 
-def test_without_the_bilinear_form_the_streams_only_add_up():
+def test_without_the_bilinear_term_the_streams_are_additive():
     model = random_model("finalmlp")
     model.fusion.weight.data.zero_()
     a, b, c, d = torch.randn(4, 6, 8, dtype=torch.float64)
@@ -78,22 +77,8 @@ def test_without_the_bilinear_form_the_streams_only_add_up():
     torch.testing.assert_close(fused(a, c) - fused(b, c), fused(a, d) - fused(b, d))
 
 
-def test_wrong_shapes_are_refused():
-    with pytest.raises(Fm2Error, match="finalmlp: a stream's width 9 is not divided by its 4 fusion_heads"):
+def test_wrong_shapes_raise_an_error():
+    with pytest.raises(Fm2Error, match="finalmlp: the stream width 9 must be divisible by fusion_heads=4"):
         small("finalmlp", second_hidden=[9])
-    with pytest.raises(Fm2Error, match="finalmlp: a gate sees field 4; there are the fields 0 to 3"):
+    with pytest.raises(Fm2Error, match="finalmlp: the fields of a gate must be between 0 and 3, got 4"):
         small("finalmlp", second_gate=[1, 4])
-
-
-def test_operations_are_those_that_torch_counts():
-    """Torch counts matrix products alone: weighting is one per number of e, the fusion's sums 2 and 3 per unit.
-
-    A gate that sees nothing is calculated once for all rows, not for each.
-    """
-    size = {**PAPER, "hidden": [200, 100], "second_hidden": [200], "gate_hidden": [64], "fusion_heads": 4}
-    model = build({"model": "finalmlp", **size, "first_gate": [0], "second_gate": [1, 2]})
-    streams = 2 * (624 * 200 + 200 * 100 + 624 * 200) + 2 * 25 * 200
-    gates = 2 * (16 * 64 + 32 * 64 + 2 * 64 * 624)
-    assert counted_flops(model) == streams + gates
-    assert model.flops() == streams + gates + 2 * 624 + 2 * 100 + 3 * 200
-    assert build({"model": "finalmlp", **size}).flops() == model.flops() - gates

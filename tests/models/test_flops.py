@@ -40,7 +40,7 @@ def test_operations_are_the_papers(model, flops):
 def test_operations_of_cached_vectors_are_the_papers():
     assert FmFM(SMALL, 16).flops(cached=True) == 24_531
     assert FmFM(SMALL, CRITEO_DIMS).flops(cached=True) == 8_960
-    with pytest.raises(Fm2Error, match="only an FmFM has vectors to cache"):
+    with pytest.raises(Fm2Error, match="fwfm: cached=True requires fmfm"):
         FwFM(SMALL, 16).flops(cached=True)
 
 

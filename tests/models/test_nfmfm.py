@@ -1,25 +1,23 @@
-"""NFmFM is an FmFM and something of its products that is not linear."""
+"""NFmFM: its equation."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from tests.helpers.equations import assert_follows, perceptron, random_model
-from tests.helpers.networks import OWN_DIMS, PAPER, counted_flops
-
-from fm2.models import build, complexity
+from tests.helpers.networks import OWN_DIMS
 
 every_dims = pytest.mark.parametrize("dims", [[4] * 4, OWN_DIMS])
 
 
 def pair_sum(model, vectors, weight):
-    """Give Σ v_i M[i,j] v_jᵀ of a row."""
+    """Return Σ v_i M[i,j] v_jᵀ of a row."""
     n, entries = len(vectors), model.interaction.entries
     return sum(vectors[i] @ entries(weight, i, j) @ vectors[j] for j in range(n) for i in range(j))
 
 
 def literal(model, p, vectors):
-    """Give a row's logit by loops over pairs."""
+    """Return a row's logit by loops over pairs."""
     n, weight, entries = len(vectors), p["interaction.weight"], model.interaction.entries
     products = []
     for i in range(n):
@@ -29,12 +27,12 @@ def literal(model, p, vectors):
 
 
 @every_dims
-def test_logits_and_gradients_are_those_of_the_equation(dims):
+def test_logits_and_gradients_follow_the_equation(dims):
     assert_follows(random_model("nfmfm", dims=dims), literal)
 
 
 @every_dims
-def test_it_is_an_fmfm_where_the_perceptron_is_silent_and_more_where_it_is_not(dims):
+def test_only_without_the_perceptron_the_model_is_an_fmfm(dims):
     model = random_model("nfmfm", dims=dims)
     v = torch.randn(3, sum(dims), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
@@ -48,11 +46,3 @@ def test_it_is_an_fmfm_where_the_perceptron_is_silent_and_more_where_it_is_not(d
     assert is_quadratic()
     expected = [pair_sum(model, row.split(list(dims)), model.interaction.weight) for row in v]
     torch.testing.assert_close(model.network(v), torch.stack(expected))
-
-
-def test_operations_are_those_that_torch_counts():
-    """Torch counts matrix products alone, both halves of S among them."""
-    model = build({"model": "nfmfm", **PAPER, "hidden": [200] * 3})
-    layers = 2 * (624 * 200 + 2 * 200**2 + 200)
-    assert counted_flops(model) == 2 * 624**2 + layers
-    assert model.flops() == complexity.fmfm([16] * 39) + layers

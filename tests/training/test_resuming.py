@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from tests.helpers.planted import QUICK, SCHEMA, planted
 from tests.helpers.processes import run_and_kill
+from tests.helpers.runs import compare_runs
 
 from fm2 import Fm2Error, prepare
-from fm2.artifacts.arrays import load_arrays, save_arrays
+from fm2.artifacts.arrays import save_arrays
 from fm2.training import loop as loop_module
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -157,16 +158,6 @@ train("fmfm", sys.argv[1], sys.argv[2], watch=watch, **{settings!r})
     Run.open(tmp_path / "parts")  # the best so far is there
     train("fmfm", dataset, tmp_path / "parts", resume=True, **settings)
     compare_runs(tmp_path / "whole", tmp_path / "parts")
-
-
-def compare_runs(one, other):
-    for name in ("model.safetensors", "checkpoint.safetensors"):
-        (ours, values), (theirs, others) = load_arrays(one / name), load_arrays(other / name)
-        assert values == others
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
-    assert (one / "history.jsonl").read_text() == (other / "history.jsonl").read_text()
 
 
 def test_resuming_and_overwriting_exclude_each_other(dataset, tmp_path):

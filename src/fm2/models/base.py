@@ -1,4 +1,4 @@
-"""What a trainer may rely on: a model is sparse tables, dense parameters, and a way from them to logits."""
+"""The interface between models and the trainer: sparse tables, dense parameters, and logits computed from them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fm2.models.embedding import FlatEmbedding
 
 
 class Model(nn.Module, ABC):
-    """A model from ids [rows, fields], local to their field, to logits [rows].
+    """Base class of all models: ``forward`` maps ids [rows, fields], local to their field, to logits [rows].
 
-    The parameters are of two kinds. ``tables`` are sparse: a batch touches few of their rows, and they want an
-    optimizer of their own. ``dense_parameters()`` are all the others. ``forward(ids)`` works on any device with plain
-    autograd; a ``GatheredModel`` can also be driven by a trainer that gathers and updates the rows itself.
+    A model has two kinds of parameters. ``tables`` are sparse: a batch touches few of their rows, so they have an
+    optimizer of their own. ``dense_parameters()`` are all other parameters. ``forward`` runs on any device with
+    autograd; the trainer can also gather and update the table rows of a :class:`GatheredModel` itself.
 
-    ``config`` holds plain values from which ``fm2.models.build`` makes the model anew, apart from what it has learned.
+    ``config`` holds plain values from which ``fm2.models.build`` constructs the same model, without its weights.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ class Model(nn.Module, ABC):
 
     @property
     def field_sizes(self) -> list[int]:
-        """The number of features of every field, the unknown one included."""
+        """The number of features of each field, including the unknown feature."""
         return list(self.config["field_sizes"])
 
     @property
@@ -44,71 +44,71 @@ class Model(nn.Module, ABC):
         return {name: child for name, child in self.named_children() if isinstance(child, FlatEmbedding)}
 
     def dense_parameters(self) -> list[nn.Parameter]:
-        """List the parameters that are in no table, the bias among them."""
+        """Return the parameters that are not in a table, including the bias."""
         sparse = {id(table.weight) for table in self.tables.values()}
         return [parameter for parameter in self.parameters() if id(parameter) not in sparse]
 
     @property
     def n_parameters(self) -> int:
-        """The number of parameters, as the paper's section 3.3 counts them: without the bias.
+        """The number of parameters without the bias, as in section 3.3 of the paper.
 
-        The formulas there give every model a weight per feature, though the paper's own FwFM, FvFM and FmFM have a
-        vector per field instead (section 4.5); ``linear="features"`` gives what they give. The estimates there for
-        Criteo were made with other dimensions than the paper says: 10 for FM (14.63 M) and 17 for FFM (859 M); with 16
-        they are 22.56 M and 808 M.
+        The paper's formulas include a weight per feature for every model, although its FwFM, FvFM and FmFM have a
+        vector per field instead (section 4.5); ``linear="features"`` reproduces the formulas. The paper's estimates for
+        Criteo correspond to other dimensions than it states: 10 for FM (14.63 M) and 17 for FFM (859 M). With the
+        stated 16, the numbers are 22.56 M and 808 M.
         """
         return sum(parameter.numel() for parameter in self.parameters()) - self.bias.numel()
 
     def statistics(self) -> dict[str, Tensor]:
-        """Give what has to be kept beside the parameters, such as the means that a normalization has seen."""
+        """Return the state that is saved with the parameters, such as the running means of batch normalization."""
         learned = {name for name, _ in self.named_parameters()}
         return {name: value for name, value in self.state_dict(keep_vars=True).items() if name not in learned}
 
     def begin_step(self, seed: int, step: int) -> None:
-        """Get ready to learn from a batch; what is random in it depends on the seed and the step alone."""
+        """Prepare for a training step; its random numbers depend only on the seed and the step."""
         if not self.training:
             self.train()
 
     def end_step(self, step: int) -> Mapping[str, Tensor]:
-        """Tell, after a step, which weights are zero from now on: masks of parameters by their names.
+        """Return masks, by parameter name, of the weights that are pruned after this step.
 
-        Whoever trains the model clears these weights, their averages, and what its optimizer remembers of them. That
-        they have no gradient later is the model's own care.
+        The trainer sets these weights, their averages and their optimizer state to zero. The model itself ensures that
+        they receive no gradient afterwards.
         """
         return {}
 
     def is_settled(self, step: int) -> bool:
-        """Tell whether the model is by now what it was asked to become; until it is, the newest is kept as the best."""
+        """Return whether the model has its final structure; until then, the latest state counts as the best."""
         return True
 
     @abstractmethod
     def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits [rows] of ids [rows, fields]."""
+        """Return the logits [rows] of ids [rows, fields]."""
 
     @abstractmethod
     def flops(self) -> int:
-        """Count the floating point operations of one prediction as the paper does (section 4.2)."""
+        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper."""
 
     def field_matrix(self, i: int, j: int) -> Tensor:
-        """Give the matrix through which fields ``i`` and ``j`` interact, D_i × D_j, in the united framework."""
-        raise Fm2Error(f"{self.name}: there are no field matrices; fm, fwfm, fvfm and fmfm have them")
+        """Return the field matrix of fields ``i`` and ``j``, D_i × D_j."""
+        raise Fm2Error(f"{self.name}: the model has no field matrices; use fm, fwfm, fvfm or fmfm")
 
 
 class GatheredModel(Model):
-    """A model that needs no more of a row than the weights its ids name, gathered from each table.
+    """Base class of models that compute a row's logit from the table rows of its ids alone.
 
-    A trainer that gathers natively calls ``score(**rows)`` with one tensor [rows, width] per table, by the table's
-    name, calls ``backward()`` on the loss, and finds in the tensors' ``grad`` what to update the tables' rows with.
+    The trainer gathers the rows of each table natively, passes them to ``score(**rows)``, one tensor [rows, width] per
+    table, and calls ``backward()`` on the loss. The tensors' ``grad`` then holds the gradients of the table rows.
     """
 
     @abstractmethod
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Give the logits [rows] from the gathered rows of the tables ``embedding`` and ``linear``."""
+        """Return the logits [rows] from the gathered rows of the tables ``embedding`` and ``linear``."""
 
     def for_scoring(self) -> GatheredModel:
-        """Give what scores rows as this model does with its weights as they are now, as quickly as these allow."""
+        """Return the fastest model that scores rows as this one does with its current weights."""
         return self
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits [rows] of ids [rows, fields]."""
+        """Return the logits [rows] of ids [rows, fields]."""
         return self.score(**{name: table(ids) for name, table in self.tables.items()})

@@ -1,4 +1,4 @@
-"""The sparse tables: one flat buffer of floats for all fields, so that fields may differ in dimension."""
+"""Sparse tables: one flat buffer of floats for all fields, so that each field can have its own dimension."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from fm2.models.gradient import TableGradient
 from fm2.models.initial import Seed, fill_normal, generator
 
 
-def per_field(dims: int | Sequence[int], n_fields: int) -> tuple[int, ...]:
-    """Give one dimension per field, from a list of them or from the one that all fields share.
+def per_field(dims: int | Sequence[int], n_fields: int, name: str) -> tuple[int, ...]:
+    """Return one dimension per field, from a sequence of them or from one dimension for all fields.
 
-    >>> per_field(4, 3), per_field([2, 3, 5], 3)
+    ``name`` is the model's, for error messages.
+
+    >>> per_field(4, 3, "fmfm"), per_field([2, 3, 5], 3, "fmfm")
     ((4, 4, 4), (2, 3, 5))
     """
-    every = (dims,) * n_fields if isinstance(dims, int) else tuple(dims)
-    if len(every) != n_fields:
-        raise Fm2Error(f"model: {len(every)} dimensions for {n_fields} fields; give one, or one per field")
-    for field, dim in enumerate(every):
+    field_dims = (dims,) * n_fields if isinstance(dims, int) else tuple(dims)
+    if len(field_dims) != n_fields:
+        raise Fm2Error(f"{name}: got {len(field_dims)} dimensions for {n_fields} fields; pass one, or one per field")
+    for field, dim in enumerate(field_dims):
         if dim < 1:
-            raise Fm2Error(f"model: field {field} has the dimension {dim}; it must be at least 1")
-    return every
+            raise Fm2Error(f"{name}: field {field} has dimension {dim}; dimensions must be at least 1")
+    return field_dims
 
 
 class FlatEmbedding(nn.Module):
-    """A row of weights for every feature of every field, in one flat buffer; ids are local to their field.
+    """A lookup table with a row of weights for every feature of every field; ids are local to their field.
 
-    Row ``r`` of field ``f`` is ``weight[offsets[f] + r * dims[f]:][:dims[f]]``, and stands in the columns
-    ``starts[f]:starts[f] + dims[f]`` of what ``forward`` gives. With ``sparse`` the gradient is a sparse tensor of
-    the rows that were touched, each once, which torch's own sparse optimizers (Adagrad, SparseAdam, SGD) take on any
-    device; the attribute may be set at any time. The first weights are zero, or normal numbers of standard deviation
+    All rows are stored in one flat buffer. Row ``r`` of field ``f`` is ``weight[offsets[f] + r * dims[f]:][:dims[f]]``,
+    and ``forward`` returns it in columns ``starts[f]:starts[f] + dims[f]``. With ``sparse=True`` the gradient is a
+    sparse tensor of the touched rows, each of them once, for torch's sparse optimizers (Adagrad, SparseAdam, SGD); the
+    attribute can be changed at any time. The initial weights are zero, or normally distributed with standard deviation
     ``scale``.
 
     >>> table = FlatEmbedding([3, 2], dims=[1, 2])
@@ -49,8 +51,8 @@ class FlatEmbedding(nn.Module):
 
     _offset: Tensor
     _dim: Tensor
-    _field: Tensor
-    _within: Tensor
+    _unit_field: Tensor
+    _unit_position: Tensor
 
     def __init__(
         self,
@@ -64,52 +66,58 @@ class FlatEmbedding(nn.Module):
         super().__init__()
         self.field_sizes = tuple(field_sizes)
         if not self.field_sizes or min(self.field_sizes) < 1:
-            raise Fm2Error(f"model: the field sizes are {list(field_sizes)}; there must be some, all at least 1")
-        self.dims = per_field(dims, len(self.field_sizes))
+            raise Fm2Error(
+                f"FlatEmbedding: the field sizes are {list(field_sizes)}; pass at least one, and all at least 1"
+            )
+        self.dims = per_field(dims, len(self.field_sizes), "FlatEmbedding")
         self.sparse = sparse
-        *offsets, floats = accumulate((s * d for s, d in zip(self.field_sizes, self.dims, strict=True)), initial=0)
-        *starts, self.width = accumulate(self.dims, initial=0)
-        self.offsets, self.starts = tuple(offsets), tuple(starts)
-        # Numpy's zeros take no memory until something else is written there.
-        self.weight = nn.Parameter(torch.from_numpy(np.zeros(floats, np.float32)))
+        floats = [size * dim for size, dim in zip(self.field_sizes, self.dims, strict=True)]
+        *self.offsets, n_floats = accumulate(floats, initial=0)
+        *self.starts, self.width = accumulate(self.dims, initial=0)
+        # Memory from np.zeros is not committed until it is written.
+        self.weight = nn.Parameter(torch.from_numpy(np.zeros(n_floats, np.float32)))
         if scale:
             fill_normal(self.weight, scale, generator(seed))
 
-        # Weights move in units, as long as every row allows: whole rows where all dimensions are equal.
+        # Rows are gathered in units of the largest length that divides all dimensions: whole rows if these are equal.
         self.unit = math.gcd(*self.dims)
         units = [dim // self.unit for dim in self.dims]
         self._constant("_offset", self.offsets)
         self._constant("_dim", self.dims)
-        self._constant("_field", [field for field, count in enumerate(units) for _ in range(count)])
-        self._constant("_within", [unit for count in units for unit in range(count)])
+        self._constant("_unit_field", [field for field, count in enumerate(units) for _ in range(count)])
+        self._constant("_unit_position", [position for count in units for position in range(count)])
 
     def _constant(self, name: str, values: Sequence[int]) -> None:
         self.register_buffer(name, torch.tensor(values), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Gather the rows of ``ids`` [rows, fields] side by side: [rows, sum of dims]."""
+        """Gather the rows of ``ids`` [rows, fields] and concatenate those of each row: [rows, sum of dims]."""
         gathered: Tensor = _Gather.apply(self.weight, self.begins(ids), self)  # type: ignore[no-untyped-call]
         return gathered
 
     def begins(self, ids: Tensor) -> Tensor:
-        """Say where in ``weight`` the row of every feature begins: [rows, fields], refusing ids that have no row."""
+        """Return the position in ``weight`` at which each feature's row begins, [rows, fields].
+
+        Raise an error if ids are not integers, or if a field has no feature of that id.
+        """
         if ids.ndim != 2 or ids.shape[1] != len(self.field_sizes):
-            raise Fm2Error(f"model: ids of shape {list(ids.shape)} for {len(self.field_sizes)} fields")
-        if not torch.compiler.is_exporting() and len(ids):  # a graph has no ids yet
-            for field, (low, high) in enumerate(zip(ids.amin(0).tolist(), ids.amax(0).tolist(), strict=True)):
-                if low < 0 or high >= self.field_sizes[field]:
-                    found = low if low < 0 else high
-                    raise Fm2Error(
-                        f"model: field {field} has the id {found}; it has {self.field_sizes[field]} features"
-                    )
+            raise Fm2Error(f"FlatEmbedding: ids have shape {list(ids.shape)}; expected [rows, {len(self.field_sizes)}]")
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise Fm2Error(f"FlatEmbedding: ids have type {ids.dtype}; expected integers, such as torch.int64")
+        if not torch.compiler.is_exporting() and len(ids):  # an exported graph has no ids to check
+            for field, (lowest, highest) in enumerate(zip(ids.amin(0).tolist(), ids.amax(0).tolist(), strict=True)):
+                size = self.field_sizes[field]
+                if lowest < 0 or highest >= size:
+                    wrong = lowest if lowest < 0 else highest
+                    raise Fm2Error(f"FlatEmbedding: field {field} has id {wrong}; ids must be between 0 and {size - 1}")
         return ids.long() * self._dim + self._offset
 
     def units(self, begins: Tensor) -> Tensor:
-        """Number the units, among all of the buffer, of the rows that begin at ``begins``."""
-        return (begins // self.unit)[:, self._field] + self._within
+        """Return the indices, in the buffer, of the units of the rows that begin at ``begins``."""
+        return (begins // self.unit)[:, self._unit_field] + self._unit_position
 
     def rows(self, field: int) -> Tensor:
-        """Give the rows of a field's features, [features, dimension]: a view of the weights.
+        """Return the rows of a field's features, [features, dimension], as a view of the weights.
 
         >>> FlatEmbedding([3, 2], dims=[1, 2]).rows(1).shape
         torch.Size([2, 2])
@@ -118,7 +126,7 @@ class FlatEmbedding(nn.Module):
         return self.weight.detach()[self.offsets[field] :][: size * dim].view(size, dim)
 
     def gradient(self, begins: Tensor) -> TableGradient:
-        """Start the gradient of a batch: zero for every row that it touches."""
+        """Return an empty gradient for the rows that a batch touches."""
         if not self.sparse:
             return TableGradient.dense(self.weight, begins)
         return TableGradient.sparse(self.weight, begins, self._offset, self._dim)
@@ -136,7 +144,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         gradient = ctx.table.gradient(ctx.begins)
-        gradient.add(ctx.table.units(gradient.begins), slope.reshape(-1, ctx.table.unit))
+        gradient.add(ctx.table.units(gradient.begins), grad.reshape(-1, ctx.table.unit))
         return gradient.tensor(), None, None

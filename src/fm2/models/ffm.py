@@ -1,4 +1,4 @@
-"""FFM: a feature has a vector of its own for each of the other fields."""
+"""FFM: each feature has one vector for every other field."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fm2.models.initial import Seed, fill_normal, generator
 
 
 class FFM(Model):
-    """A field-aware factorization machine (the paper's equation 5), with a weight per feature.
+    """A field-aware factorization machine (equation 5 of the paper) with a weight per feature.
 
-    A row of the table ``embedding`` holds n − 1 vectors of ``dim`` floats, one for each of the other fields, in their
-    order: a feature of field i finds its vector for field j at place j if j < i, at place j − 1 otherwise. The vectors
-    are first normal numbers of standard deviation ``embedding_std``.
+    A row of the table ``embedding`` holds n − 1 vectors of ``dim`` floats, one for each other field in order. In field
+    i, the vector for field j is at index j if j < i, and at index j − 1 otherwise. The initial vectors are normally
+    distributed with standard deviation ``embedding_std``.
 
     >>> model = FFM([10, 20, 30], dim=4)
     >>> model.n_parameters == 60 + 60 * 2 * 4
@@ -34,9 +34,9 @@ class FFM(Model):
         self, field_sizes: Sequence[int], dim: int = 4, *, embedding_std: float = 0.01, seed: Seed = 0
     ) -> None:
         if len(field_sizes) < 2:
-            raise Fm2Error(f"ffm: there are {len(field_sizes)} fields; it needs two at least")
+            raise Fm2Error(f"ffm: expected at least 2 fields, got {len(field_sizes)}")
         if dim < 1:
-            raise Fm2Error(f"ffm: the dimension is {dim}; it must be at least 1")
+            raise Fm2Error(f"ffm: dim must be at least 1, got {dim}")
         config = {"model": "ffm", "field_sizes": list(field_sizes), "dim": dim, "embedding_std": embedding_std}
         super().__init__(config)
         self.dim = dim
@@ -45,7 +45,7 @@ class FFM(Model):
         fill_normal(self.embedding.weight, embedding_std, generator(seed))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits [rows] of ids [rows, fields]."""
+        """Return the logits [rows] of ids [rows, fields]."""
         linear: Tensor = self.linear(ids).sum(1) + self.bias
         pairs: Tensor = _Pairs.apply(  # type: ignore[no-untyped-call]
             self.embedding.weight, self.embedding.begins(ids), self.embedding, self.dim
@@ -53,18 +53,18 @@ class FFM(Model):
         return linear + pairs
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction as the paper does (section 4.2)."""
+        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper."""
         return complexity.ffm(len(self.field_sizes), self.dim)
 
 
-def _facing(begins: Tensor, field: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Number the vectors that a field and all later ones have for each other: two tensors [rows, later fields]."""
-    places = torch.arange(field, begins.shape[1] - 1, device=begins.device)
-    return begins[:, field, None] // dim + places, begins[:, field + 1 :] // dim + field
+def _vector_indices(begins: Tensor, field: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Return the indices of a field's vectors for all later fields, and of theirs for it: both [rows, later fields]."""
+    later_fields = torch.arange(field, begins.shape[1] - 1, device=begins.device)
+    return begins[:, field, None] // dim + later_fields, begins[:, field + 1 :] // dim + field
 
 
 class _Pairs(torch.autograd.Function):
-    """The pair terms, field by field; the vectors are gathered again for the gradient, for all of them are too many."""
+    """Pair terms, field by field. The backward pass gathers the vectors again: all of them take too much memory."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, begins: Tensor, table: FlatEmbedding, dim: int) -> Tensor:
@@ -73,8 +73,8 @@ class _Pairs(torch.autograd.Function):
         vectors = weight.view(-1, dim)
         terms = weight.new_zeros(len(begins))
         for field in range(begins.shape[1] - 1):
-            mine, theirs = _facing(begins, field, dim)
-            terms += (vectors[mine] * vectors[theirs]).sum((1, 2))
+            first, second = _vector_indices(begins, field, dim)
+            terms += (vectors[first] * vectors[second]).sum((1, 2))
         return terms
 
     @staticmethod
@@ -84,8 +84,8 @@ class _Pairs(torch.autograd.Function):
         vectors = weight.view(-1, ctx.dim)
         gradient = ctx.table.gradient(begins)
         for field in range(begins.shape[1] - 1):
-            vectors_of = _facing(begins, field, ctx.dim)
-            slots_of = _facing(gradient.begins, field, ctx.dim)
-            for slots, partners in zip(slots_of, reversed(vectors_of), strict=True):
-                gradient.add(slots, (vectors[partners] * g[:, None, None]).view(-1, ctx.dim))
+            pair = _vector_indices(begins, field, ctx.dim)
+            gradient_pair = _vector_indices(gradient.begins, field, ctx.dim)
+            for units, partners in zip(gradient_pair, reversed(pair), strict=True):
+                gradient.add(units, (vectors[partners] * g[:, None, None]).view(-1, ctx.dim))
         return gradient.tensor(), None, None, None

@@ -1,4 +1,4 @@
-"""The gradient of a flat table: a dense one, or a sparse one of the touched rows alone."""
+"""The gradient of a flat table: dense, or sparse with only the touched rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass
 class TableGradient:
-    """Sums what a batch adds to the rows of a table; ``begins`` says where in ``values`` each feature's row begins.
+    """Accumulates the gradient of a table; ``begins`` holds where in ``values`` each feature's row begins.
 
-    A sparse one has every touched row once: rows are found to be equal here, for torch would have to compare every
-    single float of a flat buffer.
+    A sparse gradient contains each touched row once. Duplicate rows are merged here, because torch would have to
+    compare every single float of the flat buffer.
     """
 
     values: Tensor
@@ -23,25 +23,25 @@ class TableGradient:
 
     @classmethod
     def dense(cls, weight: Tensor, begins: Tensor) -> TableGradient:
-        """Make a gradient as large as the table."""
+        """Return a zero gradient of the table's size."""
         return cls(torch.zeros_like(weight), begins, None, weight.shape)
 
     @classmethod
     def sparse(cls, weight: Tensor, begins: Tensor, offset: Tensor, dim: Tensor) -> TableGradient:
-        """Make a gradient as large as the touched rows; a field's rows begin at its ``offset``, ``dim`` floats each."""
-        touched, which = torch.unique(begins, return_inverse=True)
+        """Return a zero gradient of the touched rows; a field's rows begin at its ``offset``, ``dim`` floats each."""
+        touched, index = torch.unique(begins, return_inverse=True)
         lengths = dim[torch.bucketize(touched, offset, right=True) - 1]
         packed = lengths.cumsum(0) - lengths
         elements = (touched - packed).repeat_interleave(lengths)
         elements += torch.arange(len(elements), device=elements.device)
-        return cls(weight.new_zeros(len(elements)), packed[which], elements, weight.shape)
+        return cls(weight.new_zeros(len(elements)), packed[index], elements, weight.shape)
 
     def add(self, units: Tensor, values: Tensor) -> None:
-        """Add a row of ``values`` to each of these units; a unit is as many floats as such a row has."""
+        """Add each row of ``values`` to the unit with that index; a unit is as long as a row of ``values``."""
         self.values.view(-1, values.shape[1]).index_add_(0, units.reshape(-1), values)
 
     def tensor(self) -> Tensor:
-        """Give the gradient as autograd wants it."""
+        """Return the gradient as a tensor for autograd."""
         if self.elements is None:
             return self.values
         indices = self.elements[None]

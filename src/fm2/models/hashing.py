@@ -1,6 +1,6 @@
-"""The hash of Poly2's feature pairs: h(i, j) of the paper's equation 3. Trained weights depend on its every bit.
+"""The hash h(i, j) of a pair of features in Poly2 (equation 3 of the paper). Trained weights depend on every bit of it.
 
-In C++, all of it modulo 2^64:
+The definition, with all arithmetic modulo 2^64:
 
     key(field, id):  z = (field << 32 | id) + 0x9e3779b97f4a7c15
                      z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9
@@ -8,9 +8,10 @@ In C++, all of it modulo 2^64:
                      key = (z ^ z >> 31) | 1
     slot of a pair:  key(i, id of i) * key(j, id of j) >> (64 - hash_bits)
 
-A key is SplitMix64's output made odd, computed once per feature; then a pair costs one multiplication and one shift.
-Multiplying by a random odd number and keeping the top bits spreads evenly (Dietzfelbinger's multiply-shift), and two
-features that collide beside a third need not do so beside a fourth, as they would if keys were added.
+A key is the output of SplitMix64 with its lowest bit set, computed once per feature. A pair then costs one
+multiplication and one shift. Multiplying by a random odd number and keeping the top bits distributes pairs evenly
+(Dietzfelbinger's multiply-shift). Two features that collide when paired with a third need not collide when paired with
+a fourth, as they would if keys were added.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_HASH_BITS = 30
 
 
 def _signed(constant: int) -> int:
-    """Write an unsigned 64-bit constant as the int64 of the same bits."""
+    """Return the int64 with the same bits as an unsigned 64-bit constant."""
     return constant - (1 << 64) if constant >> 63 else constant
 
 
@@ -34,12 +35,12 @@ SECOND = _signed(0x94D049BB133111EB)
 
 
 def _shift_right(values: Tensor, bits: int) -> Tensor:
-    """Shift as unsigned numbers are shifted: torch's own shift would repeat the sign."""
+    """Shift int64 values to the right as unsigned numbers; torch's own shift extends the sign."""
     return (values >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def feature_keys(ids: Tensor) -> Tensor:
-    """Give the key of every feature of ``ids`` [rows, fields], as int64 of the same bits.
+    """Return the key of every feature of ``ids`` [rows, fields], as an int64 with the same bits.
 
     >>> [hex(key % 2**64) for key in feature_keys(torch.tensor([[0, 7]]))[0].tolist()]
     ['0xe220a8397b1dcdaf', '0x27cf1707c6e1d01f']
@@ -51,7 +52,7 @@ def feature_keys(ids: Tensor) -> Tensor:
 
 
 def pair_slots(keys: Tensor, others: Tensor, hash_bits: int) -> Tensor:
-    """Give the slots, below 2^hash_bits, of the pairs of features with these keys (the two broadcast).
+    """Return the slots, below 2^hash_bits, of pairs of features from their keys, which are broadcast.
 
     >>> keys = feature_keys(torch.tensor([[3, 1, 4]]))
     >>> pair_slots(keys[:, :1], keys[:, 1:], hash_bits=10).tolist()
@@ -61,6 +62,6 @@ def pair_slots(keys: Tensor, others: Tensor, hash_bits: int) -> Tensor:
 
 
 def check_hash_bits(hash_bits: int) -> None:
-    """Refuse a table that is empty or too large to address."""
+    """Raise an error if a table of 2^hash_bits weights would be empty or too large."""
     if not 1 <= hash_bits <= MAX_HASH_BITS:
-        raise Fm2Error(f"poly2: hash_bits is {hash_bits}; 1 to {MAX_HASH_BITS} are possible")
+        raise Fm2Error(f"poly2: hash_bits must be between 1 and {MAX_HASH_BITS}, got {hash_bits}")

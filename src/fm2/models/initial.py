@@ -1,4 +1,4 @@
-"""A model's first weights: all are drawn from one source, in the order of its modules."""
+"""Initial weights: a model draws all of them from one generator, in the order of its modules."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ Seed = int | torch.Generator | None
 
 @runtime_checkable
 class Initializes(Protocol):
-    """A module that knows how its own parameters begin."""
+    """A module that draws the initial values of its own parameters."""
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the first weights of the parameters that are directly this module's."""
+        """Draw the initial values of this module's parameters, except those of its children."""
 
 
 def generator(seed: Seed) -> torch.Generator | None:
-    """Give the source of a model's first weights; None, for zeros, where they will be loaded anyway."""
+    """Return the generator of a model's initial weights, or None if they stay zero because they will be loaded."""
     return torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
 
 
 @torch.no_grad()
 def fill_normal(weight: Tensor, scale: float, source: torch.Generator | None) -> None:
-    """Fill with normal numbers of this standard deviation; without a source, leave as it is."""
+    """Fill a tensor with normal random numbers of standard deviation ``scale``; without a generator, do nothing."""
     if source is not None:
         weight.normal_(0, scale, generator=source)
 
 
 def initialize_all(module: nn.Module, source: torch.Generator | None) -> None:
-    """Draw the first weights of a module and of all in it that are :class:`Initializes`."""
+    """Draw the initial weights of a module and of all its descendants that implement :class:`Initializes`."""
+    if source is None:
+        return
     for part in module.modules():
-        if source is not None and isinstance(part, Initializes):
+        if isinstance(part, Initializes):
             part.draw(source)

@@ -13,7 +13,7 @@ from fm2.models.initial import Seed
 
 
 class LR(GatheredModel):
-    """Logistic regression (the paper's equation 2): the bias and a weight per feature, all zero at first.
+    """Logistic regression (equation 2 of the paper): b + Σ_i w_i, with a weight per feature; all start at zero.
 
     >>> model = LR([10, 20])
     >>> model.n_parameters, model.flops()
@@ -25,10 +25,10 @@ class LR(GatheredModel):
         self.linear = FlatEmbedding(field_sizes, 1)
 
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Give the logits [rows] from the gathered weights [rows, fields]."""
+        """Return the logits [rows] from the gathered weights [rows, fields]."""
         assert linear is not None
         return linear.sum(1) + self.bias
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction as the paper does."""
+        """Return the number of floating-point operations per prediction, counted as in the paper."""
         return complexity.lr(len(self.field_sizes))

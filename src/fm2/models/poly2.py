@@ -1,4 +1,4 @@
-"""Poly2: a weight for every pair of features, found by hashing."""
+"""Poly2: a weight for every pair of features, in a hash table."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fm2.models.initial import Seed
 
 
 class Poly2(Model):
-    """A degree-2 polynomial (the paper's equation 3): a weight per feature and one per pair of features, zero at first.
+    """A degree-2 polynomial (equation 3 of the paper): a weight per feature and per pair of features, initially zero.
 
-    The table ``pairs`` has 2^hash_bits weights and no fields: a pair's weight is where ``fm2.models.hashing`` says.
+    The table ``pairs`` has 2^hash_bits weights and no fields; ``fm2.models.hashing`` maps a pair to its weight.
 
     >>> model = Poly2([10, 20, 30], hash_bits=8)
     >>> model.n_parameters == 60 + 256, model.flops()
@@ -34,7 +34,7 @@ class Poly2(Model):
         self.pairs = FlatEmbedding([1 << hash_bits], 1)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Give the logits [rows] of ids [rows, fields]."""
+        """Return the logits [rows] of ids [rows, fields]."""
         linear: Tensor = self.linear(ids).sum(1) + self.bias
         pairs: Tensor = _Pairs.apply(  # type: ignore[no-untyped-call]
             self.pairs.weight, feature_keys(ids), self.pairs, self.hash_bits
@@ -42,12 +42,12 @@ class Poly2(Model):
         return linear + pairs
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction as the paper does (section 4.2)."""
+        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper."""
         return complexity.poly2(len(self.field_sizes))
 
 
 class _Pairs(torch.autograd.Function):
-    """The pair terms, field by field; what is kept for the gradient is no more than the features' keys."""
+    """Pair terms, field by field. Only the keys of the features are kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, keys: Tensor, table: FlatEmbedding, hash_bits: int) -> Tensor:

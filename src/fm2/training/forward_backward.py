@@ -99,7 +99,7 @@ class MatrixForwardBackward(ForwardBackward):
             linear.grad = torch.empty_like(linear)
             linear_slope = to_numpy(linear.grad)
         self._form.follow(rows, slope, to_numpy(weight.grad), linear_slope, self._threads)
-        self._model.interaction.hold(weight.grad)
+        self._model.interaction.mask_gradient(weight.grad)
         self._model.bias.grad = torch.tensor(slope.sum())
         updates = [found["embedding"].by_rows(products, self._dropout, slope)]
         if "linear" in found:

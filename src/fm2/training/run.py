@@ -122,5 +122,5 @@ def _load_weights(model: Model, file: ModelFile) -> None:
 
     for name, value in {**dict(model.named_parameters()), **model.statistics()}.items():
         value.data = torch.from_numpy(file.weights(name, value.shape))
-    if isinstance(model, FactorizationMachine) and not model.interaction.holds():
+    if isinstance(model, FactorizationMachine) and not model.interaction.pruned_weights_are_zero():
         raise ValueError("a pair of fields that is pruned has a field matrix")

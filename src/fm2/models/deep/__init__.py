@@ -1,4 +1,4 @@
-"""Networks: embeddings, and something deep above them. Each follows its own paper."""
+"""Deep networks on top of embeddings, each as in its own paper."""
 
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.mlp import MLP

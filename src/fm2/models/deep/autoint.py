@@ -1,4 +1,4 @@
-"""AutoInt (Song et al., 2019)."""
+"""AutoInt (Song et al., "AutoInt: automatic feature interaction learning via self-attentive neural networks", 2019)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from fm2.models.deep.layers import Linear
 
 
 class AutoInt(DeepModel):
-    """Layers of attention between fields, and a linear unit of what all fields end with: σ(wᵀ[e₁, …, eₙ] + b).
+    """Layers of multi-head self-attention between fields, followed by a linear unit (Song et al., 2019).
 
-    A layer makes of field m, in each of its heads, Σₖ αₘₖ W_V eₖ with αₘ = softmaxₖ((W_Q eₘ)ᵀ(W_K eₖ)), and of these,
-    side by side, ReLU(heads + W_R eₘ). ``attention_dim`` is that of a head. ``network_dropout`` drops from what the
-    fields end with. A weight per feature is added if it is ``wide``, which the paper's is not.
+        logit  = wᵀ[e₁, …, eₙ] + b, with eₘ the output of the last layer
+        layer:   eₘ ← ReLU(ẽₘ + W_R eₘ)
+        head:    ẽₘ = Σₖ αₘₖ W_V eₖ, with αₘ = softmaxₖ((W_Q eₘ)ᵀ(W_K eₖ)); the heads are concatenated
+
+    ``attention_dim`` is the dimension of a head. ``network_dropout`` applies to the output of the last layer. With
+    ``wide=True``, a weight per feature is added, which the paper does not have.
 
     >>> model = AutoInt([10, 20], dims=4, attention_layers=2, attention_heads=2, attention_dim=3)
     >>> model.n_parameters == 30 * 4 + 4 * 6 * 4 + 4 * 6 * 6 + 2 * 6
@@ -36,17 +39,18 @@ class AutoInt(DeepModel):
         self.last = Linear(len(self.dims) * widths[-1], 1, bias=False)
 
     def network(self, embedding: Tensor) -> Tensor:
-        logits: Tensor = self.last(self.dropout(self.attention(self.by_field(embedding)).flatten(1)))
+        attended = self.attention(self.by_field(embedding)).flatten(1)
+        logits: Tensor = self.last(self.dropout(attended))
         return logits.squeeze(1)
 
     def share_threads(self, threads: int) -> int:
-        """Take all threads for attention: torch's own, waiting for the little else there is, would be in their way."""
+        """Assign all threads to attention: torch has little else to do, and its waiting threads would slow it down."""
         for layer in self._layers():
             layer.threads = threads
         return 1
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: linear part, layers of attention, and the output."""
+        """Return the number of operations per prediction: linear part, attention layers and output."""
         attention = sum(layer.flops(len(self.dims)) for layer in self._layers())
         return self.linear_flops() + attention + self.last.flops()
 

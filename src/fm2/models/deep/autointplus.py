@@ -1,4 +1,4 @@
-"""AutoInt+ (Song et al., 2019)."""
+"""AutoInt+ (Song et al., 2019): AutoInt with a multi-layer perceptron."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from fm2.models.deep.mlp import MLP
 
 
 class AutoIntPlus(AutoInt):
-    """AutoInt, and a multi-layer perceptron of the same embeddings: the sum of their logits.
+    """AutoInt and a multi-layer perceptron of the same embeddings; their logits are added (Song et al., 2019).
 
-    ``network_dropout`` is of both.
+        logit = AutoInt(e₁, …, eₙ) + MLP([e₁, …, eₙ])
+
+    ``network_dropout`` applies to both parts.
 
     >>> model = AutoIntPlus([10, 20], dims=4, hidden=[8], attention_layers=1, attention_heads=2, attention_dim=3)
     >>> model.n_parameters == 30 * 4 + 4 * 6 * 4 + 2 * 6 + (8 * 8 + 8) + (8 + 1)
@@ -32,5 +34,5 @@ class AutoIntPlus(AutoInt):
         return super().network(embedding) + self.mlp(embedding)
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: attention and perceptron."""
+        """Return the number of operations per prediction: AutoInt and perceptron."""
         return super().flops() + self.mlp.flops()

@@ -1,4 +1,4 @@
-"""What all networks share: the embeddings, a linear part if there is one, and first weights that a seed decides."""
+"""The base class of all networks: embeddings, an optional linear part, and initial weights from a seed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fm2.models.networks import NETWORKS
 
 
 class DeepModel(GatheredModel):
-    """A network from embeddings side by side to logits: ``bias + linear part + network(embedding)``.
+    """Base class of networks: the logit is ``bias + linear part + network(embedding)``.
 
-    A network is a class that says its declared name, makes its parts in :meth:`assemble`, puts them together
-    in :meth:`network`, and counts what that costs in :meth:`flops`. Its keywords are the options that its declaration
-    has; what is not given is the declaration's default, and all of them are in ``config``.
+    A subclass sets ``registered`` to its declared name, creates its modules in :meth:`assemble`, applies them in
+    :meth:`network`, and counts their operations in :meth:`flops`. Its keyword arguments are its declared options, with
+    their declared defaults; ``config`` contains all of them.
 
-    A model that is ``wide`` has a weight per feature, in the table ``linear``; where it is declared as an option, that
-    decides.
+    A ``wide`` model has a weight per feature, in the table ``linear``. The option ``wide``, if declared, overrides the
+    class attribute.
     """
 
     registered: ClassVar[str]
@@ -39,24 +39,25 @@ class DeepModel(GatheredModel):
         seed: Seed = 0,
         **options: Any,
     ) -> None:
-        every, reason = per_field(dims, len(field_sizes)), NETWORKS[self.registered].equal_dims
-        if reason and len(set(every)) > 1:
+        field_dims = per_field(dims, len(field_sizes), self.registered)
+        reason = NETWORKS[self.registered].equal_dims
+        if reason and len(set(field_dims)) > 1:
             raise Fm2Error(
-                f"{self.registered}: the fields' dimensions are {', '.join(map(str, every))}; they have to be equal, "
-                f"for {reason}"
+                f"{self.registered}: the fields have dimensions {', '.join(map(str, field_dims))}; they must be equal, "
+                f"because {reason}"
             )
-        options = self._completed(options)
+        options = self._with_defaults(options)
         super().__init__(
             {
                 "model": self.registered,
                 "field_sizes": list(field_sizes),
-                "dims": list(every),
+                "dims": list(field_dims),
                 "embedding_std": embedding_std,
                 **{name: list(value) if isinstance(value, tuple) else value for name, value in options.items()},
             }
         )
-        self.dims = every
-        self.embedding = FlatEmbedding(field_sizes, every)
+        self.dims = field_dims
+        self.embedding = FlatEmbedding(field_sizes, field_dims)
         self.noise = Noise()
         self.wide = options.pop("wide", self.wide)
         self.assemble(**options)
@@ -65,47 +66,47 @@ class DeepModel(GatheredModel):
         fill_normal(self.embedding.weight, embedding_std, source)
         initialize_all(self, source)
 
-    def _completed(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Give all options, those that are not given by their defaults."""
+    def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return all declared options, checked, with defaults for those that are not passed."""
         declared = {option.name: option for option in NETWORKS[self.registered].options}
-        for name in given:
+        for name in options:
             if name not in declared:
-                raise Fm2Error(f"{self.registered}: '{name}' is no option; there are {', '.join(declared)}")
+                raise Fm2Error(f"{self.registered}: unknown option '{name}'; expected {', '.join(declared)}")
         try:
-            return {name: option.checked(given.get(name, option.default)) for name, option in declared.items()}
-        except ValueError as wrong:
-            raise Fm2Error(f"{self.registered}: {wrong}") from wrong
+            return {name: option.checked(options.get(name, option.default)) for name, option in declared.items()}
+        except ValueError as error:
+            raise Fm2Error(f"{self.registered}: {error}") from error
 
     @abstractmethod
     def assemble(self, *args: Any, **options: Any) -> None:
-        """Make the parts from the declared options; ``embedding``, ``dims`` and ``noise`` are there already.
+        """Create the modules from the declared options; ``embedding``, ``dims`` and ``noise`` already exist.
 
-        Parameters are drawn later: by the parts themselves where they have a method ``draw``.
+        The parameters are drawn afterwards, by each module's own ``draw`` method.
         """
 
     @abstractmethod
     def network(self, embedding: Tensor) -> Tensor:
-        """Give the logits [rows], but for bias and linear part, from gathered embeddings [rows, D]."""
+        """Return the logits [rows] without bias and linear part from concatenated embeddings [rows, D]."""
 
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Give the logits [rows] from the gathered embeddings [rows, D] and, if there are any, linear weights."""
+        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields], if any."""
         assert embedding is not None
         logits = self.network(embedding) + self.bias
         return logits if linear is None else logits + linear.sum(1)
 
     def by_field(self, embedding: Tensor) -> Tensor:
-        """Give gathered embeddings of equal dimensions as [rows, fields, K]."""
+        """Reshape embeddings of equal dimension K to [rows, fields, K]."""
         return embedding.view(-1, len(self.dims), self.dims[0])
 
     def begin_step(self, seed: int, step: int) -> None:
-        """Get ready to learn from a batch: what is dropped depends on the seed and the step alone."""
+        """Prepare for a training step; its dropout depends only on the seed and the step."""
         super().begin_step(seed, step)
         self.noise.restart(seed, step)
 
     def share_threads(self, threads: int) -> int:
-        """Take threads for parts that are native code, and tell how many are left for torch: here, all of them."""
+        """Assign threads to native modules and return the number left for torch; by default, all are left."""
         return threads
 
     def linear_flops(self) -> int:
-        """Count the linear part's operations, two per field as in the paper."""
+        """Return the number of operations of the linear part: two per field, as in the paper."""
         return 2 * len(self.dims) if self.wide else 0

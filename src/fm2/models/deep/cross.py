@@ -1,4 +1,4 @@
-"""Cross layers with matrices, and how they stand to a perceptron: what DCN-V2 and GDCN share."""
+"""Cross layers with matrices, and their combination with a perceptron, for DCN-V2 and GDCN."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fm2.models.initial import fill_normal
 
 
 class Cross(nn.Module):
-    """A layer of DCN-V2: x₀ ⊙ (W x + b) + x, from x₀ and x [rows, width].
+    """A cross layer of DCN-V2: x₀ ⊙ (W x + b) + x, from x₀ and x [rows, width].
 
     >>> Cross(6)(torch.ones(5, 6), torch.ones(5, 6)).shape
     torch.Size([5, 6])
@@ -28,16 +28,16 @@ class Cross(nn.Module):
         super().__init__()
         self.matrix = Linear(width, width)
 
-    def forward(self, start: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(x, start, self.matrix(x))
+    def forward(self, x0: Tensor, x: Tensor) -> Tensor:
+        return torch.addcmul(x, x0, self.matrix(x))
 
     def flops(self) -> int:
-        """Count the operations of a row: the matrix's, and two per element."""
+        """Return the number of operations per row: those of the matrix, and two per element of x."""
         return self.matrix.flops() + 2 * self.matrix.out_features
 
 
 class GatedCross(Cross):
-    """A layer of GDCN: x₀ ⊙ (W x + b) ⊙ σ(W_g x) + x.
+    """A cross layer of GDCN: x₀ ⊙ (W x + b) ⊙ σ(W_g x) + x.
 
     >>> GatedCross(6).flops() == 2 * (2 * 6 * 6) + 3 * 6
     True
@@ -47,19 +47,19 @@ class GatedCross(Cross):
         super().__init__(width)
         self.gate = Linear(width, width, bias=False)
 
-    def forward(self, start: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(x, start, self.matrix(x) * torch.sigmoid(self.gate(x)))
+    def forward(self, x0: Tensor, x: Tensor) -> Tensor:
+        return torch.addcmul(x, x0, self.matrix(x) * torch.sigmoid(self.gate(x)))
 
     def flops(self) -> int:
-        """Count the operations of a row: both matrices', and three per element."""
+        """Return the number of operations per row: those of both matrices, and three per element of x."""
         return super().flops() + self.gate.flops() + self.gate.out_features
 
 
 class CrossMixture(nn.Module):
-    """A layer of DCN-V2 with experts of low rank: Σᵢ Gᵢ(x) (x₀ ⊙ (Uᵢ g(Cᵢ g(Vᵢᵀ x)) + b)) + x, where g is tanh.
+    """A mixture of low-rank experts as in DCN-V2: Σᵢ Gᵢ(x) (x₀ ⊙ (Uᵢ g(Cᵢ g(Vᵢᵀ x)) + b)) + x, where g is tanh.
 
-    The gates G are the softmax of a linear layer; a single expert needs none. As gates sum to one, the experts' last
-    products are one: of all Uᵢ side by side with all that is gated.
+    The gates G are the softmax of a linear layer; a single expert has no gate. Since the gates sum to one, the products
+    with all Uᵢ are a single product of the concatenated Uᵢ and the concatenated gated vectors.
 
     >>> CrossMixture(6, rank=2, experts=3)(torch.ones(5, 6), torch.ones(5, 6)).shape
     torch.Size([5, 6])
@@ -76,33 +76,33 @@ class CrossMixture(nn.Module):
         self.gate = Linear(width, experts, bias=False) if experts > 1 else None
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw each expert's matrices as linear layers'."""
+        """Draw the initial matrices of each expert like those of linear layers."""
         _, rank, _ = self.core.shape
         for matrices, inputs in ((self.down, len(self.bias)), (self.core, rank), (self.up, len(self.bias))):
             fill_normal(matrices, math.sqrt(2 / (inputs + rank)), source)
 
-    def forward(self, start: Tensor, x: Tensor) -> Tensor:
+    def forward(self, x0: Tensor, x: Tensor) -> Tensor:
         experts, rank, _ = self.core.shape
         low = torch.tanh(x @ self.down.t()).view(-1, experts, rank).transpose(0, 1)
         low = torch.tanh(low @ self.core.transpose(1, 2)).transpose(0, 1)
         if self.gate is not None:
             low = low * torch.softmax(self.gate(x), 1)[:, :, None]
-        return torch.addcmul(x, start, torch.addmm(self.bias, low.flatten(1), self.up))
+        return torch.addcmul(x, x0, torch.addmm(self.bias, low.flatten(1), self.up))
 
     def flops(self) -> int:
-        """Count the operations of a row: all matrices', one per gated element, and two per element of x."""
+        """Return the number of operations per row: two per weight, one per gated element, two per element of x."""
         gates = 0 if self.gate is None else self.gate.flops() + len(self.down)
         weights = self.down.numel() + self.core.numel() + self.up.numel()
         return 2 * weights + gates + 2 * len(self.bias)
 
 
 class CrossModel(DeepModel):
-    """Cross layers and a multi-layer perceptron, which is above them (``stacked``) or beside them (``parallel``)."""
+    """Base class of cross networks; the perceptron reads x_L (``stacked``) or x₀ (``parallel``)."""
 
     wide = False
 
-    def put_together(self, layers: Iterable[Cross | CrossMixture], structure: str, **mlp: Any) -> None:
-        """Take the cross layers, and make the rest."""
+    def assemble_cross(self, layers: Iterable[Cross | CrossMixture], structure: str, **mlp: Any) -> None:
+        """Create the perceptron and, in the parallel structure, the output weights of the cross layers."""
         self.layers = cast("Iterable[Cross | CrossMixture]", nn.ModuleList(layers))
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
         self.last = Linear(self.embedding.width, 1, bias=False) if structure == "parallel" else None
@@ -114,9 +114,9 @@ class CrossModel(DeepModel):
         if self.last is None:
             return self.mlp(x)
         logits: Tensor = self.last(x).squeeze(1)
-        return logits + self.mlp(embedding)  # one linear unit of both outputs side by side
+        return logits + self.mlp(embedding)  # equals one linear unit of both concatenated outputs
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: cross layers and perceptron."""
+        """Return the number of operations per prediction: cross layers, perceptron and output."""
         crosses = sum(layer.flops() for layer in self.layers)
         return crosses + self.mlp.flops() + (0 if self.last is None else self.last.flops())

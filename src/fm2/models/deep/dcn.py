@@ -1,4 +1,4 @@
-"""Deep & Cross (Wang et al., 2017)."""
+"""DCN (Wang et al., "Deep & Cross network for ad click predictions", 2017)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fm2.models.initial import fill_normal
 
 
 class VectorCross(nn.Module):
-    """The cross network of DCN and the weights of its output, from embeddings [rows, D] to logits [rows].
+    """The cross network of DCN with its output weights, from embeddings x₀ [rows, D] to logits [rows].
 
-    With xₗ₊₁ = x₀ xₗᵀwₗ + bₗ + xₗ, every xₗ is αₗ x₀ + βₗ, where βₗ = b₀ + … + bₗ₋₁ is the same for all rows and
-    αₗ₊₁ = αₗ (1 + x₀ᵀwₗ) + βₗᵀwₗ is one number per row. So a single product, of x₀ with all w, is enough, the output's
-    among them: its logit is α x₀ᵀw + βᵀw.
+    With xₗ₊₁ = x₀ xₗᵀwₗ + bₗ + xₗ, every xₗ equals αₗ x₀ + βₗ, where βₗ = b₀ + … + bₗ₋₁ does not depend on the row, and
+    αₗ₊₁ = αₗ (1 + x₀ᵀwₗ) + βₗᵀwₗ is one number per row. A single product of x₀ with all w, including the output's, is
+    therefore enough; the logit is α x₀ᵀw + βᵀw.
 
     >>> VectorCross(6, layers=3)(torch.ones(5, 6)).shape
     torch.Size([5])
@@ -30,32 +30,34 @@ class VectorCross(nn.Module):
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(layers + 1, width))  # the last is the output's
+        self.weight = nn.Parameter(torch.zeros(layers + 1, width))  # the output weights are last
         self.bias = nn.Parameter(torch.zeros(layers, width))
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the vectors; biases begin at zero."""
+        """Draw the initial weight vectors; the biases stay zero."""
         fill_normal(self.weight, math.sqrt(2 / (self.weight.shape[1] + 1)), source)
 
     def forward(self, x: Tensor) -> Tensor:
-        fixed = (functional.pad(self.bias.cumsum(0), (0, 0, 1, 0)) * self.weight).sum(1)
-        products = functional.linear(self.weight, x)
-        last = len(self.bias)
-        scale: Tensor | float = 1.0
-        for layer in range(last):
-            scale = scale * (1 + products[layer]) + fixed[layer]
-        return scale * products[last] + fixed[last]
+        beta_products = (functional.pad(self.bias.cumsum(0), (0, 0, 1, 0)) * self.weight).sum(1)
+        x_products = functional.linear(self.weight, x)
+        n_layers = len(self.bias)
+        alpha: Tensor | float = 1.0
+        for layer in range(n_layers):
+            alpha = alpha * (1 + x_products[layer]) + beta_products[layer]
+        return alpha * x_products[n_layers] + beta_products[n_layers]
 
     def flops(self) -> int:
-        """Count the operations of a row: the products, three per layer, and two for the output."""
+        """Return the number of operations per row: the products, three per layer, and two for the output."""
         return 2 * self.weight.numel() + 3 * len(self.bias) + 2
 
 
 class DCN(DeepModel):
-    """A cross network beside a multi-layer perceptron: σ(wᵀ[x_L, h]), with xₗ₊₁ = x₀ xₗᵀwₗ + bₗ + xₗ.
+    """A cross network in parallel with a multi-layer perceptron (Wang et al., 2017).
 
-    x₀ are the embeddings side by side, h is the perceptron's last layer. Each cross layer raises the degree of the
-    polynomial in the embeddings by one. There is no weight per feature.
+        logit = wᵀ[x_L, h] + b, with xₗ₊₁ = x₀ xₗᵀwₗ + bₗ + xₗ
+
+    x₀ is the concatenation of the embeddings, and h the last hidden layer of the perceptron. Each cross layer raises
+    the degree of the polynomial in the embeddings by one. There is no weight per feature.
 
     >>> model = DCN([10, 20], dims=[4, 2], hidden=[8], cross_layers=3)
     >>> model.n_parameters == 10 * 4 + 20 * 2 + 3 * (6 + 6) + (6 * 8 + 8) + (6 + 8 + 1)
@@ -70,8 +72,8 @@ class DCN(DeepModel):
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
 
     def network(self, embedding: Tensor) -> Tensor:
-        return self.cross(embedding) + self.mlp(embedding)  # one linear unit of both outputs side by side
+        return self.cross(embedding) + self.mlp(embedding)  # equals one linear unit of both concatenated outputs
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: cross network and perceptron."""
+        """Return the number of operations per prediction: cross network and perceptron."""
         return self.cross.flops() + self.mlp.flops()

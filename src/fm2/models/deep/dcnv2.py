@@ -1,19 +1,26 @@
-"""DCN-V2 (Wang et al., 2021)."""
+"""DCN-V2 (Wang et al., "DCN V2: improved deep & cross network", 2021)."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from fm2.errors import Fm2Error
 from fm2.models.deep.cross import Cross, CrossMixture, CrossModel
 
 
 class DCNV2(CrossModel):
-    """Cross layers xₗ₊₁ = x₀ ⊙ (Wₗ xₗ + bₗ) + xₗ, with a multi-layer perceptron above them or beside them.
+    """Cross layers with matrices and a multi-layer perceptron (Wang et al., 2021).
 
-    x₀ are the embeddings side by side. With a ``cross_rank``, W is a mixture of ``experts`` of that rank, DCN-Mix:
-    xₗ₊₁ = Σᵢ Gᵢ(xₗ) (x₀ ⊙ (Uᵢ g(Cᵢ g(Vᵢᵀ xₗ)) + bₗ)) + xₗ, where g is tanh, also of a single expert: the paper's other
-    form of low rank, linear in xₗ, is not there. The output of a ``stacked`` model is the perceptron's of x_L; of a
-    ``parallel`` one σ(wᵀ[x_L, h]), where h is the perceptron's last layer. There is no weight per feature.
+        xₗ₊₁ = x₀ ⊙ (Wₗ xₗ + bₗ) + xₗ
+
+    x₀ is the concatenation of the embeddings. With ``cross_rank``, a layer is a mixture of ``experts`` of that rank
+    (DCN-Mix), where g is tanh:
+
+        xₗ₊₁ = Σᵢ Gᵢ(xₗ) (x₀ ⊙ (Uᵢ g(Cᵢ g(Vᵢᵀ xₗ)) + bₗ)) + xₗ
+
+    A single expert also has this form; the paper's low-rank layer without g is not implemented. In the ``stacked``
+    structure, the logit is MLP(x_L); in the ``parallel`` structure, it is wᵀ[x_L, h] + b, where h is the last hidden
+    layer of MLP(x₀). There is no weight per feature.
 
     >>> model = DCNV2([10, 20], dims=[4, 2], hidden=[8], cross_layers=3, structure="stacked")
     >>> model.n_parameters == 10 * 4 + 20 * 2 + 3 * (6 * 6 + 6) + (6 * 8 + 8) + (8 + 1)
@@ -23,8 +30,13 @@ class DCNV2(CrossModel):
     registered = "dcnv2"
 
     def assemble(self, cross_layers: int, cross_rank: int, experts: int, structure: str, **mlp: Any) -> None:
-        def layer() -> Cross | CrossMixture:
-            width = self.embedding.width
-            return CrossMixture(width, cross_rank, experts) if cross_rank else Cross(width)
-
-        self.put_together((layer() for _ in range(cross_layers)), structure, **mlp)
+        width = self.embedding.width
+        if cross_rank > width:
+            raise Fm2Error(
+                f"dcnv2: cross_rank must be at most {width}, the sum of the fields' dimensions, got {cross_rank}; "
+                "cross_rank=0 selects full matrices"
+            )
+        if not cross_rank and experts != self._with_defaults({})["experts"]:
+            raise Fm2Error(f"dcnv2: experts={experts} requires cross_rank; layers with full matrices have no experts")
+        layers = (CrossMixture(width, cross_rank, experts) if cross_rank else Cross(width) for _ in range(cross_layers))
+        self.assemble_cross(layers, structure, **mlp)

@@ -1,4 +1,4 @@
-"""DeepFmFM: the paper's further work (section 6), a field-matrixed factorization machine inside DeepFM."""
+"""DeepFmFM: a DeepFM with field matrices, suggested as future work in section 6 of the paper."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from fm2.models.initial import fill_normal
 
 
 class DeepFmFM(DeepModel):
-    """A field-matrixed factorization machine and a multi-layer perceptron that share their embeddings.
+    """A field-matrixed factorization machine and a multi-layer perceptron with shared embeddings.
 
-    Fields may differ in dimension. The ``linear`` part is FmFM's: a weight per feature (``features``), a vector per
-    field (``fields``) or ``both``. ``matrix_std`` is the deviation of the first matrices and of these vectors.
+        logit = b + linear part + Σ_{i<j} v_i M[i,j] v_jᵀ + MLP([v_1, …, v_n])
+
+    Fields can have different dimensions. The ``linear`` part is that of FmFM: a weight per feature (``features``), a
+    vector per field (``fields``), or ``both``. ``matrix_std`` is the standard deviation of the initial field matrices
+    and of these vectors.
 
     >>> model = DeepFmFM([10, 20], dims=[4, 2], hidden=[8])
     >>> model.n_parameters == 30 + 10 * 4 + 20 * 2 + 4 * 2 + (6 * 8 + 8) + (8 + 1)
@@ -35,7 +38,7 @@ class DeepFmFM(DeepModel):
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the vectors of the linear part."""
+        """Draw the initial vectors of the linear part."""
         if self.field_linear is not None:
             fill_normal(self.field_linear, self.interaction.scale, source)
 
@@ -43,5 +46,5 @@ class DeepFmFM(DeepModel):
         return self.interaction(embedding, self.field_linear) + self.mlp(embedding)
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: FmFM with its linear part, and the perceptron."""
+        """Return the number of operations per prediction: FmFM with its linear part, and perceptron."""
         return complexity.fmfm(self.dims) + self.mlp.flops()

@@ -1,4 +1,4 @@
-"""DeepLight (Deng et al., 2021)."""
+"""DeepLight (Deng et al., "DeepLight: deep lightweight feature interactions for accelerating CTR prediction", 2021)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ from fm2.models import complexity
 from fm2.models.base import GatheredModel
 from fm2.models.deep.base import DeepModel
 from fm2.models.deep.layers import Linear
-from fm2.models.deep.light_scoring import PAYS, LightScoring
+from fm2.models.deep.light_scoring import MIN_SPARSITY, LightScoring
 from fm2.models.deep.mlp import MLP
-from fm2.models.deep.sparsity import Schedule, hold_zeros, smallest, zeros
+from fm2.models.deep.sparsity import Schedule, count_zeros, keep_zeros, smallest
 from fm2.models.family.diagonal import Scalar
 from fm2.models.initial import fill_normal
 
 
 class DeepLight(DeepModel):
-    """A field-weighted factorization machine and a perceptron that share their embeddings, and become sparse.
+    """An FwFM and a multi-layer perceptron with shared embeddings, pruned during training (Deng et al., 2021).
 
-        Σ_i w_i + Σ_{i<j} r[i,j] <v_i, v_j> + MLP(v)
+        logit = b + Σ_i w_i + Σ_{i<j} r[i,j] <v_i, v_j> + MLP([v_1, …, v_n])
 
-    with a weight w per feature; the authors' runs have <v_i, u_i> for it, a vector u per field.
+    w is a weight per feature; the authors' runs use <v_i, u_i> with a vector u per field instead.
 
-    After ``warm_up`` steps, once in ``prune_every`` steps, the weights nearest to zero are pruned: of each hidden
-    layer, of the pairs' weights r, and of all embeddings. After k further steps their share is S (1 - D^(k / Ω)), first
-    quickly, then more slowly, so that what is left can make up for it. S is ``network_sparsity``, ``pair_sparsity`` and
-    ``embedding_sparsity``; D is ``damping``, Ω ``damping_steps``. What is pruned stays zero (in the paper's code it may
-    grow again between two prunings), in averages too: the zeros themselves are all there is to save, and a trained
-    model that is trained on keeps them.
+    After ``warm_up`` steps, the weights with the smallest magnitudes are pruned every ``prune_every`` steps: those of
+    each hidden layer, the pairs' weights r, and the embeddings. k steps later, the sparsity is S (1 - D^(k / Ω)): it
+    rises quickly at first and then more slowly, so that the remaining weights can adapt. S is ``network_sparsity``,
+    ``pair_sparsity`` or ``embedding_sparsity``, D is ``damping`` and Ω ``damping_steps``.
 
-    Trained, the model scores by sparse products where these are quicker: see :class:`LightScoring`.
+    Pruned weights stay zero, also in averages and after a warm start; in the authors' code, they can grow again until
+    the next pruning. A trained model scores with sparse matrix products where they are faster: :class:`LightScoring`.
 
     >>> model = DeepLight([10, 20, 5], dims=4, hidden=[8])
     >>> model.n_parameters == 35 + 35 * 4 + 3 + (12 * 8 + 8) + (8 + 1)
@@ -59,52 +58,64 @@ class DeepLight(DeepModel):
     ) -> None:
         for name in ("embedding_std", "matrix_std"):
             if not self.config[name]:
-                raise Fm2Error(f"deeplight: {name} is 0; what begins at zero would stay there, as what is pruned does")
+                raise Fm2Error(f"deeplight: {name} must not be 0, because weights that are zero stay zero")
         self.scale = matrix_std
         self.interaction = Scalar(self.dims)
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
         self.schedule = Schedule(warm_up, prune_every, damping, damping_steps)
-        layers = {f"mlp.layers.{at}.weight": network_sparsity for at in range(len(self.mlp.layers))}
+        layers = {f"mlp.layers.{index}.weight": network_sparsity for index in range(len(self.mlp.layers))}
         self._targets = {"embedding.weight": embedding_sparsity, "interaction.weight": pair_sparsity, **layers}
-        for weight in self._dense():
-            hold_zeros(weight)
+        self._keep_zeros()
 
-    def _dense(self) -> list[Tensor]:
-        """List what is pruned beside the embeddings: the pairs' weights, and the hidden layers'."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copied or unpickled model; torch does not copy the hooks of parameters."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._keep_zeros()
+
+    def _keep_zeros(self) -> None:
+        for weight in self.prunable_weights():
+            keep_zeros(weight)
+
+    def prunable_weights(self) -> list[Tensor]:
+        """Return the weights that are pruned besides the embeddings: those of the pairs and of the hidden layers."""
         return [self.interaction.weight, *(cast("Linear", layer).weight for layer in self.mlp.layers)]
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the pairs' weights."""
+        """Draw the initial weights of the pairs."""
         fill_normal(self.interaction.weight, self.scale, source)
 
     def network(self, embedding: Tensor) -> Tensor:
-        if self.training:  # so that a number that is zero has no gradient, and stays zero
+        if self.training:  # elements that are zero get no gradient, and stay zero
             embedding = embedding * (embedding != 0)
         return self.interaction(embedding) + self.mlp(embedding)
 
     def end_step(self, step: int) -> Mapping[str, Tensor]:
-        """Prune, if it is time to."""
+        """Return masks of the weights to prune if pruning is due after this step."""
         if not self.schedule.is_due(step):
             return {}
-        share, parameters = self.schedule.share(step), dict(self.named_parameters())
-        return {name: smallest(parameters[name], target * share) for name, target in self._targets.items() if target}
+        share = self.schedule.share(step)
+        targets = {name: target for name, target in self._targets.items() if target}
+        return {name: smallest(self.get_parameter(name), target * share) for name, target in targets.items()}
 
     def is_settled(self, step: int) -> bool:
-        """Tell whether the model is as sparse as it was asked to become."""
+        """Return whether the target sparsity is reached."""
         return not any(self._targets.values()) or self.schedule.is_settled(step)
 
     def sparsity(self) -> dict[str, float]:
-        """Give the shares of weights that are zero."""
-        pairs, *layers = self._dense()
+        """Return the fraction of weights that are zero, by part of the model."""
+        pairs, *layers = self.prunable_weights()
         parts: dict[str, list[Tensor]] = {"network": layers, "pairs": [pairs], "embeddings": [self.embedding.weight]}
-        counts = {name: (sum(map(zeros, part)), sum(map(torch.numel, part))) for name, part in parts.items()}
-        return {name: pruned / max(1, whole) for name, (pruned, whole) in counts.items()}
+        return {
+            name: sum(map(count_zeros, weights)) / max(1, sum(map(torch.numel, weights)))
+            for name, weights in parts.items()
+        }
 
     def for_scoring(self) -> GatheredModel:
-        """Give a form with sparse products, if there are enough zeros for it to be quicker."""
-        return LightScoring(self) if self.sparsity()["network"] >= PAYS else self
+        """Return a model with sparse matrix products if there are enough zeros for it to be faster."""
+        return LightScoring(self) if self.sparsity()["network"] >= MIN_SPARSITY else self
 
     def flops(self) -> int:
-        """Count the operations of one prediction: FwFM with its linear part, and perceptron, without what is zero."""
-        pruned, *layers = (zeros(weight) for weight in self._dense())
-        return complexity.fwfm(len(self.dims), self.dims[0], pruned) + self.mlp.flops() - 2 * sum(layers)
+        """Return the number of operations per prediction: FwFM with its linear part, and perceptron; zeros are free."""
+        pruned_pairs, *layer_zeros = map(count_zeros, self.prunable_weights())
+        fwfm = complexity.fwfm(len(self.dims), self.dims[0], pruned_pairs)
+        return fwfm + self.mlp.flops() - 2 * sum(layer_zeros)

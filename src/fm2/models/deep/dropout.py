@@ -1,4 +1,4 @@
-"""Dropout that a seed and the number of the step decide, so that a training that is resumed drops the same."""
+"""Dropout that depends only on the seed and the step, so that a resumed run drops the same units."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ CHANCES = 1 << 16
 
 
 class Noise:
-    """Where the dropouts of a model draw from.
+    """The random numbers of all dropout layers of a model.
 
-    Numpy's generator is begun anew in microseconds and gives 16 random bits ten times as fast as torch gives a float.
+    NumPy's generator restarts within microseconds and draws 16 random bits ten times as fast as torch draws a float.
     """
 
     def __init__(self) -> None:
         self.restart(0, 0)
 
     def restart(self, seed: int, step: int) -> None:
-        """Begin the numbers of a step."""
+        """Restart the random numbers for a training step."""
         self._random = np.random.Generator(np.random.SFC64([seed, step]))
 
-    def kept(self, shape: torch.Size, share: float) -> Tensor:
-        """Tell at random which elements are among the ``share`` that is kept; it is rounded to 16 bits."""
+    def keep_mask(self, shape: torch.Size, probability: float) -> Tensor:
+        """Return a random mask of the elements to keep; the probability is rounded to 16 bits."""
         drawn = self._random.integers(0, CHANCES, tuple(shape), dtype=np.uint16)
-        return torch.from_numpy(drawn < round(share * CHANCES))
+        return torch.from_numpy(drawn < round(probability * CHANCES))
 
 
 class Dropout(nn.Module):
-    """Sets a share of what goes through to zero in training, and scales up the rest.
+    """Dropout: in training, set elements to zero with probability ``p`` and scale the others by 1 / (1 - ``p``).
 
     >>> drop = Dropout(0.5, Noise())
     >>> sorted(set(drop(torch.ones(1000)).tolist()))
@@ -38,15 +38,16 @@ class Dropout(nn.Module):
     [1.0, 1.0]
     """
 
-    def __init__(self, share: float, noise: Noise) -> None:
+    def __init__(self, p: float, noise: Noise) -> None:
         super().__init__()
-        self.share, self.noise = share, noise
+        self.p = p
+        self.noise = noise
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or not self.share:
+        if not self.training or not self.p:
             return x
-        kept = self.noise.kept(x.shape, 1 - self.share).to(x)
-        return x * kept.mul_(1 / (1 - self.share))
+        mask = self.noise.keep_mask(x.shape, 1 - self.p).to(x)
+        return x * mask.mul_(1 / (1 - self.p))
 
     def extra_repr(self) -> str:
-        return f"{self.share}"
+        return f"p={self.p}"

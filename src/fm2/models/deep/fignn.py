@@ -13,16 +13,16 @@ from fm2.models.deep.layers import Linear
 
 
 class FiGNN(DeepModel):
-    """Every field is a node of a graph, complete but for loops; its state hears the others' along weighted edges.
+    """A gated graph neural network whose nodes are the fields; every node has an edge to every other (Li et al., 2019).
 
-    - First states: h¹ = relu(H₁ ⊕ ... ⊕ H_heads + E W_R), H = softmax(Q Kᵀ / √d) V by self-attention of the embeddings
-      E. The residual is in the authors' program; without it all states would begin nearly equal.
+    - Initial states: h¹ = relu(H₁ ⊕ ... ⊕ H_heads + E W_R), with self-attention H = softmax(Q Kᵀ / √d) V of the
+      embeddings E. The residual E W_R is part of the authors' code; without it, all initial states are nearly equal.
     - Edges: A_ij = exp(leaky_relu(wᵀ[e_i ‖ e_j])) / Σ_{k ≠ i} exp(leaky_relu(wᵀ[e_i ‖ e_k])), and A_ii = 0.
-    - What a node hears: a_i = W_in^i Σ_j A_ij W_out^j h_j + b; a matrix for every edge, at the cost of two per node.
-    - Its next state: h_i ← GRU(h_i, a_i) + h¹_i, ``graph_steps`` times.
-    - Logit: Σ_i α_i ŷ_i, with ŷ_i = uᵀh_i a score of every field (its leaky_relu in the authors' program), and α_i its
-      weight: with ``field_weights=own``, as the authors have it, α_i = sigmoid(u'ᵀh_i); with ``all``, α = sigmoid(U
-      [h_1 ‖ ... ‖ h_n]), where fields may differ in what their states mean.
+    - Messages: a_i = W_in^i Σ_j A_ij W_out^j h_j + b. Every edge has its own matrix W_in^i W_out^j.
+    - Updates: h_i ← GRU(h_i, a_i) + h¹_i, ``graph_steps`` times.
+    - Logit: Σ_i α_i ŷ_i, with the score ŷ_i = uᵀh_i of each field (leaky_relu(uᵀh_i) in the authors' code) and its
+      weight α_i. With ``field_weights="own"``, as in the authors' code, α_i = sigmoid(u'ᵀh_i). With ``"all"``, α =
+      sigmoid(U [h_1 ‖ ... ‖ h_n]), so that the states of different fields can have different meanings.
 
     >>> model = FiGNN([10, 20, 5], dims=4, attention_heads=2, attention_dim=3)
     >>> graph = 2 * 4 + 2 * 3 * 6 * 6 + 6 + (12 * 12 + 12) + (12 * 6 + 6)
@@ -36,7 +36,7 @@ class FiGNN(DeepModel):
     def assemble(self, graph_steps: int, attention_heads: int, attention_dim: int, field_weights: str) -> None:
         n, width = len(self.dims), attention_heads * attention_dim
         if n < 2:
-            raise Fm2Error("fignn: a graph without loops needs two fields; there is one")
+            raise Fm2Error(f"fignn: expected at least 2 fields, got {n}; a graph of one field has no edges")
         self.steps = graph_steps
         self.attention = FieldAttention(self.dims[0], attention_heads, attention_dim, scale=attention_dim**-0.5)
         self.graph = FieldGraph(n, self.dims[0], width)
@@ -51,7 +51,7 @@ class FiGNN(DeepModel):
         return torch.sum(torch.sigmoid(weights) * self.scores(state).squeeze(2), 1)
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: attention, graph, and the products of the output."""
+        """Return the number of operations per prediction: attention, graph, and the output's products."""
         n = len(self.dims)
-        last = n * self.scores.flops() + (n if self.own else 1) * self.weights.flops()
-        return self.attention.flops(n) + self.graph.flops(self.steps) + last
+        output = n * self.scores.flops() + (n if self.own else 1) * self.weights.flops()
+        return self.attention.flops(n) + self.graph.flops(self.steps) + output

@@ -18,9 +18,9 @@ from fm2.models.initial import fill_normal
 
 
 class Gate(nn.Module):
-    """Weights every number of the embeddings e: 2 sigmoid(MLP(x)) ⊙ e, x the embeddings of some ``fields``.
+    """Feature gating: 2 sigmoid(MLP(x)) ⊙ e, where x holds the embeddings of ``fields`` and e those of all fields.
 
-    Without fields, x is a vector that is learned, and all rows have the same weights.
+    Without fields, x is a learned vector, and all rows have the same gate.
     """
 
     __call__: Callable[..., Tensor]
@@ -28,30 +28,30 @@ class Gate(nn.Module):
 
     def __init__(self, table: FlatEmbedding, fields: Sequence[int], hidden: Sequence[int]) -> None:
         super().__init__()
-        spans = [torch.arange(table.starts[field], table.starts[field] + table.dims[field]) for field in fields]
-        self.register_buffer("_columns", torch.cat(spans) if spans else torch.arange(0), persistent=False)
+        columns = [torch.arange(table.starts[field], table.starts[field] + table.dims[field]) for field in fields]
+        self.register_buffer("_columns", torch.cat(columns) if columns else torch.arange(0), persistent=False)
         inputs = len(self._columns) or table.dims[0]
-        self.vector = None if spans else nn.Parameter(torch.zeros(1, inputs))
+        self.vector = None if columns else nn.Parameter(torch.zeros(1, inputs))
         self.mlp = MLP(inputs, hidden=hidden, noise=Noise(), outputs=table.width)
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the vector: at zero, nothing of the perceptron but its last bias would have a gradient."""
+        """Draw the initial vector; with zeros, only the last bias of the perceptron would have a gradient."""
         if self.vector is not None:
             fill_normal(self.vector, 1.0, source)
 
     def forward(self, embedding: Tensor) -> Tensor:
-        seen = embedding.index_select(1, self._columns) if self.vector is None else self.vector
-        gate = self.mlp(seen).view(-1, embedding.shape[1])  # a single output comes without its column
+        x = embedding.index_select(1, self._columns) if self.vector is None else self.vector
+        gate = self.mlp(x).view(-1, embedding.shape[1])  # an MLP with one output returns [rows]
         return 2 * torch.sigmoid(gate) * embedding
 
     def flops(self) -> int:
-        """Count the operations of a row; of weights that all rows share, the product with the embeddings alone."""
+        """Return the number of operations per row; a gate shared by all rows costs only the product with e."""
         assert self.mlp.last is not None
         return self.mlp.last.out_features + (0 if self.vector is not None else self.mlp.flops())
 
 
 class Fusion(nn.Module):
-    """Joins two streams: the sum over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂, o₁ and o₂ a head's parts of the streams.
+    """Multi-head bilinear fusion of two streams: the sum over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂.
 
     >>> Fusion(6, 4, heads=2)(torch.ones(5, 6), torch.ones(5, 4)).shape
     torch.Size([5])
@@ -63,35 +63,37 @@ class Fusion(nn.Module):
         super().__init__()
         for width in (first, second):
             if width % heads:
-                raise Fm2Error(f"finalmlp: a stream's width {width} is not divided by its {heads} fusion_heads")
-        self.heads = heads
-        self.first, self.second = nn.Parameter(torch.zeros(first)), nn.Parameter(torch.zeros(second))
+                raise Fm2Error(f"finalmlp: the stream width {width} must be divisible by fusion_heads={heads}")
+        self.first = nn.Parameter(torch.zeros(first))
+        self.second = nn.Parameter(torch.zeros(second))
         self.weight = nn.Parameter(torch.zeros(heads, first // heads, second // heads))
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw vectors and matrices as linear layers'."""
+        """Draw the initial vectors and matrices like those of linear layers."""
         for vector in (self.first, self.second):
             fill_normal(vector, math.sqrt(2 / (len(vector) + 1)), source)
         fill_normal(self.weight, math.sqrt(2 / sum(self.weight.shape[1:])), source)
 
-    def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        parts = one.view(-1, *self.weight.shape[:2])
-        moved = torch.einsum("rha,hab->rhb", parts, self.weight).flatten(1)
-        return torch.sum(self.first * one, 1) + torch.sum((moved + self.second) * other, 1)
+    def forward(self, o1: Tensor, o2: Tensor) -> Tensor:
+        heads = o1.view(-1, *self.weight.shape[:2])
+        products = torch.einsum("rha,hab->rhb", heads, self.weight).flatten(1)
+        return torch.sum(self.first * o1, 1) + torch.sum((products + self.second) * o2, 1)
 
     def flops(self) -> int:
-        """Count the operations of a row."""
+        """Return the number of operations per row."""
         return 2 * self.weight.numel() + 2 * len(self.first) + 3 * len(self.second)
 
 
 class FinalMLP(DeepModel):
-    """Two perceptrons, each behind a gate of its own, and a bilinear form where they meet.
+    """Two perceptrons with feature gating, joined by bilinear fusion (Mao et al., 2023).
 
-    - Gates: h₁ = 2 sigmoid(MLP(x₁)) ⊙ e and h₂ = 2 sigmoid(MLP(x₂)) ⊙ e; x₁ and x₂ are the embeddings of the fields
-      ``first_gate`` and ``second_gate`` (say, of user and item), or vectors that are learned. In the authors' program
-      gates look these fields up in tables of their own, and the vectors begin at zero.
-    - Streams: o₁ = MLP₁(h₁) and o₂ = MLP₂(h₂), of the layers ``hidden`` and ``second_hidden``.
-    - Fusion: b + Σ over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂, each with its part of o₁ and of o₂.
+    - Gates: h₁ = 2 sigmoid(MLP(x₁)) ⊙ e and h₂ = 2 sigmoid(MLP(x₂)) ⊙ e, where x₁ and x₂ are the embeddings of the
+      fields ``first_gate`` and ``second_gate`` (for example, user and item fields) or learned vectors. In the authors'
+      code, the gates have embeddings of their own, and the vectors start at zero.
+    - Streams: o₁ = MLP₁(h₁) and o₂ = MLP₂(h₂), with the hidden layers ``hidden`` and ``second_hidden``.
+    - Fusion: b + Σ over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂, where each head has a part of o₁ and of o₂.
+
+    There is no weight per feature.
 
     >>> model = FinalMLP([10, 20], dims=[4, 2], hidden=[6], second_hidden=[4], gate_hidden=[], fusion_heads=2)
     >>> gates, streams, fusion = 2 * (4 + 4 * 6 + 6), 6 * 6 + 6 + 6 * 4 + 4, 6 + 4 + 2 * 3 * 2
@@ -112,9 +114,10 @@ class FinalMLP(DeepModel):
         fusion_heads: int,
         **mlp: Any,
     ) -> None:
+        last_field = len(self.dims) - 1
         for field in (*first_gate, *second_gate):
-            if field >= len(self.dims):
-                raise Fm2Error(f"finalmlp: a gate sees field {field}; there are the fields 0 to {len(self.dims) - 1}")
+            if field > last_field:
+                raise Fm2Error(f"finalmlp: the fields of a gate must be between 0 and {last_field}, got {field}")
         width = self.embedding.width
         self.gates = nn.ModuleList(Gate(self.embedding, fields, gate_hidden) for fields in (first_gate, second_gate))
         self.streams = nn.ModuleList(
@@ -126,6 +129,6 @@ class FinalMLP(DeepModel):
         return self.fusion(*(stream(gate(embedding)) for gate, stream in zip(self.gates, self.streams, strict=True)))
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: gates, streams and fusion."""
+        """Return the number of operations per prediction: gates, streams and fusion."""
         parts = [part for part in (*self.gates, *self.streams) if isinstance(part, Gate | MLP)]
         return sum(part.flops() for part in parts) + self.fusion.flops()

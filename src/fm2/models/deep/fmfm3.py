@@ -1,4 +1,4 @@
-"""FmFM3: the paper's further work (section 6), three fields that interact, kept affordable by a tensor of low rank."""
+"""FmFM3: interactions of three fields with a low-rank tensor, suggested as future work in section 6 of the paper."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fm2.models.initial import fill_normal
 
 
 class FmFM3(DeepModel):
-    """A field-matrixed factorization machine, and a term for every three fields.
+    """A field-matrixed factorization machine with a term for every three fields.
 
-        Σ_{i<j} v_i M[i,j] v_jᵀ  +  Σ_{i<j<k} T[i,j,k](v_i, v_j, v_k)
+        logit = b + Σ_i w_i + Σ_{i<j} v_i M[i,j] v_jᵀ + Σ_{i<j<k} T[i,j,k](v_i, v_j, v_k)
 
-    The tensors T of all triples together have the rank R: T[i,j,k] = Σ_r a[i,r] ⊗ a[j,r] ⊗ a[k,r], with one vector per
-    field and rank. So the triples cost n R instead of n³ K³; see :class:`TripleInteraction`. Fields may differ in
-    dimension.
+    The tensors T have rank R: T[i,j,k] = Σ_r a[i,r] ⊗ a[j,r] ⊗ a[k,r], with one vector per field and rank. The triples
+    therefore cost n R instead of n³ K³ operations; see :class:`TripleInteraction`. Fields can have different
+    dimensions.
 
     >>> model = FmFM3([10, 20, 30], dims=[4, 2, 3], triple_rank=5)
     >>> model.n_parameters == 60 + (10 * 4 + 20 * 2 + 30 * 3) + (4 * 2 + 4 * 3 + 2 * 3) + 9 * 5
@@ -38,18 +38,18 @@ class FmFM3(DeepModel):
         return self.pairs(embedding) + self.triples(embedding)
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: FmFM with its linear part, and the triples."""
+        """Return the number of operations per prediction: FmFM with its linear part, and triples."""
         return complexity.fmfm(self.dims) + self.triples.flops()
 
 
 class TripleInteraction(nn.Module):
-    """The terms of all three fields i < j < k: Σ_r u[i,r] u[j,r] u[k,r], where u[i,r] = <a[i,r], v_i>.
+    """The terms of all triples i < j < k: Σ_r u[i,r] u[j,r] u[k,r], where u[i,r] = <a[i,r], v_i>.
 
-    For each r that is the elementary symmetric polynomial e₃ of the n numbers u[·,r], which their power sums
-    p_m = Σ_i u[i,r]^m give without a loop over triples: e₃ = (p₁³ - 3 p₁ p₂ + 2 p₃) / 6. A weight per rank would add
-    nothing: its cube root, of either sign, is in the vectors already.
+    For each r, this is the elementary symmetric polynomial e₃ of the n numbers u[·,r]. It follows from their power sums
+    p_m = Σ_i u[i,r]^m without a loop over triples: e₃ = (p₁³ - 3 p₁ p₂ + 2 p₃) / 6. An additional weight per rank would
+    be redundant: the vectors can absorb its cube root.
 
-    ``weight`` has the vectors side by side as the embeddings are, [D, R].
+    ``weight`` [D, R] holds the vectors of all fields, concatenated like the embeddings.
 
     >>> triples = TripleInteraction([1, 1, 1, 1], rank=1)
     >>> triples.weight.data.fill_(1)
@@ -62,40 +62,45 @@ class TripleInteraction(nn.Module):
     """
 
     __call__: Callable[..., Tensor]
-    _columns: Tensor
-    _real: Tensor
+    _padded_columns: Tensor
+    _padding_mask: Tensor
 
     def __init__(self, dims: Sequence[int], rank: int, scale: float = 0.0) -> None:
         super().__init__()
-        self.scale, self.n, self.dim = scale, len(dims), max(dims)
+        self.scale = scale
+        self.n = len(dims)
+        self.dim = max(dims)
         self.equal = len(set(dims)) == 1
         self.weight = nn.Parameter(torch.zeros(sum(dims), rank))
         sizes = torch.tensor(dims)
-        within = torch.arange(self.dim)
-        columns = (sizes.cumsum(0) - sizes)[:, None] + within.minimum(sizes[:, None] - 1)
-        self.register_buffer("_columns", columns.view(-1), persistent=False)
-        self.register_buffer("_real", (within < sizes[:, None]).view(-1, 1).float(), persistent=False)
+        position = torch.arange(self.dim)
+        columns = (sizes.cumsum(0) - sizes)[:, None] + position.minimum(sizes[:, None] - 1)
+        self.register_buffer("_padded_columns", columns.view(-1), persistent=False)
+        self.register_buffer("_padding_mask", (position < sizes[:, None]).view(-1, 1).float(), persistent=False)
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the first vectors."""
+        """Draw the initial vectors."""
         fill_normal(self.weight, self.scale, source)
 
     def projections(self, V: Tensor) -> Tensor:
-        """Give u, [fields, ranks, rows]."""
-        rows, vectors = V.T, cast("Tensor", self.weight)
-        if not self.equal:  # all fields get the largest dimension; what is repeated for it counts zero times
-            rows, vectors = rows[self._columns], vectors[self._columns] * self._real
-        # Not by a permutation of [rows, fields, dimension]: onnxruntime fails at its product where there are no rows.
-        by_field = rows.reshape(self.n, self.dim, V.shape[0])
+        """Return u, [fields, ranks, rows]."""
+        columns, vectors = V.T, cast("Tensor", self.weight)
+        if not self.equal:  # pad all fields to the largest dimension; the vectors are zero in the padding
+            columns = columns[self._padded_columns]
+            vectors = vectors[self._padded_columns] * self._padding_mask
+        # Permuting [rows, fields, dimension] instead would make onnxruntime fail on a batch without rows.
+        by_field = columns.reshape(self.n, self.dim, V.shape[0])
         return torch.bmm(vectors.view(self.n, self.dim, -1).mT, by_field)
 
     def forward(self, V: Tensor) -> Tensor:
         u = self.projections(V)
         squares = u * u
-        first, second, third = u.sum(0), squares.sum(0), (squares * u).sum(0)
-        return (first * (first * first - 3 * second) + 2 * third).sum(0) / 6
+        p1 = u.sum(0)
+        p2 = squares.sum(0)
+        p3 = (squares * u).sum(0)
+        return (p1 * (p1 * p1 - 3 * p2) + 2 * p3).sum(0) / 6
 
     def flops(self) -> int:
-        """Count the operations of a row: the projections, two powers and three sums of them, and what follows."""
+        """Return the number of operations per row: projections, two powers, three sums, and the polynomial."""
         width, rank = self.weight.shape
         return 2 * width * rank + 5 * self.n * rank + 7 * rank

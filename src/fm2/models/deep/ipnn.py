@@ -13,11 +13,11 @@ from fm2.models.deep.products import InnerProducts
 
 
 class IPNN(DeepModel):
-    """A perceptron whose first layer sees the embeddings f and the inner products of all pairs of them:
+    """A perceptron of the embeddings f and of the inner products of all their pairs (Qu et al., 2016 and 2018).
 
-    l₁ = relu(W_z z + W_p p + b) with z = (f₁, ..., f_n) and p = (⟨f_i, f_j⟩ for i < j).
+        l₁ = relu(W_z z + W_p p + b), with z = (f₁, ..., f_n) and p = (⟨f_i, f_j⟩ for i < j)
 
-    W_p is whole, as in the paper of 2018; that of 2016 has only squares of linear forms for it.
+    W_p is a full matrix, as in the paper of 2018; the paper of 2016 factorizes it. There is no weight per feature.
 
     >>> model = IPNN([10, 20, 5], dims=4, hidden=[8])
     >>> model.n_parameters == 35 * 4 + ((3 * 4 + 3) * 8 + 8) + (8 + 1)
@@ -35,5 +35,5 @@ class IPNN(DeepModel):
         return self.mlp(torch.cat([embedding, self.products(self.by_field(embedding))], 1))
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: products and perceptron."""
+        """Return the number of operations per prediction: products and perceptron."""
         return self.products.flops(self.dims[0]) + self.mlp.flops()

@@ -1,4 +1,4 @@
-"""DeepLight at work: products with sparse matrices, whose zeros cost nothing."""
+"""Scoring with a pruned DeepLight: products with sparse matrices, in which zeros cost nothing."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from fm2.models.deep.layers import BatchNorm, Linear
 if TYPE_CHECKING:
     from fm2.models.deep.deeplight import DeepLight
 
-PAYS = 0.87  # the share of zeros from which sparse products are quicker than dense ones, for one row or many
-ROWS = 128  # that are scored at once: a block of a batch, by columns, that stays in the processor's cache
+MIN_SPARSITY = 0.87  # from here on, sparse products are faster than dense ones, for one row and for many
+BLOCK_ROWS = 128  # scored at once, so that a transposed block stays in the cache
 
 
 class LightScoring(GatheredModel):
-    """Scores as a trained :class:`DeepLight` does, whose weights are mostly zero.
+    """Scores rows like a trained :class:`DeepLight` whose weights are mostly zero.
 
-    Rows stand side by side as columns, so that one weight that is not zero multiplies many numbers in a row. Batch
-    normalizations are part of their layers' weights.
+    Rows are the columns of the matrices, so that a nonzero weight multiplies many adjacent numbers. Batch
+    normalization is folded into the weights of its layer.
     """
 
     def __init__(self, model: DeepLight) -> None:
         super().__init__(model.config)
         self.embedding, self.linear, self.bias = model.embedding, model.linear, model.bias
-        self._model = [model]  # in a list, for it is no part of this one
-        self._layers = [self._layer(model, at) for at in range(len(model.mlp.layers))]
+        self._model = [model]  # a list, so that the model is not registered as a submodule
+        self._layers = [self._layer(model, index) for index in range(len(model.mlp.layers))]
         self._pairs = _sparse(model.interaction.matrices()[0].detach().triu())
 
     @staticmethod
-    def _layer(model: DeepLight, at: int) -> tuple[Tensor, Tensor]:
-        """Give a layer's matrix and, as a column, its bias."""
-        layer = cast("Linear", model.mlp.layers[at])
+    def _layer(model: DeepLight, index: int) -> tuple[Tensor, Tensor]:
+        """Return a layer's matrix and its bias as a column."""
+        layer = cast("Linear", model.mlp.layers[index])
         if model.mlp.norms is None:
             return _sparse(layer.weight.detach()), layer.bias.detach()[:, None]
-        norm = cast("BatchNorm", model.mlp.norms[at])
+        norm = cast("BatchNorm", model.mlp.norms[index])
         scale = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
         bias = norm.bias.detach() - norm.running_mean * scale
         return _sparse(layer.weight.detach() * scale[:, None]), bias[:, None]
 
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
+        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields]."""
         assert embedding is not None
-        parts = [self._columns(block.T.contiguous()) for block in embedding.split(ROWS)]  # type: ignore[no-untyped-call]
-        logits = torch.cat(parts) + self.bias
+        blocks = embedding.split(BLOCK_ROWS)  # type: ignore[no-untyped-call]
+        logits = torch.cat([self._score_columns(block.T.contiguous()) for block in blocks]) + self.bias
         return logits if linear is None else logits + linear.sum(1)
 
-    def _columns(self, v: Tensor) -> Tensor:
-        """Give the logits, but for bias and linear part, of rows that stand side by side, [D, rows]."""
-        mlp, x = self._model[0].mlp, v
+    def _score_columns(self, v: Tensor) -> Tensor:
+        """Return the logits [rows] without bias and linear part of transposed embeddings [D, rows]."""
+        mlp = self._model[0].mlp
+        x = v
         for weight, bias in self._layers:
             x = mlp.activation((weight @ x).add_(bias))
         by_field = v.view(len(self.field_sizes), -1)
@@ -60,7 +62,7 @@ class LightScoring(GatheredModel):
         return torch.addmm(mlp.last.bias, mlp.last.weight, x)[0] + pairs
 
     def flops(self) -> int:
-        """Count the operations of one prediction."""
+        """Return the number of operations per prediction."""
         return self._model[0].flops()
 
 

@@ -13,10 +13,10 @@ from fm2.models.deep.layers import ACTIVATIONS, BatchNorm, Linear
 
 
 class MLP(nn.Module):
-    """Layers of ``hidden`` units, each: linear, batch normalization if asked for, activation, dropout.
+    """A multi-layer perceptron. A hidden layer is linear, then batch normalization (optional), activation and dropout.
 
-    With ``outputs`` a last linear layer follows; one output is [rows], more are [rows, outputs]. With 0, what comes out
-    is the last hidden layer, ``width`` wide.
+    ``hidden`` holds the widths of the hidden layers. A linear output layer follows: with one output, ``forward``
+    returns [rows], with more [rows, outputs]. With ``outputs=0`` it returns the last hidden layer, [rows, ``width``].
 
     >>> import torch
     >>> mlp = MLP(6, hidden=(4, 3), noise=Noise())
@@ -49,9 +49,10 @@ class MLP(nn.Module):
         self.last = Linear(self.width, outputs) if outputs else None
 
     def forward(self, x: Tensor) -> Tensor:
-        for place, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers):
             x = layer(x)
-            x = x if self.norms is None else self.norms[place](x)
+            if self.norms is not None:
+                x = self.norms[index](x)
             x = self.dropout(self.activation(x))
         if self.last is None:
             return x
@@ -59,7 +60,7 @@ class MLP(nn.Module):
         return x.squeeze(1) if self.last.out_features == 1 else x
 
     def flops(self) -> int:
-        """Count the operations of a row: two per weight, and two per unit that is normalized; activations are free."""
-        linear = [layer for layer in self.modules() if isinstance(layer, Linear)]
+        """Return the number of operations per row: two per weight and per normalized unit; activations are free."""
+        linear = sum(layer.flops() for layer in self.modules() if isinstance(layer, Linear))
         normalized = sum(norm.num_features for norm in self.modules() if isinstance(norm, BatchNorm))
-        return sum(layer.flops() for layer in linear) + 2 * normalized
+        return linear + 2 * normalized

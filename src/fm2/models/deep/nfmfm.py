@@ -1,4 +1,4 @@
-"""NFmFM: the paper's further work (section 6), a field-matrixed factorization machine that is not linear."""
+"""NFmFM: a nonlinear FmFM, suggested as future work in section 6 of the paper."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from fm2.models.family.matrix import FieldMatrixInteraction
 
 
 class NFmFM(DeepModel):
-    """A field-matrixed factorization machine whose products also go through a perceptron, before they are summed.
+    """A field-matrixed factorization machine whose products are also the input of a multi-layer perceptron.
 
-    With all embeddings side by side in v and all field matrices in the symmetric S, an FmFM is half the sum of the
-    numbers
+    With v the concatenated embeddings and S the symmetric matrix of all field matrices,
 
-        p = v ⊙ (S v)       p_i = v_i ⊙ Σ_{j≠i} M[i,j] v_jᵀ, as many numbers as field i's embedding has
+        logit = b + Σ_i w_i + ½ Σ p + MLP(p), with p = v ⊙ (S v), that is p_i = v_i ⊙ Σ_{j≠i} M[i,j] v_jᵀ
 
-    which tell for every field what all others, transformed, have in common with it. Here
+    p_i has the dimension of field i and describes its interaction with all other fields; ½ Σ p is the FmFM. A
+    nonlinear function of every single v_i M[i,j] would need all n (n - 1) of these vectors, while the product with S
+    computes none of them. The nonlinearity is therefore applied after the sum over j, at the cost of DeepFM's
+    perceptron.
 
-        ½ Σ p + MLP(p)
-
-    A non-linear function of each pair's transformed vector v_i M[i,j] by itself would need all n (n - 1) of them, and S
-    is fast because it needs none: the sum over j is in its product. So what is not linear comes after that sum, at the
-    cost of a perceptron of D inputs, as deep as DeepFM's. The neural factorization machine (He and Chua, 2017) does so
-    with the identity for S; it sums p over the fields, and leaves the FM's own sum out. With that sum the perceptron
-    has to learn only what an FmFM lacks: where its last layer is zero, this is one. Fields may differ in dimension.
+    The neural factorization machine (He and Chua, 2017) is similar, with the identity for S; it sums p over the fields
+    and omits the FM term. With the FmFM term, the perceptron only has to learn what an FmFM cannot represent: with
+    zeros in its last layer, the model is an FmFM. Fields can have different dimensions.
 
     >>> model = NFmFM([10, 20], dims=[4, 2], hidden=[8])
     >>> model.n_parameters == 30 + 10 * 4 + 20 * 2 + 4 * 2 + (6 * 8 + 8) + (8 + 1)
@@ -46,5 +44,5 @@ class NFmFM(DeepModel):
         return products.sum(1) / 2 + self.mlp(products)
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: FmFM with its linear part, and the perceptron."""
+        """Return the number of operations per prediction: FmFM with its linear part, and perceptron."""
         return complexity.fmfm(self.dims) + self.mlp.flops()

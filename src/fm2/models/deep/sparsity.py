@@ -1,4 +1,4 @@
-"""Weights that are pruned while a network is trained: when, how many, which, and how they stay zero."""
+"""Pruning during training: when to prune, how many weights, which, and how they stay zero."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SETTLED = 0.99
 
 @dataclass(frozen=True)
 class Schedule:
-    """How much of its target sparsity S a network has after so many steps: S (1 - D^(k / Ω)).
+    """The fraction 1 - D^(k / Ω) of the target sparsity that is reached after k steps of pruning.
 
-    k counts the steps after ``warm_up``, D is ``damping`` and Ω ``damping_steps``. Weights are pruned once in ``every``
+    k counts the steps after ``warm_up``, D is ``damping`` and Ω ``damping_steps``. Weights are pruned every ``every``
     steps.
 
     >>> schedule = Schedule(warm_up=100, every=10, damping=0.5, damping_steps=20)
@@ -31,39 +31,41 @@ class Schedule:
     damping_steps: float
 
     def is_due(self, step: int) -> bool:
-        """Tell whether weights are pruned after this step."""
+        """Return whether weights are pruned after this step."""
         return step > self.warm_up and (step - self.warm_up) % self.every == 0
 
     def share(self, step: int) -> float:
-        """Give the share of the target sparsity that is reached after this step."""
-        pruned = max(0, step - self.warm_up) // self.every * self.every
-        return 1 - math.pow(self.damping, pruned / self.damping_steps)
+        """Return the fraction of the target sparsity that is reached after this step."""
+        pruning_steps = max(0, step - self.warm_up) // self.every * self.every
+        return 1 - math.pow(self.damping, pruning_steps / self.damping_steps)
 
     def is_settled(self, step: int) -> bool:
-        """Tell whether all but a hundredth of the target is reached: the rest takes for ever."""
+        """Return whether 99% of the target sparsity is reached; it approaches 100% without ever reaching it."""
         return self.share(step) >= SETTLED
 
 
 def smallest(weight: Tensor, share: float) -> Tensor:
-    """Tell which weights are this share of them that is nearest to zero, those that are zero already among them.
+    """Return a mask of the fraction ``share`` of weights with the smallest magnitudes, including zeros.
 
-    However few there are, the largest is left.
+    The largest weight is never included.
 
     >>> smallest(torch.tensor([3.0, -1.0, 0.0, 2.0]), 0.5)
     tensor([False,  True,  True, False])
     >>> smallest(torch.tensor([3.0, -1.0, 2.0]), 0.9)
     tensor([False,  True,  True])
     """
-    sizes = weight.detach().abs()
-    count = min(round(share * sizes.numel()), sizes.numel() - 1)
-    return sizes <= sizes.view(-1).kthvalue(count).values if count > 0 else torch.zeros_like(sizes, dtype=torch.bool)
+    magnitudes = weight.detach().abs()
+    count = min(round(share * magnitudes.numel()), magnitudes.numel() - 1)
+    if count <= 0:
+        return torch.zeros_like(magnitudes, dtype=torch.bool)
+    return magnitudes <= magnitudes.view(-1).kthvalue(count).values
 
 
-def hold_zeros(weight: Tensor) -> None:
-    """Let weights that are zero have no gradient, so that they stay zero."""
-    weight.register_hook(lambda slope: slope * (weight.detach() != 0))  # type: ignore[no-untyped-call]
+def keep_zeros(weight: Tensor) -> None:
+    """Register a hook that sets the gradient of zero weights to zero, so that they stay zero."""
+    weight.register_hook(lambda gradient: gradient * (weight.detach() != 0))  # type: ignore[no-untyped-call]
 
 
-def zeros(weight: Tensor) -> int:
-    """Count the weights that are zero."""
+def count_zeros(weight: Tensor) -> int:
+    """Return the number of weights that are zero."""
     return weight.numel() - int(weight.detach().count_nonzero())

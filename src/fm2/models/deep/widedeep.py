@@ -1,4 +1,4 @@
-"""Wide & Deep (Cheng et al., 2016)."""
+"""Wide & Deep (Cheng et al., "Wide & Deep learning for recommender systems", 2016)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from fm2.models.deep.mlp import MLP
 
 
 class WideDeep(DeepModel):
-    """A weight per feature, the wide part, beside a multi-layer perceptron of the embeddings, the deep part.
+    """A weight per feature (the wide part) and a multi-layer perceptron of the embeddings (Cheng et al., 2016).
 
-    The paper's wide part also has products of features, chosen by hand; here they have weights if the data has a field
-    of such products.
+        logit = b + Σ_i w_i + MLP([v_1, …, v_n])
+
+    The wide part of the paper also contains handcrafted cross-product features. Here, they need a field of their own in
+    the data.
 
     >>> model = WideDeep([10, 20], dims=[4, 2], hidden=[8])
     >>> model.n_parameters == 30 + 10 * 4 + 20 * 2 + (6 * 8 + 8) + (8 + 1)
@@ -30,5 +32,5 @@ class WideDeep(DeepModel):
         return self.mlp(embedding)
 
     def flops(self) -> int:
-        """Count the floating point operations of one prediction: both parts."""
+        """Return the number of operations per prediction: linear part and perceptron."""
         return self.linear_flops() + self.mlp.flops()

@@ -1,4 +1,4 @@
-"""The united framework of the factorization machines' family (section 3.1 of the paper)."""
+"""FM, FwFM, FvFM and FmFM in one framework (section 3.1 of the paper)."""
 
 from fm2.models.family.machine import FM, FactorizationMachine, FmFM, FvFM, FwFM
 from fm2.models.family.matrix import FieldMatrixInteraction

@@ -1,4 +1,4 @@
-"""FwFM and FvFM: every field matrix is diagonal, a multiple of the identity or with entries of its own."""
+"""The interactions of FwFM and FvFM: every field matrix is diagonal."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import Tensor, nn
 
 from fm2.models.family.interaction import Trainable
 
-# On a CPU, a batch is laid out anew in blocks of about so many floats, which its cache holds.
+# On a CPU, a batch is transposed in blocks of about this many floats, which fit in the cache.
 BLOCK = 160_000
 
 
 def _blocks(V: Tensor) -> list[slice]:
-    """Cut the rows of a batch into blocks; on other devices one block is best."""
+    """Split the rows of a batch into blocks; on other devices, a single block is fastest."""
     step = max(BLOCK // V.shape[1] if V.device.type == "cpu" else len(V), 1)
     return [slice(begin, begin + step) for begin in range(0, len(V), step)]
 
 
 class Diagonal(Trainable):
-    """Coordinates do not mix, so S falls apart into one n × n matrix per coordinate, or one for all of them.
+    """Coordinates do not mix, so S consists of one n × n matrix per coordinate, or one shared by all coordinates.
 
-    Laid out coordinate by coordinate, a batch is multiplied by these: n² K operations per row instead of the (n K)² of
-    the dense S, by large products of matrices. (A product R·v per row would need no other layout, but n × n by n × K is
-    too small a product to be quick.) ``weight`` is [pairs i < j, matrices].
+    A batch is transposed so that each coordinate is multiplied by its matrix: n² K operations per row instead of the
+    (n K)² of the dense S, in large matrix products. (A product R·v per row would not need the transposition, but n × n
+    times n × K is too small to be fast.) ``weight`` is [pairs i < j, matrices].
     """
 
     _upper: Tensor
@@ -37,14 +37,15 @@ class Diagonal(Trainable):
         self.weight = nn.Parameter(torch.zeros(self._upper.shape[1], matrices))
 
     def matrices(self) -> Tensor:
-        """Give the symmetric matrices [matrices, n, n], zero on their diagonals."""
+        """Return the symmetric matrices [matrices, n, n]; their diagonals are zero."""
         n = len(self.dims)
         upper = self.weight.new_zeros(self.weight.shape[1], n, n)
         upper[:, self._upper[0], self._upper[1]] = self.weight.T
         return upper + upper.mT
 
     def product(self, V: Tensor) -> Tensor:
-        matrices, n, k = self.matrices(), len(self.dims), self.dims[0]
+        n, k = len(self.dims), self.dims[0]
+        matrices = self.matrices()
         product = V.new_empty(len(V), n, k)
         for rows in _blocks(V):
             by_coordinate = self._by_coordinate(V[rows])
@@ -61,13 +62,13 @@ class Diagonal(Trainable):
         return outer[:, self._upper[0], self._upper[1]].T
 
     def _by_coordinate(self, V: Tensor) -> Tensor:
-        """Lay a block out as [matrices, coordinates × rows, n], with those coordinates together that share a matrix."""
+        """Transpose a block to [matrices, coordinates × rows, n]; coordinates that share a matrix are adjacent."""
         n, k, matrices = len(self.dims), self.dims[0], self.weight.shape[1]
         return V.reshape(len(V), n, k).permute(2, 0, 1).reshape(matrices, k // matrices * len(V), n)
 
     def entries(self, values: Tensor, i: int, j: int) -> Tensor:
-        before = i * len(self.dims) - i * (i + 1) // 2  # pairs of earlier fields
-        return values[before + j - i - 1]
+        earlier_pairs = i * len(self.dims) - i * (i + 1) // 2
+        return values[earlier_pairs + j - i - 1]
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         return torch.diag(self.matrices()[:, i, j].expand(self.dims[0]))
@@ -77,8 +78,9 @@ class Diagonal(Trainable):
 
 
 class Scalar(Diagonal):
-    """FwFM: the field matrix is r times the identity."""
+    """FwFM: the field matrix of a pair is r times the identity."""
 
+    model = "fwfm"
     default_scale = 1.0
 
     def __init__(self, dims: Sequence[int]) -> None:
@@ -87,14 +89,16 @@ class Scalar(Diagonal):
     def product(self, V: Tensor) -> Tensor:
         if not torch.compiler.is_exporting():
             return super().product(V)
-        # A graph has any number of rows, and no blocks; none of them is what onnxruntime takes on the left alone.
+        # An exported graph has no fixed number of rows, hence no blocks. With R on the right, onnxruntime also accepts
+        # a batch without rows.
         by_coordinate = V.view(V.shape[0], len(self.dims), self.dims[0]).mT
         return (by_coordinate @ self.matrices()[0]).mT.reshape(V.shape)
 
 
 class Vector(Diagonal):
-    """FvFM: the field matrix is diag(d)."""
+    """FvFM: the field matrix of a pair is diag(d)."""
 
+    model = "fvfm"
     default_scale = 1.0
 
     def __init__(self, dims: Sequence[int]) -> None:

@@ -1,11 +1,11 @@
-"""The pair terms as one quadratic form, with a backward written by hand.
+"""Pair terms as one quadratic form with a handwritten backward pass.
 
-A row's embeddings, side by side, are one vector v; the field matrices are the blocks of one symmetric matrix S, whose
+A row's embeddings are concatenated to one vector v. The field matrices are the blocks of one symmetric matrix S, whose
 diagonal blocks are zero. Then
 
     pair terms + linear terms = 1/2 vᵀ S v + wᵀ v        d/dv = S v + w        d/dM[i,j] = v_i v_jᵀ
 
-so that the gradient of v needs no product that the forward pass has not made, and that of the field matrices needs one.
+The gradient of v reuses the product S v of the forward pass; the gradient of the field matrices needs one more product.
 """
 
 from __future__ import annotations
@@ -22,98 +22,104 @@ from fm2.errors import Fm2Error
 
 
 class Interaction(nn.Module, ABC):
-    """How all pairs of fields interact: what S may be, and how to calculate with it.
+    """Base class of the interactions of all pairs of fields; a subclass defines the structure of S.
 
-    ``weight`` holds the free parameters of the field matrices of the pairs i < j, and no others. In the methods ``V``
-    is [rows, D], ``w`` the linear part's vector of D or None, ``g`` [rows] the gradient that comes from the loss.
+    ``weight`` holds the free parameters of the field matrices of the pairs i < j. In all methods, ``V`` is [rows, D],
+    ``w`` is the linear part's vector of length D or None, and ``g`` [rows] is the gradient of the loss with respect to
+    the terms.
     """
 
     __call__: Callable[..., Tensor]
-    default_scale: ClassVar[float]  # of the first weights
+    model: ClassVar[str]  # the name of the model with this interaction
+    default_scale: ClassVar[float]  # standard deviation of the initial weights
     weight: nn.Parameter | None
-    _kept: Tensor | None  # 1, and 0 where pairs are pruned
+    _pruning_mask: Tensor | None  # of ``weight``: 0 for pruned pairs, otherwise 1
 
     def __init__(self, dims: Sequence[int]) -> None:
         super().__init__()
         self.dims = tuple(dims)
         self.register_parameter("weight", None)
-        self.register_buffer("_kept", None, persistent=False)
+        self.register_buffer("_pruning_mask", None, persistent=False)
 
     def forward(self, V: Tensor, w: Tensor | None = None) -> Tensor:
-        """Give 1/2 vᵀ S v + wᵀ v for every row v of V, or the pair terms alone."""
+        """Return 1/2 vᵀ S v + wᵀ v for every row v of V, or the pair terms alone if there is no w."""
         terms: Tensor = _QuadraticForm.apply(V, self.weight, w, self)  # type: ignore[no-untyped-call]
         return terms
 
     @abstractmethod
     def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Give 1/2 vᵀ S v + wᵀ v for every row v, and what ``row_gradient`` wants to find in ``kept``."""
+        """Return 1/2 vᵀ S v + wᵀ v for every row v, and a tensor that is saved for ``row_gradient``."""
 
     @abstractmethod
-    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Tensor) -> Tensor:
-        """Give g (S v + w) for every row v."""
+    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, saved: Tensor) -> Tensor:
+        """Return g (S v + w) for every row v."""
 
     def weight_gradient(self, g: Tensor, V: Tensor) -> Tensor | None:
-        """Give the gradient of ``weight``."""
+        """Return the gradient of ``weight``, or None if there are no weights."""
         return None
 
     @abstractmethod
     def field_matrix(self, i: int, j: int) -> Tensor:
-        """Give the field matrix of the pair i < j."""
+        """Return the field matrix of the pair i < j."""
 
     def add_identity(self, factor: float) -> None:
-        """Add a multiple of the identity to every field matrix that may change."""
+        """Add a multiple of the identity to every trainable field matrix."""
 
     def prune(self, pairs: Sequence[Sequence[int]]) -> None:
-        """Set the field matrices of these pairs i < j to zero, where :meth:`hold` keeps them."""
-        raise Fm2Error("fm: its field matrices are the identity, and none can be pruned; fwfm, fvfm and fmfm can")
+        """Set the field matrices of these pairs i < j to zero; :meth:`mask_gradient` keeps them there."""
+        raise Fm2Error(
+            f"{self.model}: cannot prune pairs, because no field matrix is trainable; use fwfm, fvfm or fmfm"
+        )
 
     def sign(self, signs: Sequence[int]) -> None:
-        """Let each coordinate's products count with a sign, 1 or -1."""
-        raise Fm2Error("model: signs are for fm; the others of its family have field matrices that can hold them")
+        """Multiply the products of each coordinate by a sign, 1 or -1."""
+        raise Fm2Error(f"{self.model}: unexpected signs; only fm takes them")
 
-    def hold(self, slope: Tensor) -> Tensor:
-        """Clear a gradient of ``weight`` where pairs are pruned: a zero that never has a gradient stays one."""
-        return slope if self._kept is None else slope.mul_(self._kept)
+    def mask_gradient(self, gradient: Tensor) -> Tensor:
+        """Set a gradient of ``weight`` to zero, in place, where pairs are pruned, so that these weights stay zero."""
+        return gradient if self._pruning_mask is None else gradient.mul_(self._pruning_mask)
 
-    def holds(self) -> bool:
-        """Tell whether the field matrices of all pruned pairs are zero."""
-        return self.weight is None or self._kept is None or not self.weight[self._kept == 0].any()
+    def pruned_weights_are_zero(self) -> bool:
+        """Return whether the field matrices of all pruned pairs are zero."""
+        return self.weight is None or self._pruning_mask is None or not self.weight[self._pruning_mask == 0].any()
 
     @property
-    def n_held(self) -> int:
-        """How many numbers of ``weight`` are those of pruned pairs."""
-        return 0 if self._kept is None else int((self._kept == 0).sum())
+    def n_pruned(self) -> int:
+        """The number of elements of ``weight`` that belong to pruned pairs."""
+        return 0 if self._pruning_mask is None else int((self._pruning_mask == 0).sum())
 
     def require_equal_dims(self) -> None:
-        """Refuse dimensions that differ: the field matrices are diagonal."""
+        """Raise an error if the fields' dimensions differ, because the field matrices are diagonal."""
         if len(set(self.dims)) > 1:
             raise Fm2Error(
-                f"model: the fields' dimensions are {', '.join(map(str, self.dims))}; the interaction "
-                f"'{type(self).__name__.lower()}' needs equal ones; fmfm alone takes one per field"
+                f"{self.model}: the fields have dimensions {', '.join(map(str, self.dims))}; they must be equal; fmfm "
+                "accepts one per field"
             )
 
 
 class Trainable(Interaction):
-    """An interaction that has parameters, so that V S is a product of matrices."""
+    """Base class of interactions with parameters; V S is a matrix product."""
 
     weight: nn.Parameter
 
     @abstractmethod
     def product(self, V: Tensor) -> Tensor:
-        """Give V S."""
+        """Return V S."""
 
     @abstractmethod
     def entries(self, values: Tensor, i: int, j: int) -> Tensor:
-        """Give those of ``values``, which are laid out as ``weight`` is, that are the pair's, i < j: a view."""
+        """Return a view of the elements of ``values``, which has the layout of ``weight``, of the pair i < j."""
 
     def prune(self, pairs: Sequence[Sequence[int]]) -> None:
         n = len(self.dims)
-        self._kept = torch.ones_like(self.weight, requires_grad=False)
+        self._pruning_mask = torch.ones_like(self.weight, requires_grad=False)
         for pair in pairs:
             if len(pair) != 2 or not 0 <= pair[0] < pair[1] < n:
-                raise Fm2Error(f"model: {list(pair)} is no pair of fields i < j of 0 to {n - 1}, and cannot be pruned")
-            self.entries(self._kept, *pair).zero_()
-        self.weight.data *= self._kept
+                raise Fm2Error(
+                    f"{self.model}: cannot prune the pair {list(pair)}; expected two fields i < j between 0 and {n - 1}"
+                )
+            self.entries(self._pruning_mask, *pair).zero_()
+        self.weight.data *= self._pruning_mask
 
     def terms(self, V: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor]:
         product = self.product(V)
@@ -123,26 +129,27 @@ class Trainable(Interaction):
             product += w
         return terms, product
 
-    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, kept: Tensor) -> Tensor:
-        return kept * g[:, None]
+    def row_gradient(self, g: Tensor, V: Tensor, w: Tensor | None, saved: Tensor) -> Tensor:
+        return saved * g[:, None]
 
 
 class _QuadraticForm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, V: Tensor, weight: Tensor | None, w: Tensor | None, interaction: Interaction) -> Tensor:
-        terms, kept = interaction.terms(V, w)
+        terms, saved = interaction.terms(V, w)
         ctx.interaction = interaction
-        ctx.save_for_backward(V, w, kept)
+        ctx.save_for_backward(V, w, saved)
         return terms
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        V, w, kept = ctx.saved_tensors
-        wants_V, wants_weight, wants_w, _ = ctx.needs_input_grad
+        V, w, saved = ctx.saved_tensors
+        needs_V, needs_weight, needs_w, _ = ctx.needs_input_grad
+        interaction = ctx.interaction
         return (
-            ctx.interaction.row_gradient(g, V, w, kept) if wants_V else None,
-            ctx.interaction.hold(ctx.interaction.weight_gradient(g, V)) if wants_weight else None,
-            g @ V if wants_w else None,
+            interaction.row_gradient(g, V, w, saved) if needs_V else None,
+            interaction.mask_gradient(interaction.weight_gradient(g, V)) if needs_weight else None,
+            g @ V if needs_w else None,
             None,
         )

@@ -1,4 +1,4 @@
-"""FM, FwFM, FvFM and FmFM: one class, which differs in its interaction."""
+"""FM, FwFM, FvFM and FmFM: one class with four interactions."""
 
 from __future__ import annotations
 
@@ -27,20 +27,23 @@ INTERACTIONS: dict[InteractionName, type[Interaction]] = {
     "vector": Vector,
     "matrix": FieldMatrixInteraction,
 }
-NAMES: dict[InteractionName, str] = {"constant": "fm", "scalar": "fwfm", "vector": "fvfm", "matrix": "fmfm"}
 
 
 class FactorizationMachine(GatheredModel):
-    """A factorization machine: bias + linear part + the interaction of all pairs of features (equations 4, 6 and 7).
+    """A factorization machine: bias + linear part + the interactions of all pairs of features (equations 4, 6 and 7).
 
-    ``dims`` is the embeddings' dimension, for the interaction ``matrix`` also one per field. The ``linear`` part is a
-    weight per feature (``features``), the paper's vector per field <v, w_F> (``fields``, section 4.5) or ``both``.
+        b + linear part + Σ_{i<j} v_i M[i,j] v_jᵀ
 
-    The first weights are normal numbers with a standard deviation of ``embedding_std`` for the embeddings,
-    ``interaction_std`` for the field matrices' entries and ``linear_std`` for the vectors w_F; defaults as in the
-    paper's code. ``identity`` times the identity is added to every field matrix. Weights per feature begin at zero. A
-    ``seed`` of None leaves everything zero, for weights that are loaded. The field matrices of ``pruned`` pairs [i, j],
-    i < j, are zero and stay so. ``signs``, 1 or -1 for each of an FM's dimensions, are what its products count.
+    ``interaction`` defines the field matrices M[i,j]: the identity (``constant``, FM), r times the identity
+    (``scalar``, FwFM), diag(d) (``vector``, FvFM) or a full matrix (``matrix``, FmFM). ``dims`` is the dimension of the
+    embeddings, or with ``matrix`` one per field. The ``linear`` part is a weight per feature (``features``), the
+    paper's <v, w_F> with a vector per field (``fields``, section 4.5), or ``both``.
+
+    The initial weights are normally distributed with standard deviation ``embedding_std`` (embeddings),
+    ``interaction_std`` (field matrices) and ``linear_std`` (the vectors w_F); the defaults are those of the paper's
+    code. ``identity`` times the identity is then added to every field matrix. Weights per feature start at zero. With
+    ``seed=None``, all weights are zero, to be loaded. The field matrices of ``pruned`` pairs [i, j], i < j, are zero
+    and stay zero. ``signs``, for FM only, holds the factor 1 or -1 of each dimension's products.
 
     >>> model = FactorizationMachine([100, 50, 7], dims=[4, 4, 2], interaction="matrix", linear="fields")
     >>> model(torch.tensor([[3, 0, 6], [99, 1, 0]])).shape
@@ -65,16 +68,20 @@ class FactorizationMachine(GatheredModel):
         seed: Seed = 0,
     ) -> None:
         if interaction not in INTERACTIONS:
-            raise Fm2Error(f"model: the interaction is '{interaction}'; it is one of {', '.join(INTERACTIONS)}")
-        if linear not in get_args(Linear):
-            raise Fm2Error(f"model: the linear part is '{linear}'; it is one of {', '.join(get_args(Linear))}")
+            raise Fm2Error(
+                f"FactorizationMachine: unknown interaction '{interaction}'; expected one of {', '.join(INTERACTIONS)}"
+            )
         kind = INTERACTIONS[interaction]
-        dims = per_field(dims, len(field_sizes))
+        if linear not in get_args(Linear):
+            raise Fm2Error(
+                f"{kind.model}: unknown linear part '{linear}'; expected one of {', '.join(get_args(Linear))}"
+            )
+        dims = per_field(dims, len(field_sizes), kind.model)
         if interaction_std is None:
             interaction_std = kind.default_scale
         super().__init__(
             {
-                "model": NAMES[interaction],
+                "model": kind.model,
                 "field_sizes": list(field_sizes),
                 "dims": list(dims),
                 "linear": linear,
@@ -98,12 +105,12 @@ class FactorizationMachine(GatheredModel):
 
     @property
     def pruned(self) -> list[tuple[int, int]]:
-        """The pairs of fields whose field matrices are held at zero."""
+        """The pairs of fields whose field matrices are pruned."""
         return [(i, j) for i, j in self.config.get("pruned", [])]
 
     @property
     def signs(self) -> list[int]:
-        """What the products of each of an FM's coordinates count, 1 or -1; nothing where all count 1."""
+        """The signs of an FM's dimensions, 1 or -1; empty if all are 1."""
         return list(self.config.get("signs", ()))
 
     def _initialize(self, source: torch.Generator | None) -> None:
@@ -116,40 +123,40 @@ class FactorizationMachine(GatheredModel):
             self.interaction.add_identity(self.config["identity"])
 
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Give the logits [rows] from the gathered embeddings [rows, D] and, if there are any, linear weights."""
+        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields], if any."""
         assert embedding is not None
         logits: Tensor = self.interaction(embedding, self.field_linear) + self.bias
         return logits if linear is None else logits + linear.sum(1)
 
     @property
     def n_parameters(self) -> int:
-        """The number of parameters, without the bias and without those of pruned pairs, which are held at zero.
+        """The number of parameters without the bias and without the weights of pruned pairs, which are always zero.
 
         >>> FmFM([10, 10, 10], [4, 2, 3], linear="features", pruned=[(0, 2)]).n_parameters == 30 + 90 + 4 * 2 + 2 * 3
         True
         """
-        return super().n_parameters - self.interaction.n_held
+        return super().n_parameters - self.interaction.n_pruned
 
     def flops(self, cached: bool = False) -> int:
-        """Count the floating point operations of one prediction as the paper does (section 4.2).
+        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper.
 
-        ``cached`` counts an FmFM that looks up the vectors v M instead of calculating them. Pruned pairs cost nothing.
+        With ``cached``, an FmFM looks up the products v M instead of computing them. Pruned pairs cost nothing.
         """
         n, dim = len(self.field_sizes), self.embedding.dims[0]
         if self.name == "fmfm":
             return complexity.fmfm(self.embedding.dims, cached, self.pruned)
         if cached:
-            raise Fm2Error(f"{self.name}: only an FmFM has vectors to cache")
+            raise Fm2Error(f"{self.name}: cached=True requires fmfm; other models have no products v M to cache")
         if self.name == "fm":
             return complexity.fm(n, dim)
         return {"fwfm": complexity.fwfm, "fvfm": complexity.fvfm}[self.name](n, dim, len(self.pruned))
 
     def field_matrix(self, i: int, j: int) -> Tensor:
-        """Give the matrix through which fields ``i`` and ``j`` interact, D_i × D_j: M of <v_i M, v_j>."""
+        """Return the field matrix of fields ``i`` and ``j``, D_i × D_j: M in <v_i M, v_j>."""
         n = len(self.field_sizes)
         if not (0 <= i < n and 0 <= j < n and i != j):
             raise Fm2Error(
-                f"{self.name}: fields {i} and {j} have no matrix; it needs two different ones of 0 to {n - 1}"
+                f"{self.name}: fields {i} and {j} have no field matrix; pass two different fields between 0 and {n - 1}"
             )
         matrix = self.interaction.field_matrix(min(i, j), max(i, j)).detach().to(self.embedding.weight)
         return matrix if i < j else matrix.T
@@ -158,7 +165,7 @@ class FactorizationMachine(GatheredModel):
 def FM(
     field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "features", **options: Any
 ) -> FactorizationMachine:
-    """Make a factorization machine (equation 4); ``options`` are those of ``FactorizationMachine``.
+    """Return a factorization machine (equation 4); ``options`` are passed to :class:`FactorizationMachine`.
 
     >>> FM([10, 10], 4).n_parameters
     100
@@ -169,7 +176,7 @@ def FM(
 def FwFM(
     field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
 ) -> FactorizationMachine:
-    """Make a field-weighted factorization machine (equation 6): a weight r per pair of fields.
+    """Return a field-weighted factorization machine (equation 6): a weight r per pair of fields.
 
     >>> FwFM([10, 10], 4, linear="features").n_parameters
     101
@@ -180,7 +187,7 @@ def FwFM(
 def FvFM(
     field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
 ) -> FactorizationMachine:
-    """Make a field-vectorized factorization machine (section 3.1.3): a vector d per pair of fields.
+    """Return a field-vectorized factorization machine (section 3.1.3): a vector d per pair of fields.
 
     >>> FvFM([10, 10], 4, linear="features").n_parameters
     104
@@ -191,7 +198,7 @@ def FvFM(
 def FmFM(
     field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
 ) -> FactorizationMachine:
-    """Make a field-matrixed factorization machine (equation 7): a matrix per pair of fields, D_i × D_j.
+    """Return a field-matrixed factorization machine (equation 7): a D_i × D_j matrix per pair of fields.
 
     >>> FmFM([10, 10], [4, 2], linear="features").n_parameters
     88

@@ -1,4 +1,4 @@
-"""FmFM: every field matrix is full, D_i × D_j."""
+"""The interaction of FmFM: every field matrix is a full D_i × D_j matrix."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from fm2.models.family.interaction import Trainable
 from fm2.models.initial import Seed, fill_normal, generator
 
-# The outer products are wanted above the diagonal alone. So many strips of columns, each from its diagonal on, save a
-# third of the operations and are still wide enough for the product to run at full speed.
+# Only the outer products above the diagonal are needed. Computing them in this many strips of columns, each from its
+# diagonal on, saves a third of the operations, and the strips are still wide enough for full speed.
 STRIPS = 3
 
 
 class FieldMatrixInteraction(Trainable):
-    """The pair terms of an FmFM (equation 7): Σ v_i M[i,j] v_jᵀ over all pairs of fields, from embeddings side by side.
+    """The pair terms of FmFM (equation 7): Σ v_i M[i,j] v_jᵀ over all pairs of fields, from concatenated embeddings.
 
-    Fields may differ in dimension. The first matrices are zero, or normal numbers of standard deviation ``scale``. One
-    dense product with S per batch makes the terms, and one the gradient of its blocks. With :class:`FlatEmbedding` it
-    is a part for any model:
+    Fields can have different dimensions. The initial matrices are zero, or normally distributed with standard deviation
+    ``scale``. A batch takes one dense product with S for the terms and one for the gradient of its blocks. With
+    :class:`FlatEmbedding`, it is a building block for any model:
 
     >>> from fm2.models import FieldMatrixInteraction, FlatEmbedding
     >>> embedding = FlatEmbedding([100, 50, 7], dims=[4, 8, 2], scale=0.05)
@@ -29,10 +29,11 @@ class FieldMatrixInteraction(Trainable):
     >>> pairs(embedding(torch.tensor([[3, 0, 6], [99, 1, 0]]))).shape
     torch.Size([2])
 
-    ``weight`` is packed: field by field, the matrices of field i with all later fields side by side, as one matrix of
-    D_i rows. It is laid out as the symmetric S anew for every batch, which costs what a few rows cost.
+    ``weight`` is packed field by field: the matrices of field i with all later fields, concatenated to one matrix with
+    D_i rows. Each batch expands it to the symmetric S, at the cost of a few rows.
     """
 
+    model = "fmfm"
     default_scale = 0.01
     _positions: Tensor
 
@@ -41,18 +42,18 @@ class FieldMatrixInteraction(Trainable):
         self.scale = scale
         self.starts = list(accumulate(self.dims, initial=0))
         field = torch.arange(len(self.dims)).repeat_interleave(torch.tensor(self.dims))
-        above = field[:, None] < field
-        self.register_buffer("_positions", above.view(-1).nonzero()[:, 0], persistent=False)
+        above_diagonal = field[:, None] < field
+        self.register_buffer("_positions", above_diagonal.view(-1).nonzero()[:, 0], persistent=False)
         self.weight = nn.Parameter(torch.zeros(len(self._positions)))
         self.draw(generator(seed))
 
     def draw(self, source: torch.Generator | None) -> None:
-        """Draw the first matrices."""
+        """Draw the initial matrices."""
         if self.scale:
             fill_normal(self.weight, self.scale, source)
 
     def symmetric(self) -> Tensor:
-        """Give S, D × D."""
+        """Return S, D × D."""
         width = self.starts[-1]
         upper = self.weight.new_zeros(width * width)
         upper = upper.scatter_(0, self._positions, self.weight).view(width, width)
@@ -74,11 +75,12 @@ class FieldMatrixInteraction(Trainable):
         return self.entries(self.weight.detach(), i, j)
 
     def entries(self, values: Tensor, i: int, j: int) -> Tensor:
-        begin = sum(dim * (self.starts[-1] - end) for dim, end in zip(self.dims[:i], self.starts[1:], strict=False))
-        beside = self.starts[-1] - self.starts[i + 1]
-        side_by_side = values[begin : begin + self.dims[i] * beside].view(self.dims[i], beside)
-        column = self.starts[j] - self.starts[i + 1]
-        return side_by_side[:, column : column + self.dims[j]]
+        width, first_column = self.starts[-1], self.starts[i + 1]
+        begin = sum(dim * (width - end) for dim, end in zip(self.dims[:i], self.starts[1:], strict=False))
+        columns = width - first_column
+        matrices = values[begin : begin + self.dims[i] * columns].view(self.dims[i], columns)
+        column = self.starts[j] - first_column
+        return matrices[:, column : column + self.dims[j]]
 
     def add_identity(self, factor: float) -> None:
         for j in range(len(self.dims)):

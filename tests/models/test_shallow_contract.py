@@ -1,4 +1,4 @@
-"""What every model promises: the paper's equation, its gradient, and the contract that a trainer relies on."""
+"""The contract of all shallow models: the paper's equation, its gradient, and the interface to the trainer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ids():
 
 
 def random_model(config):
-    """A model all of whose parameters are of order 1, in float64."""
+    """Return a model in float64 with all parameters of order 1."""
     model = build(config).double()
     generator = torch.Generator().manual_seed(9)
     for parameter in model.parameters():
@@ -56,7 +56,7 @@ def literal_copy(model):
 
 
 @every_model
-def test_logits_and_gradients_are_those_of_the_equation(config, ids):
+def test_logits_and_gradients_follow_the_equation(config, ids):
     model = random_model(config)
     parameters = literal_copy(model)
     g = torch.linspace(-1, 2, len(ids), dtype=torch.float64)
@@ -85,7 +85,7 @@ def test_sparse_gradients_are_the_dense_ones(config, ids):
 
 
 @every_model
-def test_parameters_are_tables_or_dense(config):
+def test_every_parameter_is_in_a_table_or_dense(config):
     model = build(config)
     tables = [table.weight for table in model.tables.values()]
     together = {id(p) for p in [*tables, *model.dense_parameters()]}
@@ -95,7 +95,7 @@ def test_parameters_are_tables_or_dense(config):
 
 
 @every_model
-def test_a_trainer_may_gather_itself(config, ids):
+def test_the_trainer_can_gather_the_rows(config, ids):
     model = random_model(config)
     if not isinstance(model, GatheredModel):
         assert config["model"] in ("ffm", "poly2")
@@ -103,25 +103,25 @@ def test_a_trainer_may_gather_itself(config, ids):
     rows = {name: table(ids).detach().requires_grad_() for name, table in model.tables.items()}
     logits = model.score(**rows)
     torch.testing.assert_close(logits, model(ids))
-    scattered = {name: gathered.detach().T.contiguous().T for name, gathered in rows.items()}
-    torch.testing.assert_close(model.score(**scattered), logits)
+    strided = {name: gathered.detach().T.contiguous().T for name, gathered in rows.items()}
+    torch.testing.assert_close(model.score(**strided), logits)
     logits.sum().backward()
     assert all(gathered.grad.shape == (len(ids), model.tables[name].width) for name, gathered in rows.items())
     assert all(parameter.grad is not None for parameter in model.dense_parameters())
 
 
 @every_model
-def test_a_model_is_rebuilt_from_plain_values(config, ids):
+def test_config_rebuilds_the_model(config, ids):
     model = random_model(config).float()
-    again = build(json.loads(json.dumps(model.config)), seed=None)
-    assert all(not parameter.any() for parameter in again.parameters())
-    again.load_state_dict(model.state_dict())
+    rebuilt = build(json.loads(json.dumps(model.config)), seed=None)
+    assert all(not parameter.any() for parameter in rebuilt.parameters())
+    rebuilt.load_state_dict(model.state_dict())
     assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
-    torch.testing.assert_close(again(ids), model(ids), rtol=0, atol=0)
+    torch.testing.assert_close(rebuilt(ids), model(ids), rtol=0, atol=0)
 
 
 @every_model
-def test_a_seed_means_something(config):
+def test_initial_weights_depend_on_the_seed(config):
     def weights(seed):
         return torch.cat([parameter.detach().reshape(-1) for parameter in build(config, seed).parameters()])
 
@@ -132,17 +132,17 @@ def test_a_seed_means_something(config):
 
 
 @every_model
-def test_ids_out_of_range_are_refused(config, ids):
+def test_ids_out_of_range_raise_an_error(config, ids):
     model = build(config)
     assert model(ids[:0]).shape == (0,)
     ids[3, 2] = 5
-    with pytest.raises(Fm2Error, match="field 2 has the id 5; it has 5 features"):
+    with pytest.raises(Fm2Error, match="field 2 has id 5; ids must be between 0 and 4"):
         model(ids)
-    with pytest.raises(Fm2Error, match="for 4 fields"):
+    with pytest.raises(Fm2Error, match=r"ids have shape \[7, 3\]; expected \[rows, 4\]"):
         model(ids[:, :3])
 
 
-def test_the_registry_names_every_model():
+def test_every_shallow_model_is_registered_and_tested():
     shallow = [name for name in MODELS if name not in NETWORKS]
     assert shallow == ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"]
     assert {config["model"] for config in CONFIGS} == set(shallow)
@@ -153,6 +153,6 @@ def test_the_registry_names_every_model():
 
 
 @pytest.mark.parametrize("name", ["lr", "poly2", "ffm"])
-def test_models_outside_the_framework_have_no_field_matrices(name):
-    with pytest.raises(Fm2Error, match=f"{name}: there are no field matrices"):
+def test_other_models_have_no_field_matrices(name):
+    with pytest.raises(Fm2Error, match=f"{name}: the model has no field matrices; use fm, fwfm, fvfm or fmfm"):
         build({"model": name, "field_sizes": SIZES}).field_matrix(0, 1)
