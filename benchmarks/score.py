@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from bars import Bar, print_bars
 from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
+from fm2.data.presets import CRITEO_FIELD_SIZES
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.compile import choose, draw_rows, spectral_plan, write
 from fm2.engine.scorer import load
-from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
+from fm2.models.paper import CRITEO_DIMS
 
 Ids = NDArray[np.int32]
 BATCH, CANDIDATES, CANDIDATE_FIELDS, TOP, CALLS = 4096, 1000, 10, 100, 100

@@ -45,7 +45,7 @@ TEST(any_bytes_are_read_to_the_end) {
             CHECK(part.consumed <= text.size());
             const fm2::Block& block = collector.read(text, format, positions, true);
             CHECK(block.consumed == text.size());
-            CHECK(block.numbers.size() == 3 * block.rows && block.labels.size() == block.rows);
+            CHECK(block.codes.size() == 3 * block.rows && block.labels.size() == block.rows);
             for (const fm2::BadRow& bad : block.bad) {
                 CHECK(bad.row < block.rows);
                 CHECK(!collector.row_text(bad.row).empty() && collector.line(bad.row) <= block.lines);
@@ -64,7 +64,7 @@ TEST(the_number_of_threads_changes_nothing) {
             fm2::Collector one = make_collector(1), three = make_collector(3);
             const fm2::Block& a = one.read(text, format, positions, true);
             const fm2::Block& b = three.read(text, format, positions, true);
-            CHECK(a.rows == b.rows && a.lines == b.lines && a.numbers == b.numbers && a.labels == b.labels);
+            CHECK(a.rows == b.rows && a.lines == b.lines && a.codes == b.codes && a.labels == b.labels);
             CHECK(a.bad.size() == b.bad.size());
             for (std::size_t i = 0; i < std::min(a.bad.size(), b.bad.size()); ++i)
                 CHECK(a.bad[i].row == b.bad[i].row && one.line(a.bad[i].row) == three.line(b.bad[i].row));

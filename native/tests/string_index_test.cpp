@@ -1,4 +1,4 @@
-#include "fm2/table.h"
+#include "fm2/string_index.h"
 
 #include <string>
 #include <unordered_map>
@@ -8,14 +8,14 @@
 #include "fm2/hash.h"
 
 TEST(numbers_follow_first_appearance) {
-    fm2::Table table;
+    fm2::StringIndex table;
     CHECK(table.add("b") == 0 && table.add("") == 1 && table.add("b") == 0 && table.add("a longer text than eight") == 2);
-    CHECK(table.find("") == 1 && table.find("c") == fm2::Table::absent);
+    CHECK(table.find("") == 1 && table.find("c") == fm2::StringIndex::absent);
     CHECK(table.text(0) == "b" && table.text(1).empty() && table.text(2) == "a longer text than eight");
 }
 
 TEST(a_large_table_agrees_with_the_standard_one) {
-    fm2::Table table;
+    fm2::StringIndex table;
     std::unordered_map<std::string, std::int32_t> expected;
     std::vector<std::string> texts;
     for (std::uint64_t i = 0; i < 200000; ++i) {  // texts of all short lengths, many of them twice
@@ -36,7 +36,7 @@ TEST(a_large_table_agrees_with_the_standard_one) {
 }
 
 TEST(short_texts_with_zero_bytes_stay_apart) {
-    fm2::Table table;
+    fm2::StringIndex table;
     using namespace std::string_view_literals;
     CHECK(table.add("a"sv) == 0 && table.add("a\0"sv) == 1 && table.add("\0a"sv) == 2 && table.add("\0"sv) == 3);
 }
