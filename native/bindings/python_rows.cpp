@@ -96,7 +96,11 @@ void encode_dict(const fm2::Encoder& encoder, std::span<const nb::str> columns, 
             continue;
         }
         known = true;
-        scratch.cells[c] = scratch.texts[c].format(value);
+        try {
+            scratch.cells[c] = scratch.texts[c].format(value);
+        } catch (const nb::builtin_exception& error) {
+            throw nb::type_error((std::string("column '") + columns[c].c_str() + "': " + error.what()).c_str());
+        }
     }
     if (!known) throw nb::key_error("a row has none of the model's columns");
     encoder.encode(scratch.cells, ids);

@@ -12,7 +12,7 @@
 #include "fm2/value_text.h"
 
 // The text form of a Python value; see fm2/value_text.h. A missing value (None, NaN, NaT, NA) is empty. The text is valid until the next
-// call, and as long as the value exists.
+// call, and while the value exists.
 class PythonText {
 public:
     std::string_view format(PyObject* value);  // throws nanobind::type_error for a type that no field can have

@@ -219,7 +219,7 @@ def test_damaged_files_are_errors(tmp_path):
     with pytest.raises(Fm2Error, match=r"train/ids.npy is missing or its size has changed"):
         Dataset.open(out)
     (out / "train" / "ids.npy").write_bytes(b"x" * (len(content)))
-    with pytest.raises(Fm2Error, match="train/ids.npy is not a valid array"):
+    with pytest.raises(Fm2Error, match=r"train/ids\.npy is not a valid array"):
         Dataset.open(out).split("train")
     vocabularies = out / "vocabularies.npz"
     vocabularies.write_bytes(b"PK" + vocabularies.read_bytes()[2:][::-1])

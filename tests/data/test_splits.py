@@ -45,5 +45,5 @@ def test_an_ordered_split_follows_the_order_and_keeps_equal_values_together(bloc
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1), (0.8, 0.1, 0.2), (1.2, -0.1, -0.1), (0, 0.5, 0.5)])
 def test_invalid_fractions_are_errors(shares):
-    with pytest.raises(Fm2Error, match="prepare: (the )?fractions"):
+    with pytest.raises(Fm2Error, match=r"prepare: (the )?fractions"):
         check_fractions(shares)

@@ -225,8 +225,8 @@ def test_trained_and_compiled_models_take_the_same_forms(both):
     [
         ([{"site": "a"}, {}], "a row has none of the model's columns"),
         ({"sight": ["a"]}, "a row has none of the model's columns"),
-        ([{"site": [1, 2]}], "'list', which no field can be"),
-        ([{"site": "a"}, "b"], "a row is a dict of values by column, not 'str'"),
+        ([{"site": [1, 2]}], "column 'site': a value has the type 'list'; expected text, a number"),
+        ([{"site": "a"}, "b"], "expected a row as a dict of values by column, got 'str'"),
         ([{"site": "\ud800"}], "surrogates not allowed"),
         ({"site": "a"}, "the column 'site' is a single value"),
         ({"site": ["a"], "price": []}, "the columns are not equally long"),

@@ -92,9 +92,9 @@ def test_chance_is_what_shuffled_labels_tell():
 @pytest.mark.parametrize(
     ("ids", "labels", "message"),
     [
-        ([[0], [2]], [0, 1], "row 1, field 0: the id 2 is not below 2"),
+        ([[0], [2]], [0, 1], "row 1, field 0: the id must be below 2, got 2"),
         ([[0], [-1]], [0, 1], "the id -1"),
-        ([[0], [1]], [0, 3], "the label of row 1 is 3"),
+        ([[0], [1]], [0, 3], "the label of row 1 must be 0 or 1, got 3"),
         ([[0], [1]], [0, 256], "no uint8"),
         ([[0.5], [1.0]], [0, 1], "no int32"),
         ([[0], [1]], [0], "there are 1 labels for 2 rows"),

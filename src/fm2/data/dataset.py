@@ -27,7 +27,7 @@ VOCABULARIES = "vocabularies.npz"
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of one split: ids (rows × fields, numbered per field), labels, and the numbers of the rows in the log."""
+    """The rows of one split: ids (rows × fields, numbered per field), labels, and row numbers in the log."""
 
     name: str
     ids: NDArray[np.int32]

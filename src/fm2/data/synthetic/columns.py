@@ -50,7 +50,7 @@ class Column:
 
 
 def plan_columns(fields: int, features: int, rng: np.random.Generator) -> list[Column]:
-    """Plan the columns of a log: a third of the ``fields`` are numeric, and all have about ``features`` values in total."""
+    """Plan the columns of a log: a third of the ``fields`` are numeric; all have ``features`` values in total."""
     numeric = fields // 3
     sizes = field_sizes(numeric, fields - numeric, features)
     names = [f"I{i + 1}" for i in range(numeric)] + [f"C{i + 1}" for i in range(fields - numeric)]

@@ -78,7 +78,7 @@ def generate(
     """Write a click log whose labels are drawn from a planted field-matrixed model, and its true probabilities.
 
     The log looks like Criteo's: a label, integer columns I1, I2, … (a third of the ``fields``), and categorical columns
-    C1, C2, … of 8 hexadecimal digits. The values have a Zipf distribution, with about ``features`` values in total. Some
+    C1, C2, … of 8 hexadecimal digits. The values have a Zipf distribution, about ``features`` values in total. Some
     cells are missing. A quarter of the rows are clicks. The format follows from the extension of ``out``, unless
     ``format`` is set: ``.tsv`` and ``.tsv.gz`` files have no header, ``.parquet`` files name the columns. The same
     arguments produce the same bytes.
