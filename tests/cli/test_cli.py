@@ -61,7 +61,7 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
     assert main(["prepare", str(log), "--label", "click", "--out", out, "--fractions", "some"]) == 1
     assert "--fractions is 'some'" in capsys.readouterr().err
     assert main(["describe", str(tmp_path / "nothing")]) == 1
-    assert "is not a prepared data set" in capsys.readouterr().err
+    assert "is not a prepared dataset" in capsys.readouterr().err
     with pytest.raises(fm2.Fm2Error):
         main(["describe", str(tmp_path / "nothing"), "--debug"])
     with pytest.raises(SystemExit, match="2"):

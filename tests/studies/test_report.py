@@ -285,7 +285,7 @@ def test_what_is_no_comparison_is_refused(content, message, tmp_path, capsys):
 def test_what_cannot_be_reported_is_refused(runs, compared, tmp_path):
     for source, options, message in (
         (tmp_path, {}, "has no trained model"),
-        (runs["lr"].path, {"data": tmp_path}, "is not a prepared data set"),
+        (runs["lr"].path, {"data": tmp_path}, "is not a prepared dataset"),
         (runs["lr"].path, {"shrink": tmp_path}, "fm2 shrink with several shares of variance makes one"),
         (runs["lr"].path, {"threads": -1}, "report: threads is -1"),
     ):

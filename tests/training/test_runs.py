@@ -55,7 +55,7 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
         subprocess.run(command, stdout=file, check=True)
     assert (tmp_path / "more.txt").read_bytes() == b"what was there\n" + (tmp_path / "p.txt").read_bytes()
     (tmp_path / "bad.csv").write_text("c0,c1,c2,c3\na,b,c,d\na,b\n")
-    with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 4"):
+    with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: expected 4 columns, got 2"):
         main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])
     assert not (tmp_path / "q").exists()
 

@@ -157,7 +157,7 @@ def _open_sources(source: Any, validation: Any, test: Any, schema: Schema) -> li
     if isinstance(source, list | tuple) and not source:
         raise Fm2Error("prepare: there are no sources")
     roles = [(source, None), (validation, SPLITS.index("validation")), (test, SPLITS.index("test"))]
-    return [(opened, role) for given, role in roles if given is not None for opened in open_sources(given, schema)]
+    return [(opened, role) for source, role in roles if source is not None for opened in open_sources(source, schema)]
 
 
 def _random_assignment(shares: Sequence[float], seed: int) -> Assign:

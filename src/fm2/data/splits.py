@@ -99,9 +99,9 @@ class _RankSearch:
 
     def narrow(self) -> None:
         """Reduce the range to the bin of the rank."""
-        place = int(np.searchsorted(np.cumsum(self._counts), self._rank, side="right"))
-        self._rank -= int(self._counts[:place].sum())
-        self._set_range(int(self._edges[place]), int(self._edges[place + 1]) - 1)
+        index = int(np.searchsorted(np.cumsum(self._counts), self._rank, side="right"))
+        self._rank -= int(self._counts[:index].sum())
+        self._set_range(int(self._edges[index]), int(self._edges[index + 1]) - 1)
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
