@@ -228,7 +228,7 @@ def test_trained_and_compiled_models_take_the_same_forms(both):
         ([{"site": [1, 2]}], "column 'site': a value has the type 'list'; expected text, a number"),
         ([{"site": "a"}, "b"], "expected a row as a dict of values by column, got 'str'"),
         ([{"site": "\ud800"}], "surrogates not allowed"),
-        ({"site": "a"}, "the column 'site' is a single value"),
+        ({"site": "a"}, "column 'site' is a single value"),
         ({"site": ["a"], "price": []}, "the columns differ in length"),
         (np.zeros((2, 3)), r"ids must be integers of shape rows × fields, got float64 \[2, 3\]"),
         (7, "rows must be dicts, a dict of columns, a DataFrame or an array of ids, got int"),

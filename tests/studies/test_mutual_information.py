@@ -92,13 +92,13 @@ def test_chance_is_what_shuffled_labels_tell():
 @pytest.mark.parametrize(
     ("ids", "labels", "message"),
     [
-        ([[0], [2]], [0, 1], "row 1, field 0: the id must be below 2, got 2"),
-        ([[0], [-1]], [0, 1], "the id -1"),
+        ([[0], [2]], [0, 1], "row 1, field 0: the id must be between 0 and 1, got 2"),
+        ([[0], [-1]], [0, 1], "row 1, field 0: the id must be between 0 and 1, got -1"),
         ([[0], [1]], [0, 3], "the label of row 1 must be 0 or 1, got 3"),
         ([[0], [1]], [0, 256], "no uint8"),
         ([[0.5], [1.0]], [0, 1], "no int32"),
-        ([[0], [1]], [0], "there are 1 labels for 2 rows"),
-        ([[0, 0]], [0], "there are 1 field sizes, and ids have 2 columns"),
+        ([[0], [1]], [0], "expected a label for each of the 2 rows, got 1"),
+        ([[0, 0]], [0], "expected a size for each of the 2 fields, got 1"),
         ([0, 1], [0, 1], r"have the shapes \[2\] and \[2\], not rows × fields and rows"),
     ],
 )
@@ -107,7 +107,7 @@ def test_what_cannot_be_counted_is_refused(ids, labels, message):
         mutual_information(ids, labels, [2])
     with pytest.raises(Fm2Error, match="threads is -1"):
         mutual_information([[0]], [0], [2], threads=-1)
-    with pytest.raises(Fm2Error, match="the size of field 0 is 0"):
+    with pytest.raises(Fm2Error, match=r"the size of field 0 must be between 1 and 2\^30, got 0"):
         mutual_information([[0]], [0], [0])
 
 

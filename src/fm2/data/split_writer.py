@@ -36,44 +36,29 @@ def write_splits(
 ) -> WrittenSplits:
     """Replace codes with ids and write the rows of each split; ``rows`` is the number of rows of each."""
     fields = len(ids_of)
-    writers = [_SplitWriter(directory / name, count, fields) for name, count in zip(SPLITS, rows, strict=True)]
+    arrays = (("ids", (fields,), np.int32), ("labels", (), np.uint8), ("rows", (), np.int64))
+    writers = [
+        [NpyWriter(directory / split / f"{name}.npy", (count, *shape), dtype) for name, shape, dtype in arrays]
+        for split, count in zip(SPLITS, rows, strict=True)
+    ]
     unknown = np.zeros((len(SPLITS), fields), np.int64)
     for block in blocks:
         for index, bounds in boundaries.items():
             block.codes[index] = bucket_codes(block.codes[index], bounds)
-        split = assign(block)
-        order = np.argsort(split, kind="stable").astype(np.int32)
+        assignment = assign(block)
+        order = np.argsort(assignment, kind="stable").astype(np.int32)
         ids = np.empty((len(order), fields), np.int32)
         _native.codes_to_ids(block.codes, order, ids_of, ids, threads)
         end = 0
-        for number, count in enumerate(np.bincount(split, minlength=len(SPLITS))):
+        for number, count in enumerate(np.bincount(assignment, minlength=len(SPLITS))):
             part = slice(end, end + int(count))
             unknown[number] += (ids[part] == 0).sum(axis=0)
-            writers[number].append(ids[part], block.labels[order[part]], block.rows[order[part]])
+            values: list[NDArray[Any]] = [ids[part], block.labels[order[part]], block.rows[order[part]]]
+            for writer, array in zip(writers[number], values, strict=True):
+                writer.append(array)
             end = part.stop
-    files = {
-        f"{name}/{file}": entry for name, writer in zip(SPLITS, writers, strict=True) for file, entry in writer.close()
-    }
+    files = {writer.path.relative_to(directory).as_posix(): writer.close() for split in writers for writer in split}
     return WrittenSplits(files, unknown)
-
-
-class _SplitWriter:
-    """Write the three arrays of a split."""
-
-    def __init__(self, directory: Path, rows: int, fields: int) -> None:
-        directory.mkdir()
-        self._arrays = [
-            NpyWriter(directory / "ids.npy", (rows, fields), np.int32),
-            NpyWriter(directory / "labels.npy", (rows,), np.uint8),
-            NpyWriter(directory / "rows.npy", (rows,), np.int64),
-        ]
-
-    def append(self, *parts: NDArray[Any]) -> None:
-        for writer, part in zip(self._arrays, parts, strict=True):
-            writer.append(part)
-
-    def close(self) -> list[tuple[str, dict[str, Any]]]:
-        return [(writer.path.name, writer.close()) for writer in self._arrays]
 
 
 class NpyWriter:
@@ -83,6 +68,7 @@ class NpyWriter:
         self.path = path
         self._dtype = np.dtype(dtype)
         self._rows_left = shape[0]
+        path.parent.mkdir(exist_ok=True)
         self._file = path.open("wb")
         header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self._file, header)
