@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
+from fm2.data.presets import CRITEO_FIELD_SIZES
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.compile import choose, draw_rows, spectral_plan, write
 from fm2.engine.scorer import load
-from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
+from fm2.models.paper import CRITEO_DIMS
 from targets import Target, print_targets
 from timing import in_turn, seconds
 

@@ -18,8 +18,8 @@ import numpy as np
 
 import fm2
 from fm2.cli.comparison import Teller
+from fm2.data.decompress import open_stream
 from fm2.data.description import describe, print_description
-from fm2.data.streams import open_stream
 from fm2.engine.inspect import operations
 from fm2.files import atomic_file
 from fm2.progress import Progress

@@ -6,10 +6,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <array>
-#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <memory>
 
 #include "arrays.h"
@@ -18,6 +15,7 @@
 #include "fm2/explanation.h"
 #include "fm2/model_file.h"
 #include "fm2/plans.h"
+#include "python_rows.h"
 #include "topics.h"
 
 namespace nb = nanobind;
@@ -58,95 +56,11 @@ std::unique_ptr<Compiled> open_compiled(const std::string& path, bool verify, st
         nb::gil_scoped_release release;
         model = std::make_unique<Compiled>(std::make_shared<fm2::ModelFile>(path, verify, threads));
     }
-    for (const std::string& name : model->encoder.columns()) {
-        PyObject* text = PyUnicode_FromStringAndSize(name.data(), static_cast<Py_ssize_t>(name.size()));
-        if (!text) throw nb::python_error();
-        PyUnicode_InternInPlace(&text);
-        model->columns.push_back(nb::steal<nb::str>(text));
-    }
+    model->columns = intern_names(model->encoder.columns());
     return model;
 }
 
-// The stable ABI offers no tp_name.
-std::string type_name(nb::handle value) { return nb::cast<std::string>(value.type().attr("__name__")); }
-
-// The text of a value of Python's: of a missing one, nothing; of a time, "@" and its seconds.
-class Text {
-public:
-    std::string_view of(PyObject* value) {
-        if (PyUnicode_Check(value)) {
-            Py_ssize_t size;
-            const char* data = PyUnicode_AsUTF8AndSize(value, &size);
-            if (!data) throw nb::python_error();
-            return {data, static_cast<std::size_t>(size)};
-        }
-        if (value == Py_None) return {};
-        if (PyBool_Check(value)) return value == Py_True ? "true" : "false";
-        if (PyFloat_Check(value)) return number(PyFloat_AsDouble(value));
-        if (PyLong_Check(value)) {
-            int overflow;
-            const long long whole = PyLong_AsLongLongAndOverflow(value, &overflow);
-            if (!overflow) return number(whole);
-        }
-        if (PyBytes_Check(value)) return {PyBytes_AsString(value), static_cast<std::size_t>(PyBytes_Size(value))};
-        return other(value);
-    }
-
-private:
-    template <class T>
-    std::string_view number(T value) {
-        if (value != value) return {};
-        if constexpr (std::is_floating_point_v<T>) {  // a whole number reads as in a table's column: 100000, not 1e+05
-            if (std::abs(value) < 9e15 && value == std::floor(value)) return number(static_cast<long long>(value));
-        }
-        return {scratch_.data(), static_cast<std::size_t>(std::to_chars(scratch_.data(), scratch_.data() + scratch_.size(), value).ptr - scratch_.data())};
-    }
-
-    // Numbers of numpy's and times; others have no text that a log could have had.
-    std::string_view other(PyObject* value) {
-        const nb::handle given(value);
-        if (nb::hasattr(given, "item")) return of_kept(nb::steal<nb::object>(PyObject_CallMethod(value, "item", nullptr)));
-        if (nb::hasattr(given, "timestamp")) {
-            nb::object when = nb::borrow(given);
-            if (when.attr("tzinfo").is_none()) when = when.attr("replace")("tzinfo"_a = nb::module_::import_("datetime").attr("timezone").attr("utc"));
-            const auto seconds = static_cast<long long>(std::floor(nb::cast<double>(when.attr("timestamp")())));
-            scratch_[0] = '@';
-            return {scratch_.data(), static_cast<std::size_t>(std::to_chars(scratch_.data() + 1, scratch_.data() + scratch_.size(), seconds).ptr - scratch_.data())};
-        }
-        if (PyLong_Check(value)) return of_kept(nb::steal<nb::object>(PyObject_Str(value)));
-        throw nb::type_error(("a value is of the type '" + type_name(value) + "', which no field can be").c_str());
-    }
-
-    std::string_view of_kept(nb::object value) {
-        if (!value.is_valid()) throw nb::python_error();
-        kept_ = std::move(value);
-        if (nb::hasattr(kept_, "item")) throw nb::type_error("a value is an array, which no field can be");
-        return of(kept_.ptr());
-    }
-
-    std::array<char, 32> scratch_;
-    nb::object kept_;
-};
-
-// The ids of a row, by the names of its columns. A column that is not there is a missing value.
-void encode_row(const Compiled& model, PyObject* row, std::int32_t* ids) {
-    if (!PyDict_Check(row)) throw nb::type_error(("a row is a dict of values by column, not '" + type_name(row) + "'").c_str());
-    const std::size_t count = model.columns.size();
-    std::vector<Text> texts(count);
-    std::vector<std::string_view> cells(count);
-    std::size_t found = 0;
-    for (std::size_t c = 0; c < count; ++c) {
-        PyObject* value = PyDict_GetItemWithError(row, model.columns[c].ptr());
-        if (!value) {
-            if (PyErr_Occurred()) throw nb::python_error();
-            continue;
-        }
-        ++found;
-        cells[c] = texts[c].of(value);
-    }
-    if (!found) throw nb::key_error("a row has none of the model's columns");
-    model.encoder.encoder().encode(cells, ids);
-}
+void encode_row(const Compiled& model, PyObject* row, std::int32_t* ids) { encode_dict(model.encoder.encoder(), model.columns, row, ids); }
 
 float predict_one(const Compiled& model, nb::handle row) {
     std::vector<std::int32_t> ids(model.scorer.fields());
@@ -200,7 +114,7 @@ std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compi
 }
 
 nb::bytes table_slots(const GivenBytes& bytes, const Array<const std::uint64_t, 1>& ends) {
-    const fm2::Table table = fm2::table_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {ends.data(), ends.size()});
+    const fm2::StringIndex table = fm2::make_string_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {ends.data(), ends.size()});
     const auto slots = std::as_bytes(table.view().slots);
     return nb::bytes(slots.data(), slots.size());
 }

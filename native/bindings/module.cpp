@@ -5,6 +5,8 @@ NB_MODULE(_native, module) {
     nanobind::set_leak_warnings(false);  // objects that tracebacks or caches hold at exit are not leaks
     init_cpu(module);
     init_data(module);
+    init_collector(module);
+    init_encoder(module);
     init_training(module);
     init_pairs(module);
     init_quadratic(module);

@@ -1,15 +1,12 @@
 #include "fm2/arrow.h"
 
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <stdexcept>
-#include <type_traits>
 
 namespace fm2 {
 namespace {
 
-// What every Arrow column has: where it begins, and which of its values are there.
+// The offset and validity bitmap that all Arrow columns share.
 class ArrowColumn : public Column {
 protected:
     explicit ArrowColumn(const ArrowArray& array)
@@ -23,7 +20,7 @@ protected:
         batch.size = count;
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t at = offset_ + first + i;
-            batch.cells[i] = missing(at) ? std::string_view() : cell(at, batch.scratch[i].data());
+            batch.cells[i] = missing(at) ? std::string_view() : cell(at, batch.buffers[i]);
         }
     }
 
@@ -32,24 +29,12 @@ protected:
 };
 
 template <class Number>
-std::string_view print(Number value, char* scratch, char* begin = nullptr) {
-    if constexpr (std::is_floating_point_v<Number>) {
-        if (std::isnan(value)) return {};
-        // A whole number reads as it would in a column of integers: 100000, not 1e+05.
-        if (std::abs(value) < 9e15 && value == std::floor(value)) return print(static_cast<std::int64_t>(value), scratch);
-    }
-    char* start = begin ? begin : scratch;
-    const char* end = std::to_chars(start, scratch + Batch::scratch_size, value).ptr;
-    return {scratch, static_cast<std::size_t>(end - scratch)};
-}
-
-template <class Number>
 class NumberColumn : public ArrowColumn {
 public:
     explicit NumberColumn(const ArrowArray& array)
         : ArrowColumn(array), values_(static_cast<const Number*>(array.buffers[1])) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
-        fill(first, count, batch, [this](std::size_t at, char* scratch) { return print(values_[at], scratch); });
+        fill(first, count, batch, [this](std::size_t at, TextBuffer& buffer) { return format_number(values_[at], buffer); });
     }
 
 private:
@@ -61,32 +46,33 @@ public:
     explicit BoolColumn(const ArrowArray& array)
         : ArrowColumn(array), bits_(static_cast<const std::uint8_t*>(array.buffers[1])) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
-        fill(first, count, batch, [this](std::size_t at, char*) {
-            return bits_[at / 8] >> (at % 8) & 1 ? std::string_view("true") : std::string_view("false");
-        });
+        fill(first, count, batch, [this](std::size_t at, TextBuffer&) { return format_bool(bits_[at / 8] >> (at % 8) & 1); });
     }
 
 private:
     const std::uint8_t* bits_;
 };
 
-// Times and dates are handed out as "@" and the seconds since 1970.
+// Dates, and times in units of a second or less.
 template <class Number>
 class TimeColumn : public ArrowColumn {
 public:
-    TimeColumn(const ArrowArray& array, std::int64_t per_second, std::int64_t seconds)
-        : ArrowColumn(array), values_(static_cast<const Number*>(array.buffers[1])), per_second_(per_second), seconds_(seconds) {}
+    TimeColumn(const ArrowArray& array, std::int64_t units_per_second, std::int64_t seconds_per_unit)
+        : ArrowColumn(array),
+          values_(static_cast<const Number*>(array.buffers[1])),
+          units_per_second_(units_per_second),
+          seconds_per_unit_(seconds_per_unit) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
-        fill(first, count, batch, [this](std::size_t at, char* scratch) {
-            const std::int64_t value = values_[at], whole = value / per_second_ - (value % per_second_ < 0);
-            scratch[0] = '@';
-            return print(whole * seconds_, scratch, scratch + 1);
+        fill(first, count, batch, [this](std::size_t at, TextBuffer& buffer) {
+            const std::int64_t value = values_[at];
+            const std::int64_t rounded_down = value / units_per_second_ - (value % units_per_second_ < 0);
+            return format_time(rounded_down * seconds_per_unit_, buffer);
         });
     }
 
 private:
     const Number* values_;
-    std::int64_t per_second_, seconds_;
+    std::int64_t units_per_second_, seconds_per_unit_;
 };
 
 template <class Offset>
@@ -95,7 +81,7 @@ public:
     explicit TextColumn(const ArrowArray& array)
         : ArrowColumn(array), ends_(static_cast<const Offset*>(array.buffers[1])), bytes_(static_cast<const char*>(array.buffers[2])) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
-        fill(first, count, batch, [this](std::size_t at, char*) {
+        fill(first, count, batch, [this](std::size_t at, TextBuffer&) {
             return std::string_view(bytes_ + ends_[at], static_cast<std::size_t>(ends_[at + 1] - ends_[at]));
         });
     }
@@ -105,19 +91,19 @@ private:
     const char* bytes_;
 };
 
-// Arrow's string views: 16 bytes each, which hold the text itself where it is short.
+// String views are 16 bytes; a text of up to 12 bytes is stored in the view itself.
 class ViewColumn : public ArrowColumn {
 public:
     explicit ViewColumn(const ArrowArray& array)
         : ArrowColumn(array), views_(static_cast<const View*>(array.buffers[1])), buffers_(array.buffers + 2) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
-        fill(first, count, batch, [this](std::size_t at, char*) {
+        fill(first, count, batch, [this](std::size_t at, TextBuffer&) {
             const View& view = views_[at];
             const auto size = static_cast<std::size_t>(view.size);
-            if (size <= 12) return std::string_view(view.rest, size);
+            if (size <= 12) return std::string_view(view.inlined, size);
             std::int32_t buffer, begin;
-            std::memcpy(&buffer, view.rest + 4, 4);
-            std::memcpy(&begin, view.rest + 8, 4);
+            std::memcpy(&buffer, view.inlined + 4, 4);
+            std::memcpy(&begin, view.inlined + 8, 4);
             return std::string_view(static_cast<const char*>(buffers_[buffer]) + begin, size);
         });
     }
@@ -125,7 +111,7 @@ public:
 private:
     struct View {
         std::int32_t size;
-        char rest[12];
+        char inlined[12];
     };
     const View* views_;
     const void* const* buffers_;
@@ -139,26 +125,21 @@ public:
     }
 };
 
-// Categories: a number a row, into a column of their texts.
+// Categories: integer keys into a column of values.
 template <class Number>
 class DictionaryColumn : public ArrowColumn {
 public:
     DictionaryColumn(const ArrowArray& array, std::unique_ptr<Column> values)
         : ArrowColumn(array), keys_(static_cast<const Number*>(array.buffers[1])), values_(std::move(values)) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
-        Batch one;
-        batch.size = count;
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t at = offset_ + first + i;
-            batch.cells[i] = {};
-            if (missing(at)) continue;
-            values_->read(static_cast<std::size_t>(keys_[at]), 1, one);
-            batch.cells[i] = one.cells[0];
-            if (one.cells[0].data() == one.scratch[0].data()) {  // printed there: take it along
-                std::memcpy(batch.scratch[i].data(), one.scratch[0].data(), Batch::scratch_size);
-                batch.cells[i] = {batch.scratch[i].data(), one.cells[0].size()};
-            }
-        }
+        Batch value;
+        fill(first, count, batch, [&](std::size_t at, TextBuffer& buffer) {
+            values_->read(static_cast<std::size_t>(keys_[at]), 1, value);
+            const std::string_view text = value.cells[0];
+            if (text.data() != value.buffers[0].data()) return text;
+            buffer = value.buffers[0];  // the next read reuses the value's buffer
+            return std::string_view(buffer.data(), text.size());
+        });
     }
 
 private:
@@ -166,17 +147,18 @@ private:
     std::unique_ptr<Column> values_;
 };
 
-template <template <class> class Kind, class... Rest>
-std::unique_ptr<Column> by_integer(char format, const ArrowArray& array, Rest... rest) {
+// Makes a column of the integer type that an Arrow format character names, or null for other characters.
+template <template <class> class Kind, class... Arguments>
+std::unique_ptr<Column> by_integer(char format, const ArrowArray& array, Arguments... arguments) {
     switch (format) {
-        case 'c': return std::make_unique<Kind<std::int8_t>>(array, std::move(rest)...);
-        case 'C': return std::make_unique<Kind<std::uint8_t>>(array, std::move(rest)...);
-        case 's': return std::make_unique<Kind<std::int16_t>>(array, std::move(rest)...);
-        case 'S': return std::make_unique<Kind<std::uint16_t>>(array, std::move(rest)...);
-        case 'i': return std::make_unique<Kind<std::int32_t>>(array, std::move(rest)...);
-        case 'I': return std::make_unique<Kind<std::uint32_t>>(array, std::move(rest)...);
-        case 'l': return std::make_unique<Kind<std::int64_t>>(array, std::move(rest)...);
-        case 'L': return std::make_unique<Kind<std::uint64_t>>(array, std::move(rest)...);
+        case 'c': return std::make_unique<Kind<std::int8_t>>(array, std::move(arguments)...);
+        case 'C': return std::make_unique<Kind<std::uint8_t>>(array, std::move(arguments)...);
+        case 's': return std::make_unique<Kind<std::int16_t>>(array, std::move(arguments)...);
+        case 'S': return std::make_unique<Kind<std::uint16_t>>(array, std::move(arguments)...);
+        case 'i': return std::make_unique<Kind<std::int32_t>>(array, std::move(arguments)...);
+        case 'I': return std::make_unique<Kind<std::uint32_t>>(array, std::move(arguments)...);
+        case 'l': return std::make_unique<Kind<std::int64_t>>(array, std::move(arguments)...);
+        case 'L': return std::make_unique<Kind<std::uint64_t>>(array, std::move(arguments)...);
         default: return nullptr;
     }
 }
@@ -204,17 +186,17 @@ std::unique_ptr<Column> make_column(const ArrowSchema& schema, const ArrowArray&
     if (format.starts_with("tsm")) return std::make_unique<TimeColumn<std::int64_t>>(array, 1000, 1);
     if (format.starts_with("tsu")) return std::make_unique<TimeColumn<std::int64_t>>(array, 1000000, 1);
     if (format.starts_with("tsn")) return std::make_unique<TimeColumn<std::int64_t>>(array, 1000000000, 1);
-    throw std::invalid_argument("column '" + std::string(schema.name ? schema.name : "") + "' is of a type (Arrow's '" +
-                                std::string(format) + "'), which is not read; make it a column of texts, numbers or times");
+    throw std::invalid_argument("column '" + std::string(schema.name ? schema.name : "") + "' has the unsupported Arrow type '" +
+                                std::string(format) + "'; convert it to text, numbers or times");
 }
 
 }  // namespace
 
 ArrowReader::ArrowReader(ArrowArrayStream* stream) {
     static_cast<ArrowArrayStream&>(stream_) = *stream;
-    stream->release = nullptr;  // moved, as the interface has it
-    if (stream_.get_schema(&stream_, &schema_) != 0) fail("reading the columns' types");
-    if (std::string_view(schema_.format) != "+s") throw std::invalid_argument("not a table: it has no columns");
+    stream->release = nullptr;  // marks the stream as moved
+    if (stream_.get_schema(&stream_, &schema_) != 0) fail("reading the schema");
+    if (std::string_view(schema_.format) != "+s") throw std::invalid_argument("expected a stream of record batches");
     for (std::int64_t i = 0; i < schema_.n_children; ++i) names_.emplace_back(schema_.children[i]->name);
 }
 
@@ -232,9 +214,9 @@ std::unique_ptr<Column> ArrowReader::column(std::size_t index) const {
     return make_column(*schema_.children[index], child);
 }
 
-void ArrowReader::fail(const char* doing) {
+void ArrowReader::fail(const char* operation) {
     const char* reason = stream_.get_last_error ? stream_.get_last_error(&stream_) : nullptr;
-    throw std::runtime_error(std::string(doing) + ": " + (reason ? reason : "the table's owner gave no reason"));
+    throw std::runtime_error(std::string(operation) + ": " + (reason ? reason : "unknown error"));
 }
 
 }  // namespace fm2

@@ -19,8 +19,8 @@ std::optional<std::uint8_t> parse_label(std::string_view text) {
     return *value == 1;
 }
 
-// Where to cut text into pieces of whole lines, one for each thread. Text with quotes stays whole: they may hold lines.
-std::vector<std::string_view> cut(std::string_view text, const TextFormat& format, std::size_t pieces) {
+// Splits text at line ends, one part per thread. Text with quotes is not split, because a quoted cell may contain line ends.
+std::vector<std::string_view> split_lines(std::string_view text, const TextFormat& format, std::size_t pieces) {
     if (format.quotes && text.find('"') != text.npos) return {text};
     std::vector<std::string_view> parts;
     for (std::size_t begin = 0, i = 1; begin < text.size() || i == 1; ++i) {
@@ -53,18 +53,18 @@ Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::o
       time_(std::move(time)),
       reader_(std::move(missing)),
       threads_(threads ? threads : default_threads()),
-      tables_(fields_.size()),
-      garbled_(fields_.size()),
+      values_(fields_.size()),
+      invalid_utf8_(fields_.size()),
       bad_(fields_.size() + 2) {}
 
 const Block& Collector::read(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last) {
-    const std::vector<std::string_view> texts = cut(text, format, threads_);
+    const std::vector<std::string_view> texts = split_lines(text, format, threads_);
     parts_.resize(texts.size());
     parallel_for(texts.size(), threads_, [&](std::size_t i) {
         parts_[i].block.read(texts[i], format, last || i + 1 < texts.size());
     });
     std::vector<Piece> pieces;
-    std::vector<BadRow> bad;
+    std::vector<BadRow> misshapen;
     block_.consumed = block_.lines = 0;
     std::size_t rows = 0;
     for (TextPart& part : parts_) {
@@ -73,24 +73,27 @@ const Block& Collector::read(std::string_view text, const TextFormat& format, co
         Columns columns;
         for (const std::size_t position : positions) columns.push_back(part.block.column(position));
         pieces.push_back({std::move(columns), 0, part.block.rows(), rows});
-        for (BadRow row : part.block.bad()) row.row += rows, bad.push_back(std::move(row));
+        for (BadRow row : part.block.bad()) row.row += rows, misshapen.push_back(std::move(row));
         rows += part.block.rows();
         block_.consumed += part.block.consumed();
         block_.lines += part.block.lines();
     }
     collect(pieces);
-    // A row whose shape is wrong is bad for that reason alone: what its empty cells gave is not worth telling.
-    std::erase_if(block_.bad, [&](const BadRow& row) {
-        return std::binary_search(bad.begin(), bad.end(), row, [](auto& a, auto& b) { return a.row < b.row; });
-    });
-    block_.bad.insert(block_.bad.end(), bad.begin(), bad.end());
-    std::stable_sort(block_.bad.begin(), block_.bad.end(), [](auto& a, auto& b) { return a.row < b.row; });
+    add_shape_faults(std::move(misshapen));
     return block_;
 }
 
-const Block& Collector::read(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions) {
+// A row with a wrong number of cells has empty cells, whose faults are not worth reporting.
+void Collector::add_shape_faults(std::vector<BadRow> misshapen) {
+    const auto by_row = [](const BadRow& a, const BadRow& b) { return a.row < b.row; };
+    std::erase_if(block_.bad, [&](const BadRow& row) { return std::binary_search(misshapen.begin(), misshapen.end(), row, by_row); });
+    block_.bad.insert(block_.bad.end(), misshapen.begin(), misshapen.end());
+    std::stable_sort(block_.bad.begin(), block_.bad.end(), by_row);
+}
+
+const Block& Collector::read(const ArrowReader& frame, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions) {
     Columns columns;
-    for (const std::size_t position : positions) columns.push_back(table.column(position));
+    for (const std::size_t position : positions) columns.push_back(frame.column(position));
     std::vector<Piece> pieces;
     pieces.push_back({std::move(columns), first, count, 0});
     parts_.clear();
@@ -99,12 +102,12 @@ const Block& Collector::read(const ArrowReader& table, std::size_t first, std::s
 }
 
 const Block& Collector::collect(const std::vector<Piece>& pieces) {
-    block_.rows = pieces.back().place + pieces.back().rows;
-    block_.numbers.resize(fields_.size() * block_.rows);
+    block_.rows = pieces.back().block_row + pieces.back().rows;
+    block_.codes.resize(fields_.size() * block_.rows);
     block_.labels.resize(block_.rows);
     block_.times.resize(time_ ? block_.rows : 0);
     for (auto& list : bad_) list.clear();
-    // A field is one thread's from the first row to the last, so that its numbers do not depend on who was faster.
+    // One thread reads all rows of a field, so that the codes do not depend on the timing of threads.
     parallel_for(fields_.size() + 2, threads_, [&](std::size_t task) {
         for (const Piece& piece : pieces) {
             if (task < fields_.size())
@@ -123,46 +126,49 @@ const Block& Collector::collect(const std::vector<Piece>& pieces) {
 
 void Collector::collect_field(std::size_t index, const Piece& piece) {
     const Field& field = fields_[index];
-    Table& table = tables_[index];
-    std::vector<BadRow>& bad = bad_[index];
-    std::unordered_set<std::int32_t>& garbled = garbled_[index];
+    if (field.transform.kind == Transform::Kind::quantiles) return collect_quantiles(index, piece);
+    StringIndex& values = values_[index];
+    std::unordered_set<std::int32_t>& invalid_utf8 = invalid_utf8_[index];
     Batch batch;
     std::vector<std::size_t> unreadable;
     by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
         reader_.read(*piece.columns[field.column], piece.first + first, count, batch);
-        std::int32_t* out = &block_.numbers[index * block_.rows + piece.place + first];
+        std::int32_t* out = &block_.codes[index * block_.rows + piece.block_row + first];
         const auto fail = [&](std::size_t i, Fault fault) {
-            bad.push_back({piece.place + first + i, static_cast<std::int32_t>(index), fault, excerpt(batch.cells[i])});
+            add_bad(index, piece.block_row + first + i, static_cast<std::int32_t>(index), fault, batch.cells[i]);
             batch.cells[i] = {};
         };
-        if (field.transform.kind == Transform::Kind::quantiles) {
-            for (std::size_t i = 0; i < count; ++i) {
-                float value = std::numeric_limits<float>::quiet_NaN();
-                if (!batch.cells[i].empty()) {
-                    if (const auto number = parse_number(batch.cells[i]))
-                        value = static_cast<float>(*number);
-                    else
-                        fail(i, Fault::number);
-                }
-                out[i] = std::bit_cast<std::int32_t>(value);
-            }
-            return;
-        }
         unreadable.clear();
         field.transform.apply(batch, unreadable);
         for (const std::size_t i : unreadable) fail(i, field.transform.fault());
-        const auto known = static_cast<std::int32_t>(table.size());
-        const std::span<const std::string_view> tokens(batch.cells.data(), count);
-        if (!field.hash_bits) table.add(tokens, out);
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto number = out[i];
-            if (field.hash_bits) {
-                if (!is_utf8(tokens[i])) fail(i, Fault::encoding);
+        if (field.hash_bits) {
+            for (std::size_t i = 0; i < count; ++i) {
+                if (!is_utf8(batch.cells[i])) fail(i, Fault::encoding);
                 out[i] = field.hashed(batch.cells[i]);
-            } else if (number >= known ? !is_utf8(tokens[i]) : !garbled.empty() && garbled.contains(number)) {
-                garbled.insert(number);  // a value is looked at when it is new; this one is remembered
+            }
+            return;
+        }
+        const auto known = static_cast<std::int32_t>(values.size());
+        values.add({batch.cells.data(), count}, out);
+        for (std::size_t i = 0; i < count; ++i) {  // only new values need to be validated
+            if (out[i] >= known ? !is_utf8(batch.cells[i]) : !invalid_utf8.empty() && invalid_utf8.contains(out[i])) {
+                invalid_utf8.insert(out[i]);
                 fail(i, Fault::encoding);
             }
+        }
+    });
+}
+
+void Collector::collect_quantiles(std::size_t index, const Piece& piece) {
+    Batch batch;
+    by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
+        reader_.read(*piece.columns[fields_[index].column], piece.first + first, count, batch);
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t row = piece.block_row + first + i;
+            const auto number = parse_number(batch.cells[i]);
+            if (!number && !batch.cells[i].empty()) add_bad(index, row, static_cast<std::int32_t>(index), Fault::number, batch.cells[i]);
+            const float value = number ? static_cast<float>(*number) : std::numeric_limits<float>::quiet_NaN();
+            block_.codes[index * block_.rows + row] = std::bit_cast<std::int32_t>(value);
         }
     });
 }
@@ -172,9 +178,10 @@ void Collector::collect_labels(const Piece& piece) {
     by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
         reader_.read(*piece.columns[label_column_], piece.first + first, count, batch);
         for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t row = piece.block_row + first + i;
             const auto label = parse_label(batch.cells[i]);
-            block_.labels[piece.place + first + i] = label.value_or(0);
-            if (!label) bad_[fields_.size()].push_back({piece.place + first + i, -1, Fault::label, excerpt(batch.cells[i])});
+            block_.labels[row] = label.value_or(0);
+            if (!label) add_bad(fields_.size(), row, -1, Fault::label, batch.cells[i]);
         }
     });
 }
@@ -184,11 +191,16 @@ void Collector::collect_times(const Piece& piece) {
     by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
         reader_.read(*piece.columns[time_->column], piece.first + first, count, batch);
         for (std::size_t i = 0; i < count; ++i) {
+            const std::size_t row = piece.block_row + first + i;
             const auto seconds = time_->format.parse(batch.cells[i]);
-            block_.times[piece.place + first + i] = seconds.value_or(0);
-            if (!seconds) bad_.back().push_back({piece.place + first + i, -1, Fault::time, excerpt(batch.cells[i])});
+            block_.times[row] = seconds.value_or(0);
+            if (!seconds) add_bad(fields_.size() + 1, row, -1, Fault::time, batch.cells[i]);
         }
     });
+}
+
+void Collector::add_bad(std::size_t task, std::size_t row, std::int32_t field, Fault fault, std::string_view value) {
+    bad_[task].push_back({row, field, fault, excerpt(value)});
 }
 
 const Collector::TextPart& Collector::part_of(std::size_t row) const {

@@ -8,7 +8,7 @@
 namespace fm2 {
 
 void Encoder::set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends) {
-    tables_[field] = table_of(bytes, ends);
+    tables_[field] = make_string_index(bytes, ends);
     views_[field] = tables_[field].view();
 }
 
@@ -52,7 +52,7 @@ void Encoder::encode_field(std::size_t index, const Column& column, std::size_t 
             for (std::size_t i = 0; i < size; ++i) found[i] = field.hashed(batch.cells[i]);
         else
             views_[index].find({batch.cells.data(), size}, found.data());
-        for (const std::size_t i : unreadable) found[i] = Table::absent;
+        for (const std::size_t i : unreadable) found[i] = StringIndex::absent;
         for (std::size_t i = 0; i < size; ++i) ids[(begin + i) * fields_.size() + index] = found[i] + 1;
     });
 }

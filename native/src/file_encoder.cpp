@@ -82,13 +82,13 @@ FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const 
       columns_(texts(*file_, "encoder.columns", sizes.size())),
       encoder_(read_fields(*file_, sizes.size(), columns_.size()), texts(*file_, "encoder.missing", max_missing)) {
     const auto counts = file_->numbers<std::uint64_t>("vocabulary.counts", 3 * sizes.size());
-    auto slots = file_->numbers<TableView::Slot>("vocabulary.slots");
+    auto slots = file_->numbers<StringIndexView::Slot>("vocabulary.slots");
     auto ends = file_->numbers<std::uint64_t>("vocabulary.ends");
     auto bytes = file_->numbers<char>("vocabulary.bytes");
     const auto entries = file_->numbers<FieldEntry>("encoder.fields", sizes.size());
     for (std::size_t f = 0; f < sizes.size(); ++f) {
         const std::uint64_t size = static_cast<std::uint64_t>(sizes[f]), hashed = entries[f].hash_bits ? std::uint64_t{1} << entries[f].hash_bits : 0;
-        const TableView table{next(*file_, slots, counts[3 * f]), next(*file_, ends, counts[3 * f + 1]), next(*file_, bytes, counts[3 * f + 2])};
+        const StringIndexView table{next(*file_, slots, counts[3 * f]), next(*file_, ends, counts[3 * f + 1]), next(*file_, bytes, counts[3 * f + 2])};
         if (!table.slots.empty() && !std::has_single_bit(table.slots.size())) file_->refuse("a vocabulary's table has no size that fits");
         if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->refuse("a vocabulary has another size than its field");
         encoder_.set_vocabulary(f, table);

@@ -8,11 +8,11 @@
 namespace fm2 {
 namespace {
 
-// A quoted cell that runs on for longer than this was never closed.
-constexpr std::size_t longest_quote = 1 << 20;
+constexpr std::size_t longest_quote = 1 << 20;  // a longer quoted cell has no closing quote
+constexpr std::string_view blanks = " \t";
 
-std::size_t find_or_end(std::string_view text, char mark, std::size_t from) {
-    return std::min(text.find(mark, from), text.size());
+std::size_t find_or_end(std::string_view text, char character, std::size_t from) {
+    return std::min(text.find(character, from), text.size());
 }
 
 std::string_view without_return(std::string_view line) {
@@ -37,8 +37,7 @@ public:
         batch.size = count;
         for (std::size_t i = 0; i < count; ++i) {
             const Cell cell = cells_[block_.rows_[first + i].slot];
-            batch.cells[i] = {cell.begin <= size ? text + cell.begin : block_.side_.data() + (cell.begin - size - 1),
-                              cell.size};
+            batch.cells[i] = {cell.begin <= size ? text + cell.begin : block_.copies_.data() + (cell.begin - size - 1), cell.size};
         }
     }
 
@@ -49,13 +48,15 @@ private:
 
 void TextBlock::read(std::string_view text, const TextFormat& format, bool last) {
     text_ = text;
+    separator_ = format.separator;
+    last_ = last;
     columns_ = format.columns;
     consumed_ = lines_ = 0;
-    side_.clear();
+    copies_.clear();
     rows_.clear();
     bad_.clear();
-    // Slot 0 is that of all bad rows: empty. A good row has a byte for every separator and one for its end, so that there
-    // is a limit to the slots they need; only libffm's rows, which leave fields out, are counted by their ends.
+    // All bad rows share slot 0, whose cells are empty. A good row has a byte after each of its cells, which limits the number of slots. A
+    // libffm row may omit fields, so there the lines are counted.
     const std::size_t good_rows = format.libffm ? static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'))
                                                 : text.size() / std::max<std::size_t>(columns_, 1);
     capacity_ = good_rows + 3;
@@ -63,17 +64,17 @@ void TextBlock::read(std::string_view text, const TextFormat& format, bool last)
     for (std::size_t column = 0; column < columns_; ++column) cells_[column * capacity_] = {0, 0};
     slots_ = 1;
     if (format.libffm)
-        read_libffm(format, last);
+        read_libffm(format.libffm_fields);
     else if (format.quotes && text.find('"') != text.npos)
-        read_quoted(format, last);
+        read_quoted();
     else
-        read_plain(format, last);
+        read_plain();
 }
 
-void TextBlock::read_plain(const TextFormat& format, bool last) {
+void TextBlock::read_plain() {
     marks_.resize(text_.size() + 1);
-    std::size_t count = kernels().find_bytes(text_.data(), text_.size(), format.separator, '\n', marks_.data());
-    if (last && !text_.empty() && text_.back() != '\n') marks_[count++] = static_cast<std::uint32_t>(text_.size());
+    std::size_t count = kernels().find_bytes(text_.data(), text_.size(), separator_, '\n', marks_.data());
+    if (last_ && !text_.empty() && text_.back() != '\n') marks_[count++] = static_cast<std::uint32_t>(text_.size());
     std::size_t begin = 0, cell = 0, column = 0;
     Cell* out = cells(0);
     for (std::size_t i = 0; i < count; ++i) {
@@ -99,124 +100,134 @@ void TextBlock::read_plain(const TextFormat& format, bool last) {
     consumed_ = std::min(begin, text_.size());
 }
 
-void TextBlock::read_quoted(const TextFormat& format, bool last) {
+void TextBlock::read_quoted() {
     std::size_t at = 0;
-    while (at < text_.size() && read_quoted_row(at, format, last)) consumed_ = at;
+    while (at < text_.size() && read_quoted_row(at)) consumed_ = at;
 }
 
-// Reads the row at `at` and moves behind it; false where the text ends before the row does.
-bool TextBlock::read_quoted_row(std::size_t& at, const TextFormat& format, bool last) {
-    const std::size_t begin = at;
-    std::size_t place = begin, end = begin;
-    for (std::size_t column = 0;; ++column, ++place) {
+// Reads the row at `at` and advances `at` to the next row; false if the text ends within the row.
+bool TextBlock::read_quoted_row(std::size_t& at) {
+    CellEnd after{at, at};
+    std::size_t column = 0;
+    for (std::size_t begin = at;; begin = after.next + 1) {
         Cell value;
-        if (place < text_.size() && text_[place] == '"') {
-            switch (read_quotes(place, format.separator, last, value)) {
-                case Quotes::cut: return false;
-                case Quotes::broken: return skip_broken_line(at), true;
-                case Quotes::closed: break;
-            }
-            end = place;
-            if (place < text_.size() && text_[place] == '\r') ++place;
-        } else {
-            const char marks[] = {format.separator, '\n'};
-            const std::size_t stop = std::min(text_.find_first_of({marks, 2}, place), text_.size());
-            if (stop == text_.size() && !last) return false;
-            std::string_view plain = text_.substr(place, stop - place);
-            if (stop == text_.size() || text_[stop] == '\n') plain = without_return(plain);
-            value = cell(plain.data(), plain.size());
-            end = place + plain.size();
-            place = stop;
-        }
+        const bool quoted = begin < text_.size() && text_[begin] == '"';
+        const Status status = quoted ? read_quoted_cell(begin, value, after) : read_unquoted_cell(begin, value, after);
+        if (status == Status::truncated) return false;
+        if (status == Status::broken) return at = skip_broken_line(at), true;
         if (column < columns_) *cells(column) = value;
-        if (place < text_.size() && text_[place] == format.separator) continue;
-        if (end > begin && column + 1 != columns_) fail_row(Fault::columns, std::to_string(column + 1));
-        break;
+        ++column;
+        if (after.next == text_.size() || text_[after.next] != separator_) break;
     }
-    const auto inner_lines = std::count(text_.begin() + begin, text_.begin() + end, '\n');
-    if (end > begin) finish_row(begin, end);
-    at = std::min(place + 1, text_.size());
-    lines_ += static_cast<std::size_t>(inner_lines) + (place < text_.size());
+    const std::string_view row = text_.substr(at, after.end - at);
+    if (!row.empty()) {
+        if (column != columns_) fail_row(Fault::columns, std::to_string(column));
+        finish_row(at, after.end);
+    }
+    lines_ += static_cast<std::size_t>(std::count(row.begin(), row.end(), '\n')) + (after.next < text_.size());
+    at = std::min(after.next + 1, text_.size());
     return true;
 }
 
-// Reads the quoted cell at `place` and moves behind its closing quote.
-TextBlock::Quotes TextBlock::read_quotes(std::size_t& place, char separator, bool last, Cell& value) {
-    const std::size_t open = place++, kept = side_.size();
-    for (;; ++place) {
-        const std::size_t quote = text_.find('"', place);
-        if (quote == text_.npos && !last && text_.size() - open <= longest_quote) return Quotes::cut;
-        if (quote == text_.npos || quote - open > longest_quote) return Quotes::broken;
-        side_.append(text_, place, quote - place);
-        place = quote + 1;
-        if (place == text_.size() || text_[place] != '"') break;
-        side_ += '"';
+TextBlock::Status TextBlock::read_unquoted_cell(std::size_t begin, Cell& value, CellEnd& after) const {
+    const char marks[] = {separator_, '\n'};
+    const std::size_t next = std::min(text_.find_first_of({marks, 2}, begin), text_.size());
+    if (next == text_.size() && !last_) return Status::truncated;
+    std::string_view plain = text_.substr(begin, next - begin);
+    if (next == text_.size() || text_[next] == '\n') plain = without_return(plain);
+    value = cell(plain);
+    after = {begin + plain.size(), next};
+    return Status::complete;
+}
+
+TextBlock::Status TextBlock::read_quoted_cell(std::size_t open, Cell& value, CellEnd& after) {
+    const std::size_t copied = copies_.size();
+    std::size_t at = open + 1;
+    for (;; ++at) {
+        const std::size_t quote = text_.find('"', at);
+        if (quote == text_.npos && !last_ && text_.size() - open <= longest_quote) return Status::truncated;
+        if (quote == text_.npos || quote - open > longest_quote) return Status::broken;
+        copies_.append(text_, at, quote - at);
+        at = quote + 1;
+        if (at == text_.size() || text_[at] != '"') break;
+        copies_ += '"';  // two quotes in a quoted cell are one quote
     }
-    if (place == text_.size() && !last) return Quotes::cut;
-    value = {static_cast<std::uint32_t>(text_.size() + 1 + kept), static_cast<std::uint32_t>(side_.size() - kept)};
-    const std::string_view rest = text_.substr(place, 2);
-    if (rest == "\r" && !last) return Quotes::cut;  // what follows it decides
-    const bool ends = rest.empty() || rest[0] == separator || rest[0] == '\n' || rest == "\r\n" || rest == "\r";
-    return ends ? Quotes::closed : Quotes::broken;
+    const std::string_view tail = text_.substr(at, 2);
+    if (!last_ && (tail.empty() || tail == "\r")) return Status::truncated;  // the next byte decides
+    const bool has_return = tail == "\r" || tail == "\r\n";
+    if (!tail.empty() && !has_return && tail[0] != separator_ && tail[0] != '\n') return Status::broken;
+    value = cell_since(copied);
+    after = {at, at + has_return};
+    return Status::complete;
 }
 
-// Gives up a row whose quotes do not match; only its first line is lost, for the next may begin a row again.
-void TextBlock::skip_broken_line(std::size_t& at) {
-    const std::size_t end = find_or_end(text_, '\n', at);
-    const std::string_view line = without_return(text_.substr(at, end - at));
+// Skips one line of a row with unbalanced quotes; the next line may begin a valid row. Returns where that line begins.
+std::size_t TextBlock::skip_broken_line(std::size_t begin) {
+    const std::size_t end = find_or_end(text_, '\n', begin);
+    const std::string_view line = without_return(text_.substr(begin, end - begin));
     fail_row(Fault::quote, line);
-    finish_row(at, at + line.size());
+    finish_row(begin, begin + line.size());
     lines_ += end < text_.size();
-    at = std::min(end + 1, text_.size());
+    return std::min(end + 1, text_.size());
 }
 
-void TextBlock::read_libffm(const TextFormat& format, bool last) {
-    for (std::size_t begin = 0; begin < text_.size();) {
+void TextBlock::read_libffm(const StringIndex& fields) {
+    for (std::size_t begin = 0; begin < text_.size(); begin = consumed_) {
         const std::size_t end = find_or_end(text_, '\n', begin);
-        if (end == text_.size() && !last) break;
+        if (end == text_.size() && !last_) break;
         const std::string_view line = without_return(text_.substr(begin, end - begin));
-        const std::size_t label_begin = line.find_first_not_of(" \t");
-        if (label_begin != line.npos) {
-            for (std::size_t column = 0; column < columns_; ++column) *cells(column) = {0, 0};
-            std::size_t at = label_begin;
-            for (bool label = true; at < line.size(); label = false) {
-                const std::size_t stop = std::min(line.find_first_of(" \t", at), line.size());
-                const std::string_view item = line.substr(at, stop - at);
-                if (label && item == "-1") {  // libffm's way to write 0
-                    *cells(0) = {static_cast<std::uint32_t>(text_.size() + 1 + side_.size()), 1};
-                    side_ += '0';
-                } else if (label) {
-                    *cells(0) = cell(item.data() + (item[0] == '+'), item.size() - (item[0] == '+'));
-                } else {
-                    read_libffm_item(item, format);
-                }
-                at = std::min(line.find_first_not_of(" \t", stop), line.size());
-            }
+        if (line.find_first_not_of(blanks) != line.npos) {
+            read_libffm_line(line, fields);
             finish_row(begin, begin + line.size());
         }
         lines_ += end < text_.size();
-        begin = std::min(end + 1, text_.size());
-        consumed_ = begin;
+        consumed_ = std::min(end + 1, text_.size());
     }
 }
 
-void TextBlock::read_libffm_item(std::string_view item, const TextFormat& format) {
+void TextBlock::read_libffm_line(std::string_view line, const StringIndex& fields) {
+    for (std::size_t column = 0; column < columns_; ++column) *cells(column) = {0, 0};
+    bool is_label = true;
+    for (std::size_t at = line.find_first_not_of(blanks); at < line.size();) {
+        const std::size_t end = std::min(line.find_first_of(blanks, at), line.size());
+        const std::string_view item = line.substr(at, end - at);
+        is_label ? read_libffm_label(item) : read_libffm_item(item, fields);
+        is_label = false;
+        at = std::min(line.find_first_not_of(blanks, end), line.size());
+    }
+}
+
+void TextBlock::read_libffm_label(std::string_view label) {
+    if (label == "-1") {  // libffm writes 0 as -1
+        const std::size_t copied = copies_.size();
+        copies_ += '0';
+        *cells(0) = cell_since(copied);
+    } else {
+        *cells(0) = cell(label.substr(label[0] == '+'));
+    }
+}
+
+void TextBlock::read_libffm_item(std::string_view item, const StringIndex& fields) {
     const std::size_t first = item.find(':'), second = item.find(':', first + 1);
     if (first == item.npos || second == item.npos || second == first + 1) return fail_row(Fault::item, item);
-    const std::int32_t field = format.libffm_fields.find(item.substr(0, first));
-    if (field == Table::absent) return fail_row(Fault::item, item);
+    const std::int32_t field = fields.find(item.substr(0, first));
+    if (field == StringIndex::absent) return fail_row(Fault::item, item);
     if (!is_one(item.substr(second + 1))) return fail_row(Fault::value, item);
-    Cell& place = *cells(static_cast<std::size_t>(field) + 1);
-    if (place.size) return fail_row(Fault::repeated, item);
-    place = cell(item.data() + first + 1, second - first - 1);
+    Cell& value = *cells(static_cast<std::size_t>(field) + 1);
+    if (value.size) return fail_row(Fault::repeated, item);
+    value = cell(item.substr(first + 1, second - first - 1));
 }
 
 std::string_view TextBlock::row(std::size_t row) const { return text_.substr(rows_[row].begin, rows_[row].size); }
 
 std::unique_ptr<Column> TextBlock::column(std::size_t index) const { return std::make_unique<View>(*this, index); }
 
-TextBlock::Cell TextBlock::cell(const char* begin, std::size_t size) const {
-    return {static_cast<std::uint32_t>(begin - text_.data()), static_cast<std::uint32_t>(size)};
+TextBlock::Cell TextBlock::cell(std::string_view text) const {
+    return {static_cast<std::uint32_t>(text.data() - text_.data()), static_cast<std::uint32_t>(text.size())};
+}
+
+TextBlock::Cell TextBlock::cell_since(std::size_t copied) const {
+    return {static_cast<std::uint32_t>(text_.size() + 1 + copied), static_cast<std::uint32_t>(copies_.size() - copied)};
 }
 
 void TextBlock::finish_row(std::size_t begin, std::size_t end) {
@@ -234,7 +245,7 @@ std::string excerpt(std::string_view value) {
     constexpr std::size_t longest = 60;
     if (value.size() <= longest) return std::string(value);
     std::size_t end = longest;
-    while (end && (static_cast<unsigned char>(value[end]) & 0xC0) == 0x80) --end;  // not within a character of UTF-8
+    while (end && (static_cast<unsigned char>(value[end]) & 0xC0) == 0x80) --end;  // do not split a UTF-8 character
     return std::string(value.substr(0, end)) + "...";
 }
 

@@ -28,7 +28,7 @@ std::optional<int> take_digits(std::string_view& text, std::size_t count) {
 }
 
 constexpr std::int64_t day_seconds = 86400;
-constexpr std::int64_t latest = 1'000'000'000'000'000;  // beyond it, what is meant is not a time
+constexpr std::int64_t latest = 1'000'000'000'000'000;  // larger numbers are not times
 
 std::int64_t floor_mod(std::int64_t value, std::int64_t by) { return ((value % by) + by) % by; }
 
@@ -103,37 +103,34 @@ int weekday(std::int64_t seconds) {  // 1970 began on a Thursday
 
 int hour(std::int64_t seconds) { return static_cast<int>(floor_mod(seconds, day_seconds) / 3600); }
 
-// Programs write one value in several ways: 1 and 1.0, true and True. They are one feature.
-std::string_view canonical(std::string_view cell) {
-    if (cell.size() > 2 && cell.ends_with(".0") && parse_integer(cell.substr(0, cell.size() - 2))) return cell.substr(0, cell.size() - 2);
-    if (cell == "True") return "true";
-    if (cell == "False") return "false";
-    return cell;
+std::optional<std::int64_t> Transform::token(std::string_view cell) const {
+    switch (kind) {
+        case Kind::log_square:
+            if (const auto value = parse_number(cell)) return log_square(*value);
+            return std::nullopt;
+        case Kind::quantiles:
+            if (const auto value = parse_number(cell)) return static_cast<std::int64_t>(bucket(static_cast<float>(*value), boundaries));
+            return std::nullopt;
+        case Kind::weekday:
+        case Kind::hour:
+            if (const auto seconds = time->parse(cell)) return kind == Kind::weekday ? weekday(*seconds) : hour(*seconds);
+            return std::nullopt;
+        case Kind::none: break;
+    }
+    return std::nullopt;
 }
 
 void Transform::apply(Batch& batch, std::vector<std::size_t>& bad) const {
-    if (kind == Kind::none) {
-        for (std::size_t i = 0; i < batch.size; ++i) batch.cells[i] = canonical(batch.cells[i]);
-        return;
-    }
     for (std::size_t i = 0; i < batch.size; ++i) {
         std::string_view& cell = batch.cells[i];
-        if (cell.empty()) continue;
-        std::optional<std::int64_t> token;
-        if (kind == Kind::log_square) {
-            if (const auto value = parse_number(cell)) token = log_square(*value);
-        } else if (kind == Kind::quantiles) {
-            if (const auto value = parse_number(cell))
-                token = static_cast<std::int64_t>(bucket(static_cast<float>(*value), boundaries));
-        } else if (const auto seconds = time->parse(cell)) {
-            token = kind == Kind::weekday ? weekday(*seconds) : hour(*seconds);
+        if (kind == Kind::none) {
+            cell = normalize_spelling(cell);
+        } else if (!cell.empty()) {
+            if (const auto number = token(cell))
+                cell = format_number(*number, batch.buffers[i]);
+            else
+                bad.push_back(i);
         }
-        if (!token) {
-            bad.push_back(i);
-            continue;
-        }
-        char* text = batch.scratch[i].data();
-        cell = {text, static_cast<std::size_t>(std::to_chars(text, text + Batch::scratch_size, *token).ptr - text)};
     }
 }
 

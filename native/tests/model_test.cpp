@@ -95,12 +95,12 @@ bool usable(const Sections& sections) {
 
 // Two fields: one of the values "a" and "a text that is long", one of hours.
 Sections encoder_sections() {
-    fm2::Table table;
+    fm2::StringIndex table;
     table.add("a");
     table.add("a text that is long");
-    fm2::Table hours;
+    fm2::StringIndex hours;
     hours.add("");
-    std::vector<fm2::TableView::Slot> slots(table.view().slots.begin(), table.view().slots.end());
+    std::vector<fm2::StringIndexView::Slot> slots(table.view().slots.begin(), table.view().slots.end());
     slots.insert(slots.end(), hours.view().slots.begin(), hours.view().slots.end());
     using namespace std::string_view_literals;
     return {{"encoder.columns", bytes_of("x\0y\0"sv)},
@@ -278,7 +278,7 @@ TEST(vocabularies_may_hold_anything) {
         Sections full = squares();
         for (std::size_t slot = 0; slot < 128; ++slot) {
             full = with<std::int32_t>(full, "vocabulary.slots", 4 * slot + 3, number);
-            full = with<std::uint64_t>(full, "vocabulary.slots", 2 * slot, fm2::TableView::probe("a text that is long").key);
+            full = with<std::uint64_t>(full, "vocabulary.slots", 2 * slot, fm2::StringIndexView::probe("a text that is long").key);
             full = with<std::uint32_t>(full, "vocabulary.slots", 4 * slot + 2, 19);
         }
         CHECK(usable(full));
@@ -286,23 +286,23 @@ TEST(vocabularies_may_hold_anything) {
 }
 
 TEST(a_table_of_anyones_parts_answers_within_bounds) {
-    using Slot = fm2::TableView::Slot;
+    using Slot = fm2::StringIndexView::Slot;
     const std::vector<std::uint64_t> ends{5, 2, UINT64_MAX};
     const std::string_view bytes = "hello";
-    CHECK((fm2::TableView{{}, ends, bytes}.find("a") == fm2::TableView::absent));
+    CHECK((fm2::StringIndexView{{}, ends, bytes}.find("a") == fm2::StringIndexView::absent));
     for (const std::int32_t number : {0, 1, 2, 3, -2, INT32_MIN, INT32_MAX})
         for (const std::string_view text : {std::string_view("a"), std::string_view("more than eight bytes")}) {
-            const std::vector<Slot> slots(4, Slot{fm2::TableView::probe(text).key, static_cast<std::uint32_t>(text.size()), number});
-            const fm2::TableView table{slots, ends, bytes};
+            const std::vector<Slot> slots(4, Slot{fm2::StringIndexView::probe(text).key, static_cast<std::uint32_t>(text.size()), number});
+            const fm2::StringIndexView table{slots, ends, bytes};
             const std::int32_t found = table.find(text);
-            CHECK(found >= fm2::TableView::absent && found < 3);
-            CHECK(table.find("other") == fm2::TableView::absent);
+            CHECK(found >= fm2::StringIndexView::absent && found < 3);
+            CHECK(table.find("other") == fm2::StringIndexView::absent);
             std::int32_t many[2];
             const std::string_view texts[]{text, "other"};
             table.find(texts, many);
-            CHECK(many[0] == found && many[1] == fm2::TableView::absent);
+            CHECK(many[0] == found && many[1] == fm2::StringIndexView::absent);
         }
-    const fm2::TableView table{{}, ends, bytes};
+    const fm2::StringIndexView table{{}, ends, bytes};
     CHECK(table.text(0) == "hello" && table.text(1).empty() && table.text(2).empty() && table.text(3).empty());
 }
 

@@ -1,4 +1,4 @@
-// Text of any bytes: whole rows in, nothing read twice, nothing lost. `make sanitize` runs this under the sanitizers.
+// Reads arbitrary bytes in every format. `make sanitize` runs this under the sanitizers.
 #include <random>
 #include <string>
 
@@ -34,7 +34,7 @@ std::string junk(std::mt19937& random) {
 
 }  // namespace
 
-TEST(any_bytes_are_read_to_the_end) {
+TEST(arbitrary_bytes_are_consumed_completely) {
     std::mt19937 random(1);
     const std::vector<std::size_t> positions{0, 1, 2};
     for (int repeat = 0; repeat < 3000; ++repeat) {
@@ -45,7 +45,7 @@ TEST(any_bytes_are_read_to_the_end) {
             CHECK(part.consumed <= text.size());
             const fm2::Block& block = collector.read(text, format, positions, true);
             CHECK(block.consumed == text.size());
-            CHECK(block.numbers.size() == 3 * block.rows && block.labels.size() == block.rows);
+            CHECK(block.codes.size() == 3 * block.rows && block.labels.size() == block.rows);
             for (const fm2::BadRow& bad : block.bad) {
                 CHECK(bad.row < block.rows);
                 CHECK(!collector.row_text(bad.row).empty() && collector.line(bad.row) <= block.lines);
@@ -54,7 +54,7 @@ TEST(any_bytes_are_read_to_the_end) {
     }
 }
 
-TEST(the_number_of_threads_changes_nothing) {
+TEST(the_block_does_not_depend_on_the_number_of_threads) {
     std::mt19937 random(2);
     const std::vector<std::size_t> positions{0, 1, 2};
     for (int repeat = 0; repeat < 300; ++repeat) {
@@ -64,7 +64,7 @@ TEST(the_number_of_threads_changes_nothing) {
             fm2::Collector one = make_collector(1), three = make_collector(3);
             const fm2::Block& a = one.read(text, format, positions, true);
             const fm2::Block& b = three.read(text, format, positions, true);
-            CHECK(a.rows == b.rows && a.lines == b.lines && a.numbers == b.numbers && a.labels == b.labels);
+            CHECK(a.rows == b.rows && a.lines == b.lines && a.codes == b.codes && a.labels == b.labels);
             CHECK(a.bad.size() == b.bad.size());
             for (std::size_t i = 0; i < std::min(a.bad.size(), b.bad.size()); ++i)
                 CHECK(a.bad[i].row == b.bad[i].row && one.line(a.bad[i].row) == three.line(b.bad[i].row));
@@ -72,7 +72,7 @@ TEST(the_number_of_threads_changes_nothing) {
     }
 }
 
-TEST(bad_and_empty_lines_need_no_room) {
+TEST(many_bad_and_empty_lines_are_read_in_linear_time) {
     const std::vector<std::size_t> positions{0, 1, 2};
     fm2::Collector collector = make_collector(2);
     for (const fm2::TextFormat& format : formats()) {
@@ -80,7 +80,7 @@ TEST(bad_and_empty_lines_need_no_room) {
         std::string text = "\"";
         for (int i = 0; i < 200000; ++i) text += i % 3 ? "\n" : "0;x\n";
         text += format.separator == ',' ? "1,a,7\n" : "1\ta\t7\n";
-        const fm2::Block& block = collector.read(text, format, positions, true);  // in no more than linear time, too
+        const fm2::Block& block = collector.read(text, format, positions, true);
         CHECK(block.consumed == text.size() && block.bad.size() + 1 == block.rows && block.labels.back() == 1);
     }
 }

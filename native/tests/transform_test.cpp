@@ -11,12 +11,12 @@ TEST(log_square_follows_the_paper) {
     CHECK(fm2::log_square(1e300) > 0 && fm2::log_square(-1e300) < 0);
 }
 
-TEST(numbers_are_whole_texts) {
+TEST(a_number_is_the_complete_text) {
     CHECK(fm2::parse_number("+12.5e1") == 125.0);
     for (const char* text : {"", "abc", "1 ", " 1", "1,5", "nan", "inf", "1e999", "0x10", "--1"}) CHECK(!fm2::parse_number(text));
 }
 
-TEST(times_are_read_by_their_format) {
+TEST(times_are_parsed_by_their_format) {
     const fm2::TimeFormat avazu("%y%m%d%H");
     const auto seconds = avazu.parse("14102113");
     CHECK(seconds && fm2::weekday(*seconds) == 1 && fm2::hour(*seconds) == 13);  // a Tuesday
@@ -34,7 +34,17 @@ TEST(a_boundary_belongs_to_the_bucket_above) {
     CHECK(fm2::bucket(5, boundaries) == 3 && fm2::bucket(7, {}) == 0);
 }
 
-TEST(utf8_is_checked_to_the_letter) {
+TEST(values_have_one_text_form) {
+    fm2::TextBuffer buffer;
+    CHECK(fm2::format_number(100000.0, buffer) == "100000" && fm2::format_number(std::int64_t{-7}, buffer) == "-7");
+    CHECK(fm2::format_number(0.1f, buffer) == "0.1" && fm2::format_number(1e-5, buffer) == "1e-05" && fm2::format_number(1e22, buffer) == "1e+22");
+    CHECK(fm2::format_number(std::nan(""), buffer).empty());
+    CHECK(fm2::format_time(86400, buffer) == "@86400" && fm2::format_bool(true) == "true");
+    CHECK(fm2::normalize_spelling("-12.0") == "-12" && fm2::normalize_spelling("True") == "true");
+    for (const char* text : {"", ".0", "a.0", "1.00", "1.5", "TRUE", "007"}) CHECK(fm2::normalize_spelling(text) == text);
+}
+
+TEST(invalid_utf8_is_detected) {
     for (const char* good : {"", "abc", "\xc3\xbc", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xed\x9f\xbf"}) CHECK(fm2::is_utf8(good));
     for (const char* bad : {"\x80", "\xc3", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xff", "a\xe2\x82"})
         CHECK(!fm2::is_utf8(bad));

@@ -1,16 +1,16 @@
-"""What a table means: its fields, and which column tells whether there was a click."""
+"""The schema of a log: its fields, and the column that says whether a row is a click."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fm2.errors import Fm2Error, require
+from fm2.errors import Fm2Error, require, suggest
 
 Kind = Literal["categorical", "numeric", "timestamp"]
 Transform = Literal["log_square", "quantiles"]
@@ -18,21 +18,25 @@ Part = Literal["weekday", "hour"]
 
 DEFAULT_MIN_COUNT = 4
 DEFAULT_BUCKETS = 50
-_NUMBERS = ("min_count", "hash_bits", "buckets")
+DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+MAX_BUCKETS = 100_000
+MAX_HASH_BITS = 30
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a model: a column of the table, and how its values become features.
+    """A field: one column of the log, and how its values become features.
 
     - ``categorical``: every value is a feature.
-    - ``numeric``: by ``transform``, the paper's ``log_square`` (x > 2 becomes floor(ln(x)²), the rest stays), or
-      ``quantiles``, as many ``buckets`` of equal size, learned from the training rows.
-    - ``timestamp``: one ``part`` of the time, ``weekday`` (Monday is 0) or ``hour``. The ``format`` is made of %Y %y %m
-      %d %H %M %S, or is "unix" or "unix_ms" for seconds or milliseconds since 1970.
+    - ``numeric``: ``transform`` turns a number into a feature. ``log_square``, the paper's transform, maps x > 2 to
+      floor(ln(x)²) and keeps smaller numbers. ``quantiles`` learns ``buckets`` of equal size from the training rows.
+    - ``timestamp``: ``part`` is the part of the time that becomes the feature, ``weekday`` (Monday is 0) or ``hour``.
+      ``format`` consists of %Y %y %m %d %H %M %S and literal characters, or is "unix" or "unix_ms" for seconds or
+      milliseconds since 1970.
 
-    ``column`` is the table's column, by default the one of the field's name. A value seen fewer than ``min_count``
-    times becomes unknown. With ``hash_bits`` no vocabulary is kept: a value's feature is a hash of so many bits.
+    ``column`` is the name of the column; it defaults to the name of the field. Values that occur fewer than
+    ``min_count`` times become unknown. With ``hash_bits``, the field has no vocabulary: the feature of a value is a
+    hash of that many bits.
 
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'
@@ -49,54 +53,55 @@ class Field:
     format: str | None = None
 
     def __post_init__(self) -> None:
-        def refuse(what: str) -> None:
-            raise Fm2Error(f"schema: field '{self.name}' {what}")
+        self._check_types()
+        self._set_default("column", self.name)
+        if self.kind == "numeric":
+            self._set_default("transform", "log_square")
+        if self.transform == "quantiles":
+            self._set_default("buckets", DEFAULT_BUCKETS)
+        if self.kind == "timestamp":
+            self._set_default("format", DEFAULT_TIME_FORMAT)
+        for problem in self._problems():
+            raise Fm2Error(f"schema: field '{self.name}': {problem}")
 
-        def default(attribute: str, value: Any) -> None:
-            if not getattr(self, attribute):
-                object.__setattr__(self, attribute, value)
-
-        def one_of(attribute: str, choices: Any) -> None:
-            value = getattr(self, attribute)
-            if value not in get_args(choices):
-                refuse(f"has the {attribute} '{value}'; it is one of {', '.join(get_args(choices))}")
-
+    def _check_types(self) -> None:
         for setting in dataclasses.fields(self):
-            value, kind = getattr(self, setting.name), int if setting.name in _NUMBERS else str
-            if value is not None and type(value) is not kind:
-                refuse(f"has {setting.name} {value!r}, which is not {'a whole number' if kind is int else 'text'}")
+            value = getattr(self, setting.name)
+            expected = int if isinstance(setting.default, int) else str
+            if value is not None and type(value) is not expected:
+                noun = "an integer" if expected is int else "a string"
+                raise Fm2Error(f"schema: field '{self.name}': {setting.name} must be {noun}, got {value!r}")
         if not self.name:
             raise Fm2Error("schema: a field has no name")
-        one_of("kind", Kind)
-        default("column", self.name)
-        if self.kind == "numeric":
-            default("transform", "log_square")
-            one_of("transform", Transform)
-        elif self.transform:
-            refuse(f"has a transform but is {self.kind}; only numeric fields have one")
-        if self.transform == "quantiles":
-            default("buckets", DEFAULT_BUCKETS)
-            if not 2 <= self.buckets <= 100_000:
-                refuse(f"has {self.buckets} buckets; 2 to 100000 are possible")
-        elif self.buckets:
-            refuse("has buckets, which belong to the transform 'quantiles'")
-        if self.kind == "timestamp":
-            default("format", "%Y-%m-%d %H:%M:%S")
-            if "%" in re.sub("%[YymdHMS%]", "", self.format or ""):
-                refuse(f"has the format '{self.format}'; it may have %Y %y %m %d %H %M %S and %%")
-            if self.part is not None:
-                one_of("part", Part)
-        elif self.part or self.format:
-            refuse(f"has a part or a format but is {self.kind}; only timestamp fields have them")
+
+    def _set_default(self, setting: str, value: Any) -> None:
+        if not getattr(self, setting):
+            object.__setattr__(self, setting, value)
+
+    def _problems(self) -> Iterator[str]:
+        for setting, choices in (("kind", Kind), ("transform", Transform), ("part", Part)):
+            value = getattr(self, setting)
+            if value is not None and value not in get_args(choices):
+                yield f"unknown {setting} '{value}'; choose one of {', '.join(get_args(choices))}"
+        if self.transform and self.kind != "numeric":
+            yield f"transform requires a numeric field, but the field is {self.kind}"
+        if self.buckets and self.transform != "quantiles":
+            yield "buckets requires the transform 'quantiles'"
+        if self.buckets and not 2 <= self.buckets <= MAX_BUCKETS:
+            yield f"buckets must be between 2 and {MAX_BUCKETS}, got {self.buckets}"
+        if (self.part or self.format) and self.kind != "timestamp":
+            yield f"part and format require a timestamp field, but the field is {self.kind}"
+        if "%" in re.sub("%[YymdHMS%]", "", self.format or ""):
+            yield f"the format '{self.format}' may contain only %Y %y %m %d %H %M %S and %%"
         if self.min_count < 1:
-            refuse(f"has min_count {self.min_count}; 1 keeps every value")
-        if not 0 <= self.hash_bits <= 30:
-            refuse(f"has hash_bits {self.hash_bits}; 1 to 30 are possible, 0 keeps a vocabulary")
+            yield f"min_count must be at least 1, which keeps every value, got {self.min_count}"
+        if not 0 <= self.hash_bits <= MAX_HASH_BITS:
+            yield f"hash_bits must be between 1 and {MAX_HASH_BITS}, or 0 for a vocabulary, got {self.hash_bits}"
         if self.hash_bits and self.kind != "categorical":
-            refuse("has hash_bits but is not categorical")
+            yield f"hash_bits requires a categorical field, but the field is {self.kind}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the settings that differ from their defaults, as a TOML table holds them."""
+        """Return the settings that differ from their defaults."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         defaults = {f.name: f.default for f in dataclasses.fields(self)} | {"column": self.name}
         return {key: value for key, value in values.items() if value != defaults[key]}
@@ -104,10 +109,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Schema:
-    """The fields of a table and its label: the column that is 1 for a click and 0 for none.
+    """The fields of a log and its label, the column that is 1 for a click and 0 otherwise.
 
-    ``columns`` names the columns of files that have no header. ``missing`` lists words that mean a missing value,
-    beside the empty cell. A timestamp field without a ``part`` stands for two fields, weekday and hour.
+    ``columns`` names the columns of files without a header. ``missing`` lists texts that mean a missing value, in
+    addition to the empty cell. A timestamp field without a ``part`` is replaced by two fields, weekday and hour.
 
     >>> schema = Schema([Field("site"), Field("time", "timestamp")], label="click")
     >>> [field.name for field in schema.fields]
@@ -124,10 +129,8 @@ class Schema:
     ) -> None:
         object.__setattr__(self, "fields", tuple(part for field in fields for part in _expand(field)))
         object.__setattr__(self, "label", label)
-        for name, words in (("columns", columns), ("missing", missing)):
-            if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-                raise Fm2Error(f"schema: {name} is {words!r}; it is a list of texts, like ['a', 'b']")
-            object.__setattr__(self, name, tuple(words))
+        object.__setattr__(self, "columns", _strings("columns", columns))
+        object.__setattr__(self, "missing", _strings("missing", missing))
         self._check()
 
     def _check(self) -> None:
@@ -135,16 +138,16 @@ class Schema:
             raise Fm2Error("schema: there are no fields")
         if not isinstance(self.label, str) or not self.label:
             raise Fm2Error("schema: there is no label; name the column that is 1 for a click")
-        for what, names in {"fields": self.names, "columns": self.columns}.items():
-            twice = {name for name in names if names.count(name) > 1}
-            if twice:
-                raise Fm2Error(f"schema: two {what} are called '{min(twice)}'")
-        for name in self.source_columns if self.columns else ():
-            if name not in self.columns:
-                raise Fm2Error(f"schema: the column '{name}' is not among the columns listed")
+        for kind, names in (("fields", self.names), ("columns", self.columns)):
+            duplicates = {name for name in names if names.count(name) > 1}
+            if duplicates:
+                raise Fm2Error(f"schema: two {kind} have the name '{min(duplicates)}'")
         for field in self.fields:
             if field.column == self.label:
-                raise Fm2Error(f"schema: the field '{field.name}' reads the label's column '{self.label}'")
+                raise Fm2Error(f"schema: field '{field.name}' reads the column of the label, '{self.label}'")
+        for name in self.source_columns:
+            if self.columns and name not in self.columns:
+                raise Fm2Error(f"schema: columns does not list the column '{name}'")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,19 +156,19 @@ class Schema:
 
     @property
     def source_columns(self) -> tuple[str, ...]:
-        """The columns that are read: the label's first, then those of the fields, each once."""
+        """The columns to read: first the label, then the columns of the fields, without duplicates."""
         return tuple(dict.fromkeys([self.label, *(field.column for field in self.fields)]))
 
     def replace(self, **changes: Any) -> Schema:
-        """Give a schema with some of ``fields``, ``label``, ``columns``, ``missing`` changed."""
+        """Return a copy with other ``fields``, ``label``, ``columns`` or ``missing``."""
         return dataclasses.replace(self, **changes)
 
     def with_min_count(self, min_count: int) -> Schema:
-        """Give a schema with this threshold in every field."""
+        """Return a copy with this ``min_count`` in every field."""
         return self.replace(fields=[dataclasses.replace(field, min_count=min_count) for field in self.fields])
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the schema as plain values, as a TOML or JSON file holds it."""
+        """Return the schema as plain values for a TOML or JSON file."""
         lists = {"columns": list(self.columns), "missing": list(self.missing)}
         return {
             "label": self.label,
@@ -175,23 +178,17 @@ class Schema:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schema:
-        """Make a schema from plain values, refusing what is not understood."""
-        known = {"label", "columns", "missing", "field"}
-        for key in values.keys() - known:
-            raise Fm2Error(f"schema: '{key}' is not a setting; there are {', '.join(sorted(known))}")
-        settings = {f.name for f in dataclasses.fields(Field)}
-        fields = []
+        """Create a schema from the result of :meth:`to_dict`. Unknown settings are errors."""
+        known = ("label", "columns", "missing", "field")
+        for key in values.keys() - set(known):
+            raise Fm2Error(f"schema: unknown setting '{key}'; {suggest(key, known)}")
         if isinstance(values.get("field"), dict):
-            raise Fm2Error("schema: [field] is one table, but there may be many: write [[field]], twice the brackets")
+            raise Fm2Error("schema: [field] must be written with double brackets, [[field]]")
         try:
-            for entry in values.get("field", []):
-                for key in entry.keys() - settings:
-                    name = entry.get("name", "?")
-                    raise Fm2Error(f"schema: field '{name}' has '{key}'; there are {', '.join(sorted(settings))}")
-                fields.append(Field(**{"name": "", **entry}))
+            fields = [_field(entry) for entry in values.get("field", [])]
             return cls(fields, values.get("label", ""), values.get("columns", ()), values.get("missing", ()))
-        except (TypeError, AttributeError) as wrong:
-            raise Fm2Error(f"schema: a setting has the wrong type: {wrong}") from wrong
+        except (TypeError, AttributeError) as error:
+            raise Fm2Error(f"schema: a setting has the wrong type: {error}") from error
 
     def save(self, path: str | Path) -> None:
         """Write the schema to a TOML file."""
@@ -203,16 +200,16 @@ class Schema:
         """Read a schema from a TOML file."""
         try:
             return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as missing:
-            raise Fm2Error(f"schema: {path}: {missing.strerror}") from missing
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as wrong:
-            raise Fm2Error(f"schema: {path} is not TOML: {wrong}") from wrong
-        except Fm2Error as wrong:
-            raise Fm2Error(f"{path}: {wrong}") from wrong
+        except OSError as error:
+            raise Fm2Error(f"schema: {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Fm2Error(f"schema: {path} is not a valid TOML file: {error}") from error
+        except Fm2Error as error:
+            raise Fm2Error(f"{path}: {error}") from error
 
     @classmethod
     def preset(cls, name: str) -> Schema:
-        """Give the schema of a well-known data set: ``criteo`` or ``avazu``.
+        """Return the schema of a public dataset: ``criteo`` or ``avazu``.
 
         >>> len(Schema.preset("criteo").fields), len(Schema.preset("avazu").fields)
         (39, 23)
@@ -225,8 +222,11 @@ class Schema:
 
     @classmethod
     def infer(cls, source: Any, label: str, min_count: int = DEFAULT_MIN_COUNT) -> Schema:
-        """Look at the first rows of a table or file and suggest a schema; save it to read and change it."""
-        from fm2.data.inference import infer_schema
+        """Suggest a schema from the first rows of a file or DataFrame.
+
+        The result is a starting point: :meth:`save` it, review the file and edit it.
+        """
+        from fm2.data.schema_inference import infer_schema
 
         return infer_schema(source, label, min_count)
 
@@ -235,3 +235,18 @@ def _expand(field: Field) -> tuple[Field, ...]:
     if field.kind != "timestamp" or field.part:
         return (field,)
     return tuple(dataclasses.replace(field, name=f"{field.name}_{part}", part=part) for part in get_args(Part))
+
+
+def _strings(setting: str, values: Iterable[str]) -> tuple[str, ...]:
+    strings = () if isinstance(values, str) else tuple(values)
+    if isinstance(values, str) or not all(isinstance(string, str) for string in strings):
+        raise Fm2Error(f"schema: {setting} must be a list of strings, like ['a', 'b'], got {values!r}")
+    return strings
+
+
+def _field(settings: dict[str, Any]) -> Field:
+    known = [setting.name for setting in dataclasses.fields(Field)]
+    for key in settings.keys() - set(known):
+        name = settings.get("name", "?")
+        raise Fm2Error(f"schema: field '{name}': unknown setting '{key}'; {suggest(key, known)}")
+    return Field(**{"name": "", **settings})

@@ -57,11 +57,11 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
         f"fm2: prepare: {bad} line 3: label 'click' is '5', not 0 or 1; --bad-rows skip ignores such rows\n"
     )
     assert main(["prepare", str(bad), "--label", "click", "--out", out, "--bad-rows", "skip"]) == 0
-    assert "1 bad rows were skipped, 50.0% of all (label 1)" in capsys.readouterr().out
+    assert "1 bad rows (50.0%) were skipped (label 1)" in capsys.readouterr().out
     assert main(["prepare", str(log), "--label", "click", "--out", out, "--fractions", "some"]) == 1
     assert "--fractions is 'some'" in capsys.readouterr().err
     assert main(["describe", str(tmp_path / "nothing")]) == 1
-    assert "is not a prepared data set" in capsys.readouterr().err
+    assert "is not a prepared dataset" in capsys.readouterr().err
     with pytest.raises(fm2.Fm2Error):
         main(["describe", str(tmp_path / "nothing"), "--debug"])
     with pytest.raises(SystemExit, match="2"):

@@ -113,7 +113,7 @@ def test_a_model_that_is_like_no_other_is_answered_with_all(capsys):
 def test_what_follows_two_dashes_is_no_option(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["describe", "--", "--data"]) == 1
-    assert "--data is not a prepared data set" in capsys.readouterr().err
+    assert "--data is not a prepared dataset" in capsys.readouterr().err
 
 
 REFUSED = (

@@ -1,4 +1,4 @@
-"""Preparing: thresholds, vocabularies, splits, transforms, and directories that appear whole or not at all."""
+"""prepare: vocabularies, transforms, splits, and atomic output directories."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ values = st.lists(st.none() | st.sampled_from("abcdefg") | st.text(max_size=3), 
 
 
 @settings(max_examples=40, deadline=None)
-@given(values=values, min_count=st.integers(1, 5), seed=st.integers(0, 3), everything=st.booleans())
-def test_ids_follow_counts_of_the_training_rows(tmp_path_factory, values, min_count, seed, everything):
+@given(values=values, min_count=st.integers(1, 5), seed=st.integers(0, 3), all_splits=st.booleans())
+def test_ids_follow_the_counts_of_the_training_rows(tmp_path_factory, values, min_count, seed, all_splits):
     schema = Schema([Field("site", min_count=min_count)], label="y")
     out = tmp_path_factory.mktemp("prepared") / "data"
-    vocabulary = "all" if everything else "train"
+    vocabulary = "all" if all_splits else "train"
     dataset = prepare(sites(values), schema, out, seed=seed, vocabulary=vocabulary)
 
     tokens = [value or None for value in values]
     split = random_split(np.arange(len(tokens)), (0.8, 0.1, 0.1), seed)
-    counts = Counter(token for token, part in zip(tokens, split, strict=True) if everything or part == 0)
+    counts = Counter(token for token, part in zip(tokens, split, strict=True) if all_splits or part == 0)
     kept = {token for token, count in counts.items() if count >= min_count}
     assert len(dataset.vocabularies[0]) == len(kept) + 1
     for part, name in enumerate(("train", "validation", "test")):
@@ -49,13 +49,13 @@ def test_ids_follow_counts_of_the_training_rows(tmp_path_factory, values, min_co
         assert rows.labels.tolist() == [row % 2 for row in rows.rows]
         decoded = dataset.decode(np.asarray(rows.ids))["site"]
         assert decoded == [token if token in kept else "<unknown>" for token in expected]
-        # What was prepared and what is encoded anew are the same.
+        # Encoding the raw rows again yields the same ids.
         np.testing.assert_array_equal(dataset.encode(sites(expected)), rows.ids)
     by_id = [counts[dataset.vocabularies[0].value(id)] for id in range(1, len(kept) + 1)]
     assert by_id == sorted(by_id, reverse=True)
 
 
-def test_the_papers_transform(tmp_path):
+def test_log_square_follows_the_paper(tmp_path):
     x = [None, -2, -1, 0, 1, 2, 3, 4, 5, 9, 100, 12345, 7_000_000]
     table = pl.DataFrame({"y": [0] * len(x), "n": x})
     dataset = prepare(table, Schema([Field("n", "numeric", min_count=1)], "y"), tmp_path / "data", fractions=(1, 0, 0))
@@ -67,7 +67,7 @@ def test_quantiles_are_learned_from_the_training_rows(tmp_path):
     random = np.random.default_rng(0)
     numbers = np.round(random.lognormal(size=20_000), 3)
     times = np.arange(len(numbers))
-    numbers[times >= 16_000] += 1000.0  # later rows must not move the boundaries
+    numbers[times >= 16_000] += 1000.0  # later rows must not affect the boundaries
     table = pl.DataFrame({"y": times % 2, "n": numbers}).with_columns(
         pl.when(pl.int_range(pl.len()) % 10 == 0).then(None).otherwise(pl.col("n")).alias("n")
     )
@@ -83,7 +83,7 @@ def test_quantiles_are_learned_from_the_training_rows(tmp_path):
     np.testing.assert_array_equal(dataset.encode(table[:16_000])[:, 0], train)
 
 
-def test_a_hashed_field_keeps_no_vocabulary(tmp_path):
+def test_a_hashed_field_has_no_vocabulary(tmp_path):
     table = sites([f"user {i}" for i in range(2000)])
     dataset = prepare(table, Schema([Field("site", hash_bits=6)], "y"), tmp_path / "data")
     assert dataset.field_sizes == [65]
@@ -94,7 +94,7 @@ def test_a_hashed_field_keeps_no_vocabulary(tmp_path):
     assert (dataset.encode({"site": ["never seen"]}) > 0).all()
 
 
-def test_a_split_by_time_takes_the_timestamp_or_the_order(tmp_path):
+def test_a_split_by_time_follows_the_timestamp_or_the_row_order(tmp_path):
     hours = np.random.default_rng(2).permutation(np.repeat(np.arange(50), 20))
     text = [f"2024-01-{1 + h // 24:02d} {h % 24:02d}:00:00" for h in hours]
     table = sites(["a"] * len(hours), when=text)
@@ -107,7 +107,7 @@ def test_a_split_by_time_takes_the_timestamp_or_the_order(tmp_path):
     assert ordered.test.rows.tolist() == list(range(900, 1000))
 
 
-def test_files_of_their_own_for_validation_and_test(tmp_path):
+def test_validation_and_test_can_have_separate_sources(tmp_path):
     parts = {name: sites([name] * size) for name, size in (("a", 100), ("b", 20), ("c", 30))}
     dataset = prepare(parts["a"], SITE, tmp_path / "both", validation=parts["b"], test=parts["c"])
     assert [len(dataset.split(name)) for name in ("train", "validation", "test")] == [100, 20, 30]
@@ -119,7 +119,7 @@ def test_files_of_their_own_for_validation_and_test(tmp_path):
     assert timed.validation.rows.tolist() == list(range(89, 100))
 
 
-def test_odd_columns_have_a_defined_outcome(tmp_path):
+def test_constant_and_empty_columns_have_one_feature(tmp_path):
     table = sites(["one"] * 50, empty=[None] * 50, nothing=pl.Series([None] * 50, dtype=pl.Null))
     schema = Schema([Field("site"), Field("empty"), Field("nothing", "numeric")], "y")
     dataset = prepare(table, schema, tmp_path / "data")
@@ -127,7 +127,7 @@ def test_odd_columns_have_a_defined_outcome(tmp_path):
     assert dataset.decode(np.array([[1, 1, 1]])) == {"site": ["one"], "empty": [None], "nothing": [None]}
 
 
-def test_the_same_input_gives_the_same_bytes_on_any_number_of_threads(tmp_path):
+def test_the_output_does_not_depend_on_the_number_of_threads(tmp_path):
     random = np.random.default_rng(3)
     columns = {f"c{i}": random.zipf(1.3, 5000).astype(str) for i in range(5)}
     log = tmp_path / "log.csv"
@@ -137,7 +137,7 @@ def test_the_same_input_gives_the_same_bytes_on_any_number_of_threads(tmp_path):
     assert manifests[0] == manifests[1] == manifests[2]
 
 
-def test_a_directory_that_is_there_is_replaced_only_when_asked(tmp_path):
+def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path):
     out = tmp_path / "data"
     first = prepare(sites(["a"] * 100), SITE, out)
     with pytest.raises(Fm2Error, match="already exists; use --overwrite to replace it"):
@@ -161,15 +161,14 @@ def test_a_directory_that_is_there_is_replaced_only_when_asked(tmp_path):
     assert (other / "thesis.txt").exists()
 
 
-def test_a_killed_run_leaves_nothing_that_opens_and_the_next_one_works(tmp_path):
+def test_a_killed_run_leaves_no_dataset_and_the_next_run_succeeds(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("y,site\n" + "1,a\n0,b\n" * 1000)
     script = """
-import sys, time, fm2.data.prepare as p, fm2.data.passes as q
-real = q.Passes.write
-def slow(self, directory):
-    real(self, directory); print("written", flush=True); time.sleep(60)
-q.Passes.write = slow
+import sys, time, fm2.data.prepare as p
+def slow(*arguments):
+    write_splits(*arguments); print("written", flush=True); time.sleep(60)
+write_splits, p.write_splits = p.write_splits, slow
 p.prepare(sys.argv[1], p.Schema([__import__("fm2").Field("site")], "y"), sys.argv[2])
 """
     out = tmp_path / "data"
@@ -183,13 +182,13 @@ p.prepare(sys.argv[1], p.Schema([__import__("fm2").Field("site")], "y"), sys.arg
     assert not out.exists()
     leftovers = [entry for entry in tmp_path.iterdir() if entry.name != "log.csv"]
     assert len(leftovers) == 1
-    with pytest.raises(Fm2Error, match="not a prepared data set"):
+    with pytest.raises(Fm2Error, match="not a prepared dataset"):
         Dataset.open(leftovers[0])
     prepare(log, SITE, out).verify()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["data", "log.csv"]
 
 
-def test_a_full_disk_leaves_nothing(tmp_path):
+def test_a_full_disk_leaves_no_files(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("y,site\n" + "1,a\n0,b\n" * 100_000)
     script = """
@@ -207,20 +206,20 @@ except fm2.Fm2Error as error:
     assert [entry.name for entry in tmp_path.iterdir()] == ["log.csv"]
 
 
-def test_damage_is_noticed(tmp_path):
+def test_damaged_files_are_errors(tmp_path):
     out = tmp_path / "data"
     prepare(sites(["a"] * 100), SITE, out).verify()
     ids = out / "train" / "ids.npy"
     content = bytearray(ids.read_bytes())
     content[-1] ^= 1
     ids.write_bytes(content)
-    with pytest.raises(Fm2Error, match=r"train/ids.npy has changed"):
+    with pytest.raises(Fm2Error, match=r"the checksum of train/ids.npy does not match"):
         Dataset.open(out).verify()
     ids.write_bytes(content[:-4])
-    with pytest.raises(Fm2Error, match=r"train/ids.npy is missing or has another size"):
+    with pytest.raises(Fm2Error, match=r"train/ids.npy is missing or its size has changed"):
         Dataset.open(out)
     (out / "train" / "ids.npy").write_bytes(b"x" * (len(content)))
-    with pytest.raises(Fm2Error, match="not an array that can be mapped"):
+    with pytest.raises(Fm2Error, match=r"train/ids\.npy is not a valid array"):
         Dataset.open(out).split("train")
     vocabularies = out / "vocabularies.npz"
     vocabularies.write_bytes(b"PK" + vocabularies.read_bytes()[2:][::-1])
@@ -228,14 +227,14 @@ def test_damage_is_noticed(tmp_path):
         Dataset.open(out).encode({"site": ["a"]})
     manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps(manifest | {"version": 99}))
-    with pytest.raises(Fm2Error, match="this fm2 reads"):
+    with pytest.raises(Fm2Error, match="has the format 'fm2 dataset 99'; this version of fm2 reads 'fm2 dataset 1'"):
         Dataset.open(out)
 
 
 @pytest.mark.parametrize("option", [{"split": "odd"}, {"vocabulary": "none"}, {"bad_rows": "keep"}])
-def test_wrong_options_are_named(tmp_path, option):
+def test_errors_name_the_invalid_option(tmp_path, option):
     (name, value), *_ = option.items()
-    with pytest.raises(Fm2Error, match=f"prepare: {name} is '{value}'; it is"):
+    with pytest.raises(Fm2Error, match=f"prepare: {name} must be .* or .*, got '{value}'"):
         prepare(sites(["a"] * 10), SITE, tmp_path / "data", **option)
 
 
@@ -243,23 +242,23 @@ def test_wrong_options_are_named(tmp_path, option):
     ("option", "message"),
     [
         ({"threads": -3}, "threads must be between 1 and 1024, or 0 for all, got -3"),
-        ({"seed": 2**70}, "64 bits"),
+        ({"seed": 2**70}, "the seed must fit into 64 bits"),
         ({"fractions": (float("nan"), 0.5, 0.5)}, "three shares that add up to 1"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(tmp_path, option, message):
+def test_numbers_out_of_range_are_errors(tmp_path, option, message):
     with pytest.raises(Fm2Error, match=message):
         prepare(sites(["a"] * 10), SITE, tmp_path / "data", **option)
 
 
-def test_what_is_no_source_and_no_schema_is_said(tmp_path):
+def test_missing_sources_and_unknown_presets_are_errors(tmp_path):
     with pytest.raises(Fm2Error, match="there are no sources"):
         prepare([], SITE, tmp_path / "data")
     with pytest.raises(Fm2Error, match="'crito' is neither a file nor a preset; the presets are criteo, avazu"):
         prepare(sites(["a"]), "crito", tmp_path / "data")
 
 
-def test_an_open_data_set_notices_that_it_was_replaced(tmp_path):
+def test_an_open_dataset_detects_that_it_was_replaced(tmp_path):
     old = prepare(sites(["a"] * 100), SITE, tmp_path / "data")
     assert len(old.train)
     prepare(sites(["b"] * 50), SITE, tmp_path / "data", overwrite=True)
@@ -267,7 +266,7 @@ def test_an_open_data_set_notices_that_it_was_replaced(tmp_path):
         old.decode(np.array([[1]]))
 
 
-def test_a_link_is_followed(tmp_path):
+def test_a_symbolic_link_is_followed(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "data").symlink_to(tmp_path / "disk")
     prepare(sites(["a"] * 100), SITE, tmp_path / "data")
@@ -277,12 +276,12 @@ def test_a_link_is_followed(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["data", "disk"]
 
 
-def test_too_few_rows_for_training(tmp_path):
+def test_a_log_without_training_rows_is_an_error(tmp_path):
     with pytest.raises(Fm2Error, match="none of the 1 rows is for training"):
         prepare(sites(["a"]), SITE, tmp_path / "data", fractions=(0.01, 0.495, 0.495))
 
 
-def test_numbers_beyond_float32_have_buckets_too(tmp_path):
+def test_quantiles_accept_numbers_beyond_float32(tmp_path):
     schema = Schema([Field("n", "numeric", transform="quantiles", buckets=3, min_count=1)], "y")
     values = [-1e300, 0.5, 1e300] * 40
     dataset = prepare(pl.DataFrame({"n": values, "y": [0, 1] * 60}), schema, tmp_path / "data")
@@ -292,7 +291,7 @@ def test_numbers_beyond_float32_have_buckets_too(tmp_path):
     assert len(run.predict({"n": values[:3]})) == 3
 
 
-def test_encoding_new_rows(tmp_path):
+def test_new_rows_are_encoded_with_the_same_vocabularies(tmp_path):
     schema = Schema([Field("site", min_count=1), Field("n", "numeric", min_count=1)], "y")
     table = sites(["a", "b"] * 50, n=[1, 2] * 50)
     dataset = prepare(table, schema, tmp_path / "data")
@@ -303,11 +302,13 @@ def test_encoding_new_rows(tmp_path):
     }
     assert dataset.encode(pl.DataFrame({"site": ["a"], "n": ["not a number"]})).tolist()[0][1] == 0
     assert dataset.encode(table[:0]).shape == (0, 2)
-    with pytest.raises(Fm2Error, match="encode: the table has no column 'n'"):
+    with pytest.raises(Fm2Error, match="encode: the DataFrame has no column 'n'"):
         dataset.encode(pl.DataFrame({"site": ["a"]}))
-    with pytest.raises(Fm2Error, match="encode: a row is a dict of values by column, not 'int'"):
+    with pytest.raises(Fm2Error, match="encode: expected a row as a dict of values by column, got 'int'"):
         dataset.encode([1, 2])
-    with pytest.raises(Fm2Error, match="encode: rows are dicts, a table, or an array of ids, not str"):
+    with pytest.raises(
+        Fm2Error, match="encode: rows must be dicts, a dict of columns, a DataFrame or an array of ids, got str"
+    ):
         dataset.encode("a")
-    with pytest.raises(Fm2Error, match=r"decode: field 'site' has the ids 0 to 2"):
+    with pytest.raises(Fm2Error, match=r"decode: ids of field 'site' must be between 0 and 2, got 9 to 9"):
         dataset.decode(np.array([[9, 0]]))

@@ -1,4 +1,4 @@
-"""Reading text: every shape a file can have has a defined outcome, and hostile bytes have one too."""
+"""Reading text files: separators, quotes, encodings, bad rows and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fm2.data.chunks
 from fm2 import Field, Fm2Error, Schema, prepare
+from fm2.data import text_files
 from fm2.data.dataset import Dataset
 
 ALL_TRAIN = {"fractions": (1, 0, 0)}
@@ -22,8 +22,8 @@ def schema(*fields: Field, **settings) -> Schema:
     return Schema(fields or [Field("a", min_count=1), Field("b", min_count=1)], label="y", **settings)
 
 
-def prepared(path, given=None, **settings) -> Dataset:
-    return prepare(path, given or schema(), path.parent / "data", **ALL_TRAIN, overwrite=True, **settings)
+def prepared(path, log_schema=None, **settings) -> Dataset:
+    return prepare(path, log_schema or schema(), path.parent / "data", **ALL_TRAIN, overwrite=True, **settings)
 
 
 def decoded(dataset: Dataset) -> list[tuple[object, ...]]:
@@ -51,7 +51,7 @@ def decoded(dataset: Dataset) -> list[tuple[object, ...]]:
         ('"y","a","b"\n1,x,z\n', [(1, "x", "z")]),
     ],
 )
-def test_rows_come_out_as_they_stand(write, text, rows):
+def test_cells_are_read_unchanged(write, text, rows):
     assert decoded(prepared(write("log.csv", text))) == rows
 
 
@@ -63,20 +63,20 @@ def test_rows_come_out_as_they_stand(write, text, rows):
         ("y,a,b\n", "log.csv has no rows"),
         ("y,a,c\n1,2,3\n", r"log.csv line 1 has no column 'b'; it has 'y', 'a', 'c'"),
         ("y,a,b,a\n1,2,3,4\n", "log.csv has two columns 'a'"),
-        ("y,a,b\n1,2,3\n1,2\n", "log.csv line 3: 2 columns, not 3; --bad-rows skip ignores such rows"),
-        ("y,a,b\n\n\n1,2,3,4\n", "log.csv line 4: 4 columns, not 3"),
+        ("y,a,b\n1,2,3\n1,2\n", "log.csv line 3: expected 3 columns, got 2; --bad-rows skip ignores such rows"),
+        ("y,a,b\n\n\n1,2,3,4\n", "log.csv line 4: expected 3 columns, got 4"),
         ("y,a,b\n2,x,z\n", "log.csv line 2: label 'y' is '2', not 0 or 1"),
         ("y,a,b\n,x,z\n", "log.csv line 2: label 'y' is '', not 0 or 1"),
         ('y,a,b\n1,"two\nlines",z\nno,x,z\n', "log.csv line 4: label 'y' is 'no', not 0 or 1"),
-        ('y,a,b\n1,"open,z\n0,x,z\n', 'log.csv line 2: a quote is not closed, or goes on behind its end: 1,"open,z'),
-        ('y,a,b\n1,"x"y,z\n', "log.csv line 2: a quote is not closed"),
-        (b"y,a,b\n1,\xff,z\n", r"log.csv line 2: field 'a' is '\\xff', not text in UTF-8"),
-        (b"\xff\xfey\x00,\x00a\x00", "log.csv is not text in UTF-8"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00\x00", "log.csv is not text in UTF-8"),
-        (b"\x80\x81,a,b\n1,2,3\n", "log.csv line 1 is not text in UTF-8"),
+        ('y,a,b\n1,"open,z\n0,x,z\n', 'log.csv line 2: unbalanced quotes: 1,"open,z'),
+        ('y,a,b\n1,"x"y,z\n', "log.csv line 2: unbalanced quotes"),
+        (b"y,a,b\n1,\xff,z\n", r"log.csv line 2: field 'a' is '\\xff', not UTF-8 text"),
+        (b"\xff\xfey\x00,\x00a\x00", "log.csv is not UTF-8 text"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00", "log.csv is not UTF-8 text"),
+        (b"\x80\x81,a,b\n1,2,3\n", "log.csv line 1 is not UTF-8 text"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(write, text, message):
+def test_errors_name_the_file_the_line_and_the_reason(write, text, message):
     path = write("log.csv", text)
     with pytest.raises(Fm2Error, match=message):
         prepared(path)
@@ -84,16 +84,16 @@ def test_what_is_wrong_is_said_in_one_line(write, text, message):
     assert [entry.name for entry in path.parent.iterdir()] == ["log.csv"]
 
 
-def test_bad_numbers_and_times_name_the_field(write):
+def test_errors_name_the_field_of_a_bad_number_or_time(write):
     numbers = schema(Field("a", "numeric"))
     with pytest.raises(Fm2Error, match="line 3: field 'a' is 'abc', not a number"):
         prepared(write("log.csv", "y,a\n1,7\n1,abc\n"), numbers)
     times = schema(Field("a", "timestamp", format="%Y-%m-%d"))
-    with pytest.raises(Fm2Error, match="line 2: field 'a_weekday' is '2024-13-01', not a time of the format %Y-%m-%d"):
+    with pytest.raises(Fm2Error, match="line 2: field 'a_weekday' is '2024-13-01', not a time in the format %Y-%m-%d"):
         prepared(write("log.csv", "y,a\n1,2024-13-01\n"), times)
 
 
-def test_a_headerless_file_takes_its_names_from_the_schema(write):
+def test_the_schema_names_the_columns_of_a_file_without_header(write):
     headerless = schema(columns=["y", "a", "b"])
     assert decoded(prepared(write("log.tsv", "1\tx\tz\n"), headerless)) == [(1, "x", "z")]
     assert decoded(prepared(write("log.csv", "1,x,z\n"), headerless)) == [(1, "x", "z")]
@@ -101,7 +101,7 @@ def test_a_headerless_file_takes_its_names_from_the_schema(write):
     assert decoded(prepared(write("log.tsv", "\ufeff1\tx\tz\n"), headerless)) == [(1, "x", "z")]
 
 
-def test_words_for_missing_are_the_schemas(write):
+def test_the_schema_lists_texts_for_missing_values(write):
     text = "y,a,b\n1,NA,\\N\n0,,NA\n"
     assert decoded(prepared(write("log.csv", text), schema(missing=["NA", "\\N"]))) == [
         (1, None, None),
@@ -109,7 +109,7 @@ def test_words_for_missing_are_the_schemas(write):
     ]
 
 
-def test_skipped_rows_are_kept_with_the_reason(write):
+def test_skipped_rows_are_written_to_a_file_with_the_reason(write):
     numbers = schema(Field("a", "numeric", min_count=1), Field("b", min_count=1))
     text = b'y,a,b\n1,7,x\n3,7,x\n0,x7,x\n1,2\n0,5,\xff\n1,9,\xff\n0,"1,x\n1,4,y\n'
     dataset = prepared(write("log.csv", text), numbers, bad_rows="skip")
@@ -126,34 +126,36 @@ def test_skipped_rows_are_kept_with_the_reason(write):
     lines = (dataset.path / "bad_rows.tsv").read_bytes().splitlines()
     assert len(lines) == 7
     assert lines[1].endswith(b"line 3\tlabel 'y' is '3', not 0 or 1\t3,7,x")
-    assert lines[-1].endswith(b'line 8\ta quote is not closed, or goes on behind its end: 0,"1,x\t0,"1,x')
+    assert lines[-1].endswith(b'line 8\tunbalanced quotes: 0,"1,x\t0,"1,x')
 
 
-def test_when_every_row_is_bad_the_first_is_shown(write):
-    with pytest.raises(Fm2Error, match=r"all 2 rows are bad; the first: .*line 2 label 'y' is '7'"):
+def test_the_error_shows_the_first_row_if_all_rows_are_bad(write):
+    with pytest.raises(
+        Fm2Error, match=r"all 2 rows are bad; the first is .*log.csv line 2: label 'y' is '7', not 0 or 1"
+    ):
         prepared(write("log.csv", "y,a,b\n7,x,y\n8,x,y\n"), bad_rows="skip")
 
 
 @pytest.mark.parametrize("size", [64, 100, 101, 1000])
-def test_chunks_may_end_anywhere(write, monkeypatch, size):
+def test_chunks_may_end_within_a_row(write, monkeypatch, size):
     rows = [(i % 2, f"v{i % 7}", f'w\n"{i % 3}' if i % 5 == 0 else f"w{i % 3}") for i in range(300)]
     plain = [(y, a, b.replace("\n", " ").replace('"', "")) for y, a, b in rows]
-    monkeypatch.setattr(fm2.data.chunks, "CHUNK_BYTES", size)
+    monkeypatch.setattr(text_files, "CHUNK_BYTES", size)
     for name, table in (("plain.csv", plain), ("quoted.csv", rows)):
         text = io.StringIO()
         csv.writer(text).writerows([("y", "a", "b"), *table])
         assert decoded(prepared(write(name, text.getvalue()))) == table
 
 
-def test_a_line_without_end_is_given_up(write, monkeypatch):
-    monkeypatch.setattr(fm2.data.chunks, "CHUNK_BYTES", 1000)
-    monkeypatch.setattr(fm2.data.chunks, "LONGEST_LINE", 10_000)
-    with pytest.raises(Fm2Error, match="line 2 is longer than"):
+def test_a_line_has_a_maximum_length(write, monkeypatch):
+    monkeypatch.setattr(text_files, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 10_000)
+    with pytest.raises(Fm2Error, match="line 2 is longer than 0 MB; is this a text file"):
         prepared(write("log.csv", "y,a,b\n" + "x" * 100_000))
 
 
 def feature(cell: str) -> str | None:
-    """Give the feature that a cell stands for: whole numbers and truth values have one writing."""
+    """Return the feature of a cell: 1.0 is 1, True is true."""
     if re.fullmatch(r"-?[0-9]+\.0", cell):
         return cell[:-2]
     return {"True": "true", "False": "false"}.get(cell, cell) or None
@@ -167,7 +169,7 @@ cells = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_s
     rows=st.lists(st.tuples(st.sampled_from("01"), cells, cells), min_size=1, max_size=20),
     end=st.sampled_from(["\n", "\r\n"]),
 )
-def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, end):
+def test_the_output_of_a_csv_writer_is_read_back(tmp_path_factory, rows, end):
     path = tmp_path_factory.mktemp("csv") / "log.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator=end).writerows([("y", "a", "b"), *rows])
@@ -176,11 +178,11 @@ def test_whatever_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, end):
 
 
 def inner_lines(dataset: Dataset) -> int:
-    """Count the line ends within the cells of good rows, and within bad rows."""
+    """Count the line ends in the cells of good rows, and in bad rows."""
     columns = dataset.decode(np.asarray(dataset.train.ids)).values()
     bad = dataset.path / "bad_rows.tsv"
-    within_bad = bad.read_bytes().count(b"\\n") if bad.exists() else 0
-    return sum((value or "").count("\n") for column in columns for value in column) + within_bad
+    in_bad_rows = bad.read_bytes().count(b"\\n") if bad.exists() else 0
+    return sum((value or "").count("\n") for column in columns for value in column) + in_bad_rows
 
 
 junk = st.lists(
@@ -190,16 +192,16 @@ junk = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(junk=junk.map(b"".join) | st.binary(max_size=200), quotes=st.booleans())
-def test_hostile_bytes_lose_no_line_silently(tmp_path_factory, junk, quotes):
+def test_every_line_of_arbitrary_bytes_is_a_row_or_a_bad_row(tmp_path_factory, junk, quotes):
     separator = b"," if quotes else b"\t"
     path = tmp_path_factory.mktemp("junk") / "log.csv"
     path.write_bytes(separator.join([b"y", b"a", b"b"]) + b"\n" + separator.join([b"1", b"x", b"z"]) + b"\n" + junk)
     try:
         dataset = prepared(path, bad_rows="skip")
     except Fm2Error as error:
-        assert "not text in UTF-8" in str(error)  # a zero byte near the beginning
+        assert "not UTF-8 text" in str(error)  # a zero byte near the beginning
         return
     lines = [line for line in junk.split(b"\n") if line.removesuffix(b"\r")]
-    seen = len(dataset.train) + dataset.manifest["bad_rows"]["count"] - 1
-    within = inner_lines(dataset) if quotes else 0  # a quoted cell may hold the ends of lines
-    assert len(lines) - within <= seen <= len(lines)
+    rows = len(dataset.train) + dataset.manifest["bad_rows"]["count"] - 1
+    inner = inner_lines(dataset) if quotes else 0  # quoted cells may contain line ends
+    assert len(lines) - inner <= rows <= len(lines)

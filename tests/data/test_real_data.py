@@ -1,4 +1,4 @@
-"""The two public data sets of the paper, as far as their samples go."""
+"""Samples of the two public datasets of the paper."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def transformed(text: str) -> str | None:
 
 
 def check_decoding(raw, dataset, expected) -> None:
-    """Compare every decoded row of every split with the raw row it came from; exactly the rare values are unknown."""
+    """Compare every decoded row with its raw row; exactly the rare values are unknown."""
     assert sum(len(dataset.split(name)) for name in ("train", "validation", "test")) == len(raw)
     thresholds = {field.name: field.min_count for field in dataset.schema.fields}
     counts = {field: Counter(expected(raw[row], field) for row in dataset.train.rows) for field in dataset.schema.names}
@@ -55,7 +55,7 @@ def check_decoding(raw, dataset, expected) -> None:
             assert values == [text if text in known else "<unknown>" for text in texts], field
 
 
-def test_criteo(criteo):
+def test_the_criteo_sample_is_decoded_to_its_raw_values(criteo):
     raw, dataset = criteo
     assert len(raw) == 137_139
     assert len(dataset.schema.fields) == 39
@@ -74,7 +74,7 @@ def test_criteo(criteo):
     assert len(values) - np.count_nonzero(counts >= 8) == dataset.manifest["fields"][names.index("C4") - 1]["dropped"]
 
 
-def test_avazu(avazu, real_data):
+def test_the_avazu_sample_is_decoded_to_its_raw_values(avazu, real_data):
     raw, dataset = avazu
     assert len(raw) == 29_991
     assert len(dataset.schema.fields) == 23
@@ -90,7 +90,7 @@ def test_avazu(avazu, real_data):
     check_decoding(raw, dataset, expected)
 
 
-def test_avazu_split_by_time(real_data, tmp_path):
+def test_the_avazu_sample_is_split_by_time(real_data, tmp_path):
     source = real_data / "avazu.csv.gz"
     hours = np.array([int(row[2]) for row in rows_of(source, header=True)])
     dataset = prepare(source, "avazu", tmp_path / "data", split="time")
@@ -101,15 +101,15 @@ def test_avazu_split_by_time(real_data, tmp_path):
 
 @pytest.mark.parametrize("name", ["criteo", "avazu"])
 def test_compiled_models_agree_with_torch_on_real_rows(request, real_data, tmp_path, name):
-    """Every exact plan, on ids and on raw values; what a spectrum has at full rank too."""
+    """All exact plans, and the spectral plan at full rank, on ids and on raw values."""
     raw, dataset = request.getfixturevalue(name)
     run = train("fmfm", dataset, tmp_path / "run", dim=4, epochs=2, batch_size=512)
     expected = run.probabilities(dataset.test.ids)
     assert expected.std() > 0.05
     for plan, rank in (("direct", None), ("cached", None), ("spectral", 4 * len(dataset.field_sizes))):
         compile(run.path, tmp_path / "model.fm2", plan=plan, rank=rank, data=dataset if plan == "spectral" else None)
-        found = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
-        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=plan)
+        probabilities = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
+        np.testing.assert_allclose(probabilities, expected, atol=1e-5, err_msg=plan)
     scorer = load(tmp_path / "model.fm2")
     columns = Schema.preset(name).columns or header_of(real_data / "avazu.csv.gz")
     rows = [dict(zip(columns, raw[row], strict=False)) for row in dataset.test.rows[:2000]]

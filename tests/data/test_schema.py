@@ -1,4 +1,4 @@
-"""Schemas: what they accept, what they say when they do not, and what inference suggests."""
+"""Schemas: validation, TOML files, presets and inference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fm2 import Field, Fm2Error, Schema
 
 
-def test_a_schema_survives_its_toml_file(tmp_path):
+def test_a_schema_is_unchanged_after_saving_and_loading(tmp_path):
     schema = Schema(
         [
             Field("site", min_count=3),
@@ -27,7 +27,7 @@ def test_a_schema_survives_its_toml_file(tmp_path):
     assert Schema.load(tmp_path / "schema.toml") == schema
 
 
-def test_presets_are_the_papers():
+def test_presets_match_the_paper():
     criteo, avazu = Schema.preset("criteo"), Schema.preset("avazu")
     assert len(criteo.fields) == 39
     assert sum(field.kind == "numeric" for field in criteo.fields) == 13
@@ -41,20 +41,32 @@ def test_presets_are_the_papers():
     ("arguments", "message"),
     [
         ({"name": ""}, "has no name"),
-        ({"name": "a", "kind": "number"}, "kind 'number'; it is one of categorical, numeric, timestamp"),
-        ({"name": "a", "transform": "quantiles"}, "only numeric fields"),
-        ({"name": "a", "kind": "numeric", "transform": "square"}, "one of log_square, quantiles"),
-        ({"name": "a", "kind": "numeric", "buckets": 5}, "buckets, which belong"),
-        ({"name": "a", "kind": "numeric", "transform": "quantiles", "buckets": 1}, "2 to 100000"),
-        ({"name": "a", "part": "hour"}, "only timestamp fields"),
-        ({"name": "a", "kind": "timestamp", "part": "year"}, "one of weekday, hour"),
-        ({"name": "a", "min_count": 0}, "1 keeps every value"),
-        ({"name": "a", "hash_bits": 31}, "1 to 30"),
-        ({"name": "a", "kind": "numeric", "hash_bits": 3}, "not categorical"),
-        ({"name": "a", "kind": "timestamp", "part": "hour", "format": "%Q"}, "%Y %y %m %d"),
+        ({"name": "a", "kind": "number"}, "unknown kind 'number'; choose one of categorical, numeric, timestamp"),
+        ({"name": "a", "transform": "quantiles"}, "transform requires a numeric field, but the field is categorical"),
+        (
+            {"name": "a", "kind": "numeric", "transform": "square"},
+            "unknown transform 'square'; choose one of log_square, quantiles",
+        ),
+        ({"name": "a", "kind": "numeric", "buckets": 5}, "buckets requires the transform 'quantiles'"),
+        (
+            {"name": "a", "kind": "numeric", "transform": "quantiles", "buckets": 1},
+            "buckets must be between 2 and 100000, got 1",
+        ),
+        ({"name": "a", "part": "hour"}, "part and format require a timestamp field"),
+        ({"name": "a", "kind": "timestamp", "part": "year"}, "unknown part 'year'; choose one of weekday, hour"),
+        ({"name": "a", "min_count": 0}, "min_count must be at least 1, which keeps every value, got 0"),
+        ({"name": "a", "hash_bits": 31}, "hash_bits must be between 1 and 30, or 0 for a vocabulary, got 31"),
+        (
+            {"name": "a", "kind": "numeric", "hash_bits": 3},
+            "hash_bits requires a categorical field, but the field is numeric",
+        ),
+        (
+            {"name": "a", "kind": "timestamp", "part": "hour", "format": "%Q"},
+            "the format '%Q' may contain only %Y %y %m %d %H %M %S and %%",
+        ),
     ],
 )
-def test_a_wrong_field_is_refused_by_name(arguments, message):
+def test_errors_name_the_invalid_setting_of_a_field(arguments, message):
     with pytest.raises(Fm2Error, match=message):
         Field(**arguments)
 
@@ -64,30 +76,33 @@ def test_a_wrong_field_is_refused_by_name(arguments, message):
     [
         ("label = 'y'", "no fields"),
         ("[[field]]\nname = 'a'", "no label"),
-        ("label = 'y'\n[[field]]\nname = 'a'\n[[field]]\nname = 'a'", "two fields are called 'a'"),
-        ("label = 'a'\n[[field]]\nname = 'a'", "reads the label's column"),
-        ("label = 'y'\ncolumns = ['y']\n[[field]]\nname = 'a'", "column 'a' is not among"),
-        ("label = 'y'\n[[field]]\nname = 'a'\ncolor = 1", "field 'a' has 'color'"),
-        ("labels = 'y'", "'labels' is not a setting"),
+        ("label = 'y'\n[[field]]\nname = 'a'\n[[field]]\nname = 'a'", "two fields have the name 'a'"),
+        ("label = 'a'\n[[field]]\nname = 'a'", "field 'a' reads the column of the label, 'a'"),
+        ("label = 'y'\ncolumns = ['y']\n[[field]]\nname = 'a'", "columns does not list the column 'a'"),
+        ("label = 'y'\n[[field]]\nname = 'a'\ncolor = 1", "field 'a': unknown setting 'color'"),
+        ("labels = 'y'", r"unknown setting 'labels'; did you mean 'label'\?"),
         ("label = 'y'\nfield = 3", "wrong type"),
         (
             "label = 'y'\n[[field]]\nname = 'a'\nmin_count = 'many'",
-            "field 'a' has min_count 'many', which is not a whole number",
+            "field 'a': min_count must be an integer, got 'many'",
         ),
-        ("label = 'y'\nmissing = 'NA'\n[[field]]\nname = 'a'", "missing is 'NA'; it is a list of texts"),
-        ("label = 'y'\n[field]\nname = 'a'", r"write \[\[field\]\], twice the brackets"),
+        (
+            "label = 'y'\nmissing = 'NA'\n[[field]]\nname = 'a'",
+            r"missing must be a list of strings, like \['a', 'b'\], got 'NA'",
+        ),
+        ("label = 'y'\n[field]\nname = 'a'", r"must be written with double brackets, \[\[field\]\]"),
         ("label = 'y'\n[[field]]\nkind = 'numeric'", "a field has no name"),
-        ("label = ", "is not TOML"),
+        ("label = ", "is not a valid TOML file"),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_name(write, text, message):
+def test_errors_name_the_invalid_file(write, text, message):
     path = write("schema.toml", text)
     with pytest.raises(Fm2Error, match=message) as error:
         Schema.load(path)
     assert str(path) in str(error.value)
 
 
-def test_inference_tells_quantities_times_and_categories_apart(write):
+def test_inference_distinguishes_quantities_times_and_categories(write):
     rows = [f"{i % 2},{i * 37},{i / 7:.3f},{i % 5},2024-01-0{1 + i % 9} 10:00:00,u{i},{i + 1000},\n" for i in range(60)]
     path = write("log.csv", "click,count,price,slot,when,user,item_id,empty\n" + "".join(rows))
     schema = Schema.infer(path, label="click")
@@ -104,7 +119,7 @@ def test_inference_tells_quantities_times_and_categories_apart(write):
     }
 
 
-def test_inference_reads_frames_and_libffm(write):
+def test_inference_accepts_dataframes_and_libffm_files(write):
     frame = pl.DataFrame(
         {"y": [0, 1], "t": [datetime.datetime(2024, 5, 1), None], "c": pl.Series(["a", "b"], dtype=pl.Categorical)}
     )
@@ -113,7 +128,7 @@ def test_inference_reads_frames_and_libffm(write):
     assert Schema.infer(libffm, label="label").names == ("0", "1", "2", "10")
 
 
-def test_inference_names_a_missing_label(write):
+def test_inference_reports_a_missing_label(write):
     with pytest.raises(Fm2Error, match="has no column 'clicked'; did you mean 'click'"):
         Schema.infer(write("log.csv", "click,a\n1,2\n"), label="clicked")
     with pytest.raises(Fm2Error, match="has no column 'label'; it has 'click', 'a'"):

@@ -1,4 +1,4 @@
-"""Generated logs: what they look like, and that their true probabilities are the truth."""
+"""Synthetic logs: their format, their distribution and their true probabilities."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import polars as pl
 import pytest
 
 import fm2
-from fm2.data.cells import hex_codes, integers
-from fm2.data.columns import NUMERIC_LIMIT, Column, field_sizes
+from fm2.data.synthetic.columns import NUMERIC_LIMIT, Column, field_sizes
 from fm2.data.synthetic.generate import GeneratedLog
 from fm2.data.synthetic.planted import DIM, Planted, plant
+from fm2.data.synthetic.raw_values import hex_codes, integers
 
 ROWS = 100_000
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The share of pairs of a click and another row that the scores order rightly; without ties."""
+    """Return the AUC of scores without ties."""
     ranks = np.argsort(np.argsort(scores)) + 1.0
     clicks = int(labels.sum())
     return float((ranks[labels == 1].sum() - clicks * (clicks + 1) / 2) / (clicks * (len(labels) - clicks)))
@@ -63,7 +63,7 @@ def planted() -> Planted:
     return plant(39, 20_000, np.random.default_rng(5))
 
 
-def test_a_log_looks_like_criteos(log: GeneratedLog, table: pl.DataFrame) -> None:
+def test_a_log_has_the_format_of_criteo(log: GeneratedLog, table: pl.DataFrame) -> None:
     lines = log.path.read_text().splitlines()
     assert len(lines) == log.rows == ROWS
     for line in lines[:1000]:
@@ -75,7 +75,7 @@ def test_a_log_looks_like_criteos(log: GeneratedLog, table: pl.DataFrame) -> Non
     assert table["I1"].dtype == pl.Int32
 
 
-def test_some_columns_have_missing_cells_and_others_none(table: pl.DataFrame) -> None:
+def test_half_of_the_columns_have_missing_cells(table: pl.DataFrame) -> None:
     missing = np.array([table[name].null_count() for name in table.columns[1:]]) / ROWS
     assert 15 <= (missing == 0).sum() <= 25
     assert missing[missing > 0].min() > 0.01
@@ -89,7 +89,7 @@ def test_values_follow_a_power_law_and_sizes_are_skewed(table: pl.DataFrame) -> 
     assert len(largest) > 2_000
     assert min(len(column) for column in counts) == 2
     assert 0.05 < largest[0] / largest.sum() < 0.3
-    ranks = np.arange(5, 200)  # the share of rank r is near r^-s, from where steps are small to where counts are noisy
+    ranks = np.arange(5, 200)  # the share of rank r is about r^-s; small ranks are rounded, large ranks are noisy
     slope = np.polyfit(np.log(ranks), np.log(largest[ranks - 1]), 1)[0]
     assert -1.35 < slope < -0.95
 
@@ -100,13 +100,13 @@ def test_a_quarter_of_the_rows_are_clicks(log: GeneratedLog, labels: np.ndarray)
 
 
 @pytest.mark.parametrize(("fields", "features", "seed"), [(39, 1_000_000, 0), (39, 500, 1), (10, 3_000, 2), (3, 50, 3)])
-def test_the_click_rate_holds_at_any_size(fields: int, features: int, seed: int) -> None:
+def test_the_click_rate_does_not_depend_on_the_size(fields: int, features: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = plant(fields, features, rng)
     assert 0.24 < model.probabilities(model.draw(30_000, rng)).mean() < 0.26
 
 
-def test_the_truth_is_calibrated(truth: np.ndarray, labels: np.ndarray) -> None:
+def test_the_true_probabilities_are_calibrated(truth: np.ndarray, labels: np.ndarray) -> None:
     assert truth.dtype == np.float32
     assert truth.shape == (ROWS,)
     for part in np.array_split(np.argsort(truth), 20):
@@ -114,7 +114,9 @@ def test_the_truth_is_calibrated(truth: np.ndarray, labels: np.ndarray) -> None:
         assert abs(labels[part].mean() - truth[part].mean()) < 4 * deviation
 
 
-def test_the_truth_is_as_good_as_real_models_are(log: GeneratedLog, truth: np.ndarray, labels: np.ndarray) -> None:
+def test_the_reported_metrics_are_those_of_the_true_probabilities(
+    log: GeneratedLog, truth: np.ndarray, labels: np.ndarray
+) -> None:
     true_auc = auc(truth, labels)
     log_loss = -np.log(np.where(labels, truth, 1 - truth)).mean()
     assert 0.80 < true_auc < 0.82
@@ -122,7 +124,7 @@ def test_the_truth_is_as_good_as_real_models_are(log: GeneratedLog, truth: np.nd
     assert log.log_loss == pytest.approx(log_loss, abs=0.005)
 
 
-def test_rows_alike_after_the_numeric_transform_have_the_same_truth(tmp_path: Path) -> None:
+def test_the_true_probability_depends_on_the_transformed_number(tmp_path: Path) -> None:
     log = fm2.generate(tmp_path / "log.tsv", 50_000, fields=4, features=40)
     table = read(log, fields=4).with_columns(truth=pl.Series(np.load(log.truth)))
     number = pl.col("I1")
@@ -133,7 +135,7 @@ def test_rows_alike_after_the_numeric_transform_have_the_same_truth(tmp_path: Pa
     assert table["I1"].n_unique() > spread["I1"].n_unique()
 
 
-def test_every_integer_goes_back_to_its_value() -> None:
+def test_the_transform_maps_every_integer_back_to_its_value() -> None:
     values = np.repeat(np.arange(1, NUMERIC_LIMIT + 1), 50)
     numbers = integers(values, np.tile(np.linspace(0, 1, 50, endpoint=False), NUMERIC_LIMIT))
     expected = [x if x <= 2 else math.floor(math.log(x) ** 2) for x in numbers.tolist()]
@@ -141,7 +143,7 @@ def test_every_integer_goes_back_to_its_value() -> None:
     assert set(range(15)) < set(numbers.tolist())
 
 
-def test_the_block_form_is_the_papers_sum_over_pairs(planted: Planted) -> None:
+def test_the_block_form_equals_the_sum_over_pairs_in_the_paper(planted: Planted) -> None:
     features = planted.draw(5, np.random.default_rng(0))
     for row, pairs, probability in zip(features, planted.pairs(features), planted.probabilities(features), strict=True):
         linear = sum(planted.linear_std * planted.weights[feature] for feature in row)
@@ -154,8 +156,8 @@ def test_the_block_form_is_the_papers_sum_over_pairs(planted: Planted) -> None:
         assert probability == pytest.approx(1 / (1 + math.exp(-planted.intercept - linear - pairs)), rel=1e-12)
 
 
-def test_each_richer_interaction_explains_more(planted: Planted) -> None:
-    """What is left of the truth when its field matrices are cut down to what LR, FM, FwFM and FvFM can hold."""
+def test_richer_interactions_explain_more(planted: Planted) -> None:
+    """Reduce the field matrices to what LR, FM, FwFM and FvFM can represent, and compare the AUC."""
     rng = np.random.default_rng(1)
     features = planted.draw(60_000, rng)
     labels = rng.random(len(features)) < planted.probabilities(features)
@@ -164,8 +166,8 @@ def test_each_richer_interaction_explains_more(planted: Planted) -> None:
     scalars = np.repeat(diagonals.mean(2, keepdims=True), DIM, axis=2)
     constant = np.broadcast_to(scalars[..., 0].sum() / (39 * 38) * (1 - np.eye(39))[..., None], scalars.shape)
     matrices = [np.zeros_like(constant), constant, scalars, diagonals]
-    cut = [np.einsum("ijk,kl->ikjl", kept, np.eye(DIM)).reshape(planted.matrix.shape) for kept in matrices]
-    models = [replace(planted, matrix=matrix) for matrix in cut] + [planted]
+    reduced = [np.einsum("ijk,kl->ikjl", diagonal, np.eye(DIM)).reshape(planted.matrix.shape) for diagonal in matrices]
+    models = [replace(planted, matrix=matrix) for matrix in reduced] + [planted]
     lr, fm, fwfm, fvfm, fmfm = (auc(model.probabilities(features), labels) for model in models)
     assert lr + 0.002 < fm
     assert fm + 0.01 < fwfm
@@ -173,35 +175,35 @@ def test_each_richer_interaction_explains_more(planted: Planted) -> None:
     assert fvfm + 0.01 < fmfm
 
 
-def test_pairs_differ_in_strength(planted: Planted) -> None:
+def test_most_pairs_are_weak(planted: Planted) -> None:
     blocks = planted.matrix.reshape(39, DIM, 39, DIM)
     strengths = np.sort(np.sqrt((blocks**2).sum((1, 3)))[np.triu_indices(39, 1)])
     assert strengths[len(strengths) // 2] < 0.1 * strengths[-1]
     assert not np.einsum("ikil->ikl", blocks).any()
 
 
-def test_the_same_arguments_make_the_same_bytes_on_any_number_of_threads(tmp_path: Path) -> None:
+def test_the_output_does_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
     names = ["log.tsv", "log.tsv.gz", "log.parquet"]
     program = "import sys, fm2\nfor out in sys.argv[1:]: fm2.generate(out, 40_000, features=3_000, seed=7)"
-    made = []
+    outputs = []
     for threads in ("1", "3"):
         folder = tmp_path / threads
         folder.mkdir()
         limits = {"POLARS_MAX_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
         command = [sys.executable, "-c", program, *(str(folder / name) for name in names)]
         subprocess.run(command, check=True, env=os.environ | limits)
-        made.append({file.name: file.read_bytes() for file in folder.iterdir()})
-    assert len(made[0]) == 6
-    assert made[0] == made[1]
+        outputs.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert len(outputs[0]) == 6
+    assert outputs[0] == outputs[1]
 
 
-def test_another_seed_makes_another_log(tmp_path: Path) -> None:
+def test_another_seed_generates_another_log(tmp_path: Path) -> None:
     first, second = (fm2.generate(tmp_path / f"{seed}.tsv", 1000, features=500, seed=seed) for seed in (1, 2))
     assert first.path.read_bytes() != second.path.read_bytes()
     assert first.truth.read_bytes() != second.truth.read_bytes()
 
 
-def test_every_format_holds_the_same_table(tmp_path: Path) -> None:
+def test_all_formats_contain_the_same_rows(tmp_path: Path) -> None:
     logs = {
         name: fm2.generate(tmp_path / name, 35_000, fields=8, features=900)
         for name in ("log.tsv", "log.tsv.gz", "log.parquet")
@@ -213,20 +215,20 @@ def test_every_format_holds_the_same_table(tmp_path: Path) -> None:
     assert len({log.truth.read_bytes() for log in logs.values()}) == 1
 
 
-def test_format_overrules_the_suffix(tmp_path: Path) -> None:
+def test_format_overrides_the_extension(tmp_path: Path) -> None:
     log = fm2.generate(tmp_path / "log", 10, fields=3, features=9, format="parquet")
     assert log.truth == tmp_path / "log.truth.npy"
     assert pl.read_parquet(log.path).shape == (10, 4)
 
 
-def test_progress_counts_the_rows(tmp_path: Path) -> None:
-    seen: list[int] = []
-    fm2.generate(tmp_path / "log.tsv", 70_000, fields=2, features=10, progress=seen.append)
-    assert seen == [32_768, 65_536, 70_000]
+def test_progress_reports_the_rows_written(tmp_path: Path) -> None:
+    reported: list[int] = []
+    fm2.generate(tmp_path / "log.tsv", 70_000, fields=2, features=10, progress=reported.append)
+    assert reported == [32_768, 65_536, 70_000]
 
 
 @pytest.mark.parametrize("name", ["log.tsv", "log.tsv.gz", "log.parquet"])
-def test_a_log_appears_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
+def test_an_interrupted_run_leaves_no_files(tmp_path: Path, name: str) -> None:
     def stop(rows: int) -> None:
         if rows > 40_000:
             raise KeyboardInterrupt
@@ -235,15 +237,15 @@ def test_a_log_appears_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         fm2.generate(tmp_path / name, **arguments, progress=stop)
     assert list(tmp_path.iterdir()) == []
-    whole = fm2.generate(tmp_path / name, **arguments)
-    before = whole.path.read_bytes()
+    complete = fm2.generate(tmp_path / name, **arguments)
+    before = complete.path.read_bytes()
     with pytest.raises(KeyboardInterrupt):
         fm2.generate(tmp_path / name, **arguments, seed=1, progress=stop)
-    assert whole.path.read_bytes() == before
-    assert sorted(tmp_path.iterdir()) == [whole.path, whole.truth]
+    assert complete.path.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == [complete.path, complete.truth]
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_files(tmp_path: Path) -> None:
     program = (
         "import resource, sys, fm2\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
@@ -259,26 +261,26 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rows": 0}, "generate: rows is 0; at least 1 is needed"),
-        ({"fields": 1}, "generate: fields is 1; at least 2 are needed"),
-        ({"fields": 301}, "generate: fields is 301; at most 300 are possible"),
-        ({"features": 77}, "generate: features is 77; at least 78 are needed, two for each field"),
-        ({"seed": -1}, "generate: seed is -1; at least 0 is needed"),
-        ({"out": "log.csv"}, "generate: 'log.csv' does not say the format; there are tsv, tsv.gz, parquet"),
-        ({"format": "avro"}, "generate: format is 'avro'; there are tsv, tsv.gz, parquet"),
-        ({"out": "nowhere/log.tsv"}, "generate: the folder 'nowhere' does not exist"),
+        ({"rows": 0}, "generate: rows must be at least 1, got 0"),
+        ({"fields": 1}, "generate: fields must be at least 2, got 1"),
+        ({"fields": 301}, "generate: fields must be at most 300, got 301"),
+        ({"features": 77}, "generate: features must be at least 78 (two per field), got 77"),
+        ({"seed": -1}, "generate: seed must be at least 0, got -1"),
+        ({"out": "log.csv"}, "generate: unknown extension of 'log.csv'; choose one of tsv, tsv.gz, parquet"),
+        ({"format": "avro"}, "generate: unknown format 'avro'; choose one of tsv, tsv.gz, parquet"),
+        ({"out": "nowhere/log.tsv"}, "generate: the directory 'nowhere' does not exist"),
     ],
 )
-def test_arguments_that_cannot_be_met_are_refused(
+def test_errors_name_the_invalid_argument(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(fm2.Fm2Error) as refused:
+    with pytest.raises(fm2.Fm2Error) as error:
         fm2.generate(**({"out": "log.tsv", "rows": 10} | changes))  # type: ignore[arg-type]
-    assert str(refused.value) == message
+    assert str(error.value) == message
 
 
-def test_draws_have_the_probabilities_that_columns_promise() -> None:
+def test_draws_follow_the_probabilities_of_the_column() -> None:
     column = Column("C1", numeric=False, size=50, exponent=1.1, missing=0.2)
     uniform = (np.arange(1_000_000) + 0.5) / 1_000_000
     shares = np.bincount(column.draw(uniform), minlength=51) / len(uniform)
@@ -294,5 +296,5 @@ def test_field_sizes_sum_to_the_features(features: int) -> None:
     assert sizes[:13].max() <= NUMERIC_LIMIT
 
 
-def test_codes_are_all_different() -> None:
+def test_codes_are_distinct() -> None:
     assert len(set(hex_codes(np.arange(200_000), salt=12345))) == 200_000

@@ -153,9 +153,9 @@ def test_one_scorer_serves_many_threads(runs, dataset, tmp_path):
     ("row", "message"),
     [
         ({}, "a row has none of the model's columns"),
-        ({"c0": [1, 2]}, "a value is of the type 'list', which no field can be"),
+        ({"c0": [1, 2]}, "column 'c0': a value has the type 'list'; expected text, a number"),
         ({"c0": np.arange(3)}, "can only convert an array of size 1"),
-        ("v1", "a row is a dict of values by column, not 'str'"),
+        ("v1", "expected a row as a dict of values by column, got 'str'"),
     ],
 )
 def test_rows_that_are_none_are_refused(runs, tmp_path, row, message):

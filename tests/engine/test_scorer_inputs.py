@@ -36,14 +36,14 @@ def scorer(run, tmp_path_factory):
 
 @pytest.mark.parametrize("value", ["v1", b"v1", 7, 1.5, None, np.float32(2), np.array("v1")])
 def test_a_single_value_is_no_column(scorer, value):
-    with pytest.raises(Fm2Error, match="the column 'c0' is a single value; one row is a list of one dict"):
+    with pytest.raises(Fm2Error, match="column 'c0' is a single value; pass one row as a list of one dict"):
         scorer.predict({"c0": value, "c1": value})
 
 
 def test_a_dict_without_columns_is_told(scorer):
     with pytest.raises(Fm2Error, match="predict: there are no columns"):
         scorer.predict({})
-    with pytest.raises(Fm2Error, match="the columns are not equally long"):
+    with pytest.raises(Fm2Error, match="the columns differ in length"):
         scorer.predict({"c0": ["v1"], "c1": ["v1", "v2"]})
 
 
@@ -225,13 +225,13 @@ def test_trained_and_compiled_models_take_the_same_forms(both):
     [
         ([{"site": "a"}, {}], "a row has none of the model's columns"),
         ({"sight": ["a"]}, "a row has none of the model's columns"),
-        ([{"site": [1, 2]}], "'list', which no field can be"),
-        ([{"site": "a"}, "b"], "a row is a dict of values by column, not 'str'"),
+        ([{"site": [1, 2]}], "column 'site': a value has the type 'list'; expected text, a number"),
+        ([{"site": "a"}, "b"], "expected a row as a dict of values by column, got 'str'"),
         ([{"site": "\ud800"}], "surrogates not allowed"),
-        ({"site": "a"}, "the column 'site' is a single value"),
-        ({"site": ["a"], "price": []}, "the columns are not equally long"),
-        (np.zeros((2, 3)), r"ids are whole numbers, rows × fields, not float64 \[2, 3\]"),
-        (7, "rows are dicts, a table, or an array of ids, not int"),
+        ({"site": "a"}, "column 'site' is a single value"),
+        ({"site": ["a"], "price": []}, "the columns differ in length"),
+        (np.zeros((2, 3)), r"ids must be integers of shape rows × fields, got float64 \[2, 3\]"),
+        (7, "rows must be dicts, a dict of columns, a DataFrame or an array of ids, got int"),
     ],
 )
 def test_trained_and_compiled_models_refuse_the_same(both, rows, message):

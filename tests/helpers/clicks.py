@@ -1,4 +1,4 @@
-"""A click log as a shop would have it: what the pages of the documentation start with."""
+"""The click log of a shop, which the examples of the documentation use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("click", "time", "user", "site", "ad", "size", "price")
 
 
 def click_log(rows: int, seed: int = 0) -> pl.DataFrame:
-    """Make rows whose clicks depend on site and ad together, on the user and on the hour."""
+    """Return rows whose clicks depend on the pair of site and ad, on the user and on the hour."""
     random, planted = np.random.default_rng(seed), np.random.default_rng(99)
     site, user, ad = ((random.random(rows) ** 2 * count).astype(int) for count in (SITES, USERS, ADS))
     hour, minute, size = random.integers(0, 24, rows), random.integers(0, 60, rows), random.integers(0, 3, rows)
@@ -36,7 +36,7 @@ def click_log(rows: int, seed: int = 0) -> pl.DataFrame:
 
 
 def fill(room: Path) -> None:
-    """Fill a directory with logs, a data set, a trained and a compiled model, new rows and candidates."""
+    """Fill a directory with logs, a dataset, a trained and a compiled model, new rows and candidates."""
     clicks = click_log(8_000)
     clicks.write_csv(room / "clicks.csv")
     (room / "logs").mkdir()

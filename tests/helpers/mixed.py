@@ -1,4 +1,4 @@
-"""A small log with fields of every kind, for the tests of compiled models and their encoders."""
+"""A small log with fields of every kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = Schema(
 
 
 def mixed(rows: int, seed: int = 0) -> pl.DataFrame:
-    """Make rows of texts, some of them missing, some that cannot be read."""
+    """Return rows of texts, some of them missing."""
     random = np.random.default_rng(seed)
     columns = {
         "site": random.choice(["a", "b", "news.example", "a longer name than eight bytes", "none", "ü"], rows),

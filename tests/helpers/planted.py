@@ -1,4 +1,4 @@
-"""A small log whose clicks depend on pairs of values, for the tests of training."""
+"""A small log whose clicks depend on pairs of values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = Schema([Field(f"c{i}", min_count=1) for i in range(4)], label="click")
 
 
 def planted(rows: int, seed: int = 0, values: int = 12) -> pl.DataFrame:
-    """Make rows whose clicks depend on pairs of values, so that interactions pay."""
+    """Return rows whose clicks depend on pairs of values, so that only models with interactions predict them."""
     random = np.random.default_rng(seed)
     columns = random.integers(0, values, (rows, 4))
     strength = np.random.default_rng(99).normal(size=(4, 4, values, values))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fm2.data.presets import CRITEO_FIELD_SIZES
 from fm2.errors import Fm2Error
 from fm2.models import FFM, FM, LR, FmFM, FvFM, FwFM, Poly2
-from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
+from fm2.models.paper import CRITEO_DIMS
 
 SMALL = [2] * 39
 M = 1_327_180

@@ -92,13 +92,13 @@ def test_chance_is_the_mean_over_shuffled_labels():
 @pytest.mark.parametrize(
     ("ids", "labels", "message"),
     [
-        ([[0], [2]], [0, 1], "row 1, field 0: the id 2 is not below 2"),
-        ([[0], [-1]], [0, 1], "the id -1"),
-        ([[0], [1]], [0, 3], "the label of row 1 is 3"),
+        ([[0], [2]], [0, 1], "row 1, field 0: the id must be between 0 and 1, got 2"),
+        ([[0], [-1]], [0, 1], "row 1, field 0: the id must be between 0 and 1, got -1"),
+        ([[0], [1]], [0, 3], "the label of row 1 must be 0 or 1, got 3"),
         ([[0], [1]], [0, 256], "expected uint8 values, got values from 0 to 256"),
         ([[0.5], [1.0]], [0, 1], "expected integers, got float64 values"),
-        ([[0], [1]], [0], "there are 1 labels for 2 rows"),
-        ([[0, 0]], [0], "there are 1 field sizes, and ids have 2 columns"),
+        ([[0], [1]], [0], "expected a label for each of the 2 rows, got 1"),
+        ([[0, 0]], [0], "expected a size for each of the 2 fields, got 1"),
         ([0, 1], [0, 1], r"expected ids of shape \[rows, fields\] and labels of shape \[rows\], got \[2\] and \[2\]"),
     ],
 )
@@ -107,7 +107,7 @@ def test_invalid_input_is_an_error(ids, labels, message):
         mutual_information(ids, labels, [2])
     with pytest.raises(Fm2Error, match="threads must be between 1 and 1024, or 0 for all, got -1"):
         mutual_information([[0]], [0], [2], threads=-1)
-    with pytest.raises(Fm2Error, match="the size of field 0 is 0"):
+    with pytest.raises(Fm2Error, match=r"the size of field 0 must be between 1 and 2\^30, got 0"):
         mutual_information([[0]], [0], [0])
 
 

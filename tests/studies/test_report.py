@@ -302,7 +302,7 @@ def test_an_invalid_comparison_is_an_error(content, message, tmp_path, capsys):
 def test_invalid_arguments_are_errors(runs, tmp_path):
     for source, options, message in (
         (tmp_path, {}, "has no trained model"),
-        (runs["lr"].path, {"data": tmp_path}, "is not a prepared data set"),
+        (runs["lr"].path, {"data": tmp_path}, "is not a prepared dataset"),
         (runs["lr"].path, {"shrink": tmp_path}, r"fm2 shrink --variance A,B,\.\.\. writes this table"),
         (runs["lr"].path, {"threads": -1}, "report: threads must be between 1 and 1024, or 0 for all, got -1"),
     ):

@@ -11,7 +11,8 @@ import fm2
 from fm2 import Fm2Error
 from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
-from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
+from fm2.data.presets import CRITEO_FIELD_SIZES
+from fm2.models.paper import CRITEO_DIMS
 from fm2.studies.comparison import compare as comparing
 from fm2.studies.reproduction import published
 from fm2.studies.reproduction.published import contradictions

@@ -55,7 +55,7 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
         subprocess.run(command, stdout=file, check=True)
     assert (tmp_path / "more.txt").read_bytes() == b"what was there\n" + (tmp_path / "p.txt").read_bytes()
     (tmp_path / "bad.csv").write_text("c0,c1,c2,c3\na,b,c,d\na,b\n")
-    with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 4"):
+    with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: expected 4 columns, got 2"):
         main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])
     assert not (tmp_path / "q").exists()
 
@@ -94,8 +94,8 @@ def test_a_model_file_of_a_stranger_is_refused_where_it_does_not_fit(dataset, tm
         ({"model.embedding.weight": weight[:-1]}, {}, "embedding.weight is float32"),
         ({"model.embedding.weight": weight.astype(np.float64)}, {}, "embedding.weight is float64"),
         ({"model.embedding.weight": weight * np.float32(np.nan)}, {}, "has values that are not finite"),
-        ({"vocabulary.0.ends": ends[:-1]}, {}, "the values' ends do not fit the text"),
-        ({"vocabulary.0.ends": ends[None]}, {}, "ends is of another type or shape"),
+        ({"vocabulary.0.ends": ends[:-1]}, {}, "the ends of the values do not match the data"),
+        ({"vocabulary.0.ends": ends[None]}, {}, "the array 'ends' has a wrong type or shape"),
         ({"vocabulary.0.hashed": np.array(8)}, {}, "differ from the model's field sizes"),
         ({}, {"metrics": None}, "NoneType"),
         ({}, {"schema": None}, "NoneType"),

@@ -1,4 +1,4 @@
-// Tables that are in memory already, through Arrow's C data interface: polars, pandas, pyarrow and others speak it.
+// DataFrames in memory (polars, pandas, pyarrow), read through Arrow's C stream interface.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "fm2/cells.h"
 
-extern "C" {  // the interface's three structures; their layout is fixed by its specification
+extern "C" {  // the three structures of Arrow's specification
 
 struct ArrowSchema {
     const char* format;
@@ -47,7 +47,7 @@ struct ArrowArrayStream {
 
 namespace fm2 {
 
-// One of the structures above, released when it goes.
+// Releases an Arrow structure in its destructor.
 template <class Structure>
 struct Owned : Structure {
     Owned() : Structure{} {}
@@ -60,19 +60,19 @@ struct Owned : Structure {
     }
 };
 
-// The rows of a table, batch after batch. Takes the stream over and releases it.
+// Reads a stream batch by batch. Takes ownership of the stream.
 class ArrowReader {
 public:
     explicit ArrowReader(ArrowArrayStream* stream);
 
     const std::vector<std::string>& names() const { return names_; }
-    bool next();  // moves to the next batch; false at the end
+    bool next();  // advances to the next batch; false at the end
     std::size_t rows() const;
-    // A column of the present batch. Throws std::invalid_argument where its type holds no single value a row.
+    // A column of the current batch. Throws std::invalid_argument if its type is unsupported, such as lists.
     std::unique_ptr<Column> column(std::size_t index) const;
 
 private:
-    [[noreturn]] void fail(const char* doing);
+    [[noreturn]] void fail(const char* operation);
 
     Owned<ArrowArrayStream> stream_;
     Owned<ArrowSchema> schema_;

@@ -1,4 +1,4 @@
-// The first pass over a log: every field's values get provisional numbers, in the order in which they appear.
+// Reads a log and replaces values with codes: the n-th distinct value of a field gets the code n.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@
 
 #include "fm2/arrow.h"
 #include "fm2/fields.h"
-#include "fm2/table.h"
+#include "fm2/string_index.h"
 #include "fm2/text.h"
 
 namespace fm2 {
 
-// What was read from one piece of a log. It stays until the next piece is read.
+// The rows of one piece of a log. Valid until the collector reads the next piece.
 struct Block {
     std::size_t rows = 0, consumed = 0, lines = 0;
-    // [field][row]: a number in the field's table; the bucket of a hashed field; for quantiles, which are not known
-    // yet, the bits of the value as a float, NaN where it is missing.
-    std::vector<std::int32_t> numbers;
+    // [field][row]: the code of a value; the hash of a hashed field; for quantiles, whose boundaries are not known yet, the bits of the
+    // value as a float, NaN if it is missing.
+    std::vector<std::int32_t> codes;
     std::vector<std::uint8_t> labels;
-    std::vector<std::int64_t> times;  // seconds, where the collector has a time column
-    std::vector<BadRow> bad;          // in the order of the rows
+    std::vector<std::int64_t> times;  // seconds since 1970, if the collector has a time column
+    std::vector<BadRow> bad;          // ordered by row
 };
 
 class Collector {
@@ -37,19 +37,20 @@ public:
     Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time,
               std::vector<std::string> missing, std::size_t threads);
 
-    // Column i of the fields is column positions[i] of the source.
+    // Column i of the fields and the label is column positions[i] of the source.
     const Block& read(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last);
-    const Block& read(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions);
+    const Block& read(const ArrowReader& frame, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions);
 
-    const Table& table(std::size_t field) const { return tables_[field]; }
-    // Of the text last read: the line on which a row begins, counted from 0, and the row as it stands.
+    const StringIndex& values(std::size_t field) const { return values_[field]; }
+    // For the most recent text: the line where a row begins, from 0, and the unchanged text of the row.
     std::size_t line(std::size_t row) const;
     std::string_view row_text(std::size_t row) const;
 
 private:
+    // The rows [first, first + rows) of the columns become the rows of the block from `block_row` on.
     struct Piece {
-        Columns columns;  // in the order of the fields' columns
-        std::size_t first, rows, place;
+        Columns columns;
+        std::size_t first, rows, block_row;
     };
     struct TextPart {
         TextBlock block;
@@ -58,6 +59,9 @@ private:
 
     const Block& collect(const std::vector<Piece>& pieces);
     void collect_field(std::size_t index, const Piece& piece);
+    void collect_quantiles(std::size_t index, const Piece& piece);
+    void add_bad(std::size_t task, std::size_t row, std::int32_t field, Fault fault, std::string_view value);
+    void add_shape_faults(std::vector<BadRow> misshapen);
     void collect_labels(const Piece& piece);
     void collect_times(const Piece& piece);
     const TextPart& part_of(std::size_t row) const;
@@ -67,10 +71,10 @@ private:
     std::optional<Time> time_;
     CellReader reader_;
     std::size_t threads_;
-    std::vector<Table> tables_;
-    std::vector<std::unordered_set<std::int32_t>> garbled_;  // numbers in the tables whose text is not UTF-8
+    std::vector<StringIndex> values_;                            // by field
+    std::vector<std::unordered_set<std::int32_t>> invalid_utf8_;  // by field: codes whose text is not valid UTF-8
     std::vector<TextPart> parts_;
-    std::vector<std::vector<BadRow>> bad_;  // by field, then labels, then times, so that threads do not meet
+    std::vector<std::vector<BadRow>> bad_;  // by field, then labels, then times: one list per task
     Block block_;
 };
 

@@ -10,7 +10,7 @@
 
 #include "fm2/arrow.h"
 #include "fm2/fields.h"
-#include "fm2/table.h"
+#include "fm2/string_index.h"
 #include "fm2/text.h"
 
 namespace fm2 {
@@ -22,7 +22,7 @@ public:
     // The vocabulary of a field: text i ends at ends[i] of the bytes and gets the id i + 1.
     void set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
     // The same by a table that lies elsewhere, and stays there.
-    void set_vocabulary(std::size_t field, const TableView& table) { views_[field] = table; }
+    void set_vocabulary(std::size_t field, const StringIndexView& table) { views_[field] = table; }
     std::size_t fields() const { return fields_.size(); }
 
     // ids[row][field] of whole rows of text. A row of a wrong shape is listed as bad, and all its ids are unknown.
@@ -46,8 +46,8 @@ private:
 
     std::vector<Field> fields_;
     CellReader reader_;
-    std::vector<Table> tables_;  // of those vocabularies that do not lie elsewhere
-    std::vector<TableView> views_;
+    std::vector<StringIndex> tables_;  // of those vocabularies that do not lie elsewhere
+    std::vector<StringIndexView> views_;
 };
 
 }  // namespace fm2

@@ -1,4 +1,4 @@
-// Refusing what a caller cannot mean.
+// Checks of arguments.
 #pragma once
 
 #include <stdexcept>
@@ -7,8 +7,8 @@
 
 namespace fm2 {
 
-// Throws std::invalid_argument unless `fits`. The message is put together from texts and numbers only then: checks stand before
-// predictions that take less time than a string.
+// Throws std::invalid_argument unless the condition holds. Formats the message only then: a check may precede a prediction that takes less
+// time than building a string.
 template <class... Parts>
 void expect(bool fits, const Parts&... parts) {
     if (fits) [[likely]]

@@ -1,4 +1,4 @@
-// Fields: how the columns of a table become features.
+// Fields: how cells become features.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 namespace fm2 {
 
 struct Field {
-    std::size_t column = 0;  // among the columns handed over
+    std::size_t column = 0;  // index among the columns that are read
     Transform transform;
-    unsigned hash_bits = 0;  // 0: the field has a vocabulary
+    unsigned hash_bits = 0;  // 0 if the field has a vocabulary
 
     std::int32_t hashed(std::string_view token) const {
         return static_cast<std::int32_t>(hash_bytes(token) >> (64 - hash_bits));
     }
 };
 
-// Reads cells, and makes missing ones empty: those that are written as one of the words for it.
+// Reads cells, and replaces the texts that the schema declares as missing with empty ones.
 class CellReader {
 public:
     explicit CellReader(std::vector<std::string> missing) : missing_(std::move(missing)) {}
@@ -34,7 +34,7 @@ private:
     std::vector<std::string> missing_;
 };
 
-// Calls body(first, count) for the rows [0, rows), as many as a batch holds at a time.
+// Calls body(first, count) for the rows [0, rows), one batch at a time.
 template <class Body>
 void by_batch(std::size_t rows, Body body) {
     for (std::size_t first = 0; first < rows; first += Batch::capacity)

@@ -1,4 +1,4 @@
-// One hash for everything that is stored: hashed fields, vocabularies. Its values are part of the file formats.
+// The hash of hashed fields and vocabularies. Its values are part of the file formats.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// Up to eight bytes as one number; with the length it tells any two such texts apart.
+// Packs up to eight bytes into one number; number and length together identify the text.
 inline std::uint64_t pack_short(const char* data, std::size_t size) {
     const auto byte = [data](std::size_t i) { return static_cast<std::uint64_t>(static_cast<unsigned char>(data[i])); };
     if (size >= 4) {
@@ -34,7 +34,7 @@ inline std::uint64_t hash_packed(std::uint64_t packed, std::size_t size) {
 inline std::uint64_t hash_long(std::string_view text) {
     std::uint64_t state = text.size() * 0x9e3779b97f4a7c15u, a, b;
     const char* data = text.data();
-    const char* last = data + text.size() - 8;  // the last eight bytes are always taken, once more if need be
+    const char* last = data + text.size() - 8;  // the last eight bytes are always mixed in, even if they overlap
     for (; data < last; data += 8) {
         std::memcpy(&a, data, 8);
         state = mix(state ^ a, 0xa0761d6478bd642fu);

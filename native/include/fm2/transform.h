@@ -1,4 +1,4 @@
-// From a cell to the feature it stands for: the transforms of numbers and times (section 5.1 of the paper).
+// Transforms of numbers and times to features (section 5.1 of the paper).
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace fm2 {
 
-std::optional<double> parse_number(std::string_view text);  // finite, or nothing
+std::optional<double> parse_number(std::string_view text);  // finite numbers only
 
-// The paper's transform: x > 2 becomes floor(ln(x)^2), the rest stays. A fraction is rounded down first.
+// The paper's transform: floor(ln(x)^2) if x > 2, else x. Fractions are rounded down first.
 std::int64_t log_square(double x);
 
-// Which of the buckets between the boundaries a value lies in; a boundary belongs to the bucket above it.
+// The bucket of a value; a boundary belongs to the bucket above it.
 std::size_t bucket(float value, const std::vector<float>& boundaries);
 
-// Seconds since 1970, from a text in a format of %Y %y %m %d %H %M %S and plain characters; "unix" and "unix_ms" are
-// formats too. Whatever the format, "@" and a number of seconds is understood: so do tables hand out their times.
+// Parses times to seconds since 1970. A format consists of %Y %y %m %d %H %M %S and literal characters, or is "unix" or "unix_ms".
+// Every format also accepts "@" and a number of seconds, which is how format_time() writes times.
 class TimeFormat {
 public:
     explicit TimeFormat(std::string format);  // throws std::invalid_argument
@@ -41,10 +41,11 @@ struct Transform {
     std::vector<float> boundaries;   // of quantiles
     std::optional<TimeFormat> time;  // of weekday and hour
 
-    // Replaces every cell by its token, the name of its feature; a missing cell stays empty; 1.0 and 1 are one category. Cells that cannot be read
-    // are listed in `bad` and left as they are.
+    // Replaces every cell with its token, the text that identifies its feature. A missing cell stays empty. Adds the indices of cells that
+    // cannot be parsed to `bad`, and leaves these cells unchanged.
     void apply(Batch& batch, std::vector<std::size_t>& bad) const;
-    Fault fault() const;
+    Fault fault() const;  // the fault of a cell that cannot be parsed
+    std::optional<std::int64_t> token(std::string_view cell) const;  // of a number or a time
 };
 
 bool is_utf8(std::string_view text);

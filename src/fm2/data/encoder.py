@@ -1,29 +1,30 @@
-"""New rows into ids, and ids back into values, with the vocabularies of a prepared data set."""
+"""Encode rows as ids, and decode ids, with the vocabularies of a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.chunks import read_chunks
-from fm2.data.faults import explain
-from fm2.data.rows import as_table, normalize_rows
-from fm2.data.sources import Source, Table, find_columns
+from fm2.data.bad_rows import explain_fault
+from fm2.data.row_inputs import normalize_rows
+from fm2.data.sources import FrameSource, Source
+from fm2.data.text_files import TextFile, find_columns, read_chunks
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.schema import Schema
 
 
-def native_fields(schema: Schema, boundaries: Sequence[NDArray[np.float32]] | None = None) -> list[_native.Field]:
-    """Describe the fields to the native part; a field's column is its place in ``schema.source_columns``."""
-    places = {name: place for place, name in enumerate(schema.source_columns)}
+def native_fields(
+    schema: Schema, columns: Sequence[str], boundaries: Sequence[NDArray[np.float32]] | None = None
+) -> list[_native.Field]:
+    """Describe the fields to the native code; ``columns`` are the columns that it reads, in order."""
     return [
         _native.Field(
-            places[field.column],
+            columns.index(field.column),
             transform=field.transform or field.part or "",
             format=field.format or "",
             boundaries=[] if boundaries is None else boundaries[index].tolist(),
@@ -34,9 +35,9 @@ def native_fields(schema: Schema, boundaries: Sequence[NDArray[np.float32]] | No
 
 
 class Encoder:
-    """A schema and its vocabularies: what turns values into ids.
+    """Encode values as ids with a schema and its vocabularies.
 
-    Values that training did not show, and values that cannot be read, are unknown: id 0.
+    A value that the training rows do not contain, or that cannot be parsed, is unknown: it gets the id 0.
 
     >>> from fm2 import Field, Schema
     >>> encoder = Encoder(Schema([Field("site")], label="click"), [Vocabulary.of(["a", "b"])])
@@ -49,65 +50,86 @@ class Encoder:
     """
 
     def __init__(self, schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
-        self.schema, self.vocabularies = schema, tuple(vocabularies)
-        fields = native_fields(schema, [vocabulary.boundaries for vocabulary in vocabularies])
-        self._native = _native.Encoder(fields, list(schema.missing))
+        self.schema = schema
+        self.vocabularies = tuple(vocabularies)
+        self._columns = schema.source_columns[1:]  # encoding does not read the label
+        boundaries = [vocabulary.boundaries for vocabulary in vocabularies]
+        self._native = _native.Encoder(native_fields(schema, self._columns, boundaries), list(schema.missing))
         for index, vocabulary in enumerate(vocabularies):
             self._native.set_vocabulary(index, vocabulary.data, vocabulary.ends)
 
     def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32]:
-        """Encode rows as ids, rows × fields: a list of dicts, a dict of columns, a polars, pandas or pyarrow table.
+        """Encode a list of dicts, a dict of columns, or a DataFrame (polars, pandas, pyarrow) as ids, rows × fields.
 
-        The label's column is not needed; columns that are no fields are passed over. In a dict, a column that is not
-        there is a missing value; in a table, it is an error. An array of ids stays as it is.
+        A column that is not in a dict is a missing value; a column that is not in a DataFrame is an error. The label
+        and other columns are ignored. An array of ids is returned unchanged.
         """
-        columns = self.schema.source_columns[1:]
-        given = normalize_rows(rows, "encode")
-        if isinstance(given, np.ndarray):
-            return given
-        if isinstance(given, list | Mapping):
-            given = as_table(given, columns, "encode")
-        reader = _native.ArrowReader(given)
-        positions = find_columns(reader.names, columns, "encode: the table")
-        parts = [np.empty((0, len(self.schema.fields)), dtype=np.int32)]
+        rows = normalize_rows(rows, "encode")
+        if isinstance(rows, np.ndarray):
+            return rows
+        return self._encode_dicts(rows) if isinstance(rows, list) else self._encode_frame(rows, threads)
+
+    def _encode_dicts(self, rows: list[Any]) -> NDArray[np.int32]:
+        ids = self._empty_ids(len(rows))
+        try:
+            self._native.encode_rows(list(self._columns), rows, ids)
+        except (TypeError, KeyError, ValueError) as error:
+            raise Fm2Error(f"encode: {error.args[0] if isinstance(error, KeyError) else error}") from error
+        return ids
+
+    def _encode_frame(self, frame: Any, threads: int) -> NDArray[np.int32]:
+        reader = _native.ArrowReader(frame)
+        positions = find_columns(reader.names, self._columns, "encode: the DataFrame")
+        parts = [self._empty_ids(0)]
         while reader.next():
             parts.append(self._encode_batch(reader, positions, threads))
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
     def _encode_batch(self, reader: _native.ArrowReader, positions: list[int], threads: int) -> NDArray[np.int32]:
-        ids = np.empty((reader.rows, len(self.schema.fields)), dtype=np.int32)
-        try:  # column 0 of the fields is the label, which encoding does not read: any column may stand there
-            self._native.encode(reader, [positions[0], *positions], threads, ids)
-        except ValueError as wrong:  # a column of lists, say
-            raise Fm2Error(f"encode: {wrong}") from wrong
+        ids = self._empty_ids(reader.rows)
+        try:
+            self._native.encode_frame(reader, positions, threads, ids)
+        except ValueError as error:  # an unsupported column type, such as lists
+            raise Fm2Error(f"encode: {error}") from error
         return ids
 
+    def _empty_ids(self, rows: int) -> NDArray[np.int32]:
+        return np.empty((rows, len(self.schema.fields)), np.int32)
+
     def encode_file(self, source: Source, threads: int = 0) -> Iterator[NDArray[np.int32]]:
-        """Encode the rows of a source, some at a time. A row of a wrong shape is an error: each must get its ids."""
-        columns = self.schema.source_columns[1:]
-        if isinstance(source, Table):
-            for reader, positions in source.batches(columns):
+        """Yield the ids of a source, some rows at a time. A bad row is an error, because every row must get ids."""
+        if isinstance(source, FrameSource):
+            for reader, positions in source.batches(self._columns):
                 yield self._encode_batch(reader, positions, threads)
-            return
-        positions = source.positions(columns)
+        else:
+            yield from self._encode_text(source, threads)
+
+    def _encode_text(self, source: TextFile, threads: int) -> Iterator[NDArray[np.int32]]:
+        positions = source.positions(self._columns)
         for chunk in read_chunks(source, "predict"):
-            found = self._native.encode_text(chunk.text, source.format, [positions[0], *positions], chunk.last, threads)
-            for row, field, fault, value in found.bad:
-                reason = explain(self.schema, len(source.names), field, fault, value)
-                raise Fm2Error(f"predict: {source} line {chunk.line + found.line(row)}: {reason}")
-            chunk.consumed, chunk.lines = found.consumed, found.lines
-            if len(found.ids):
-                yield found.ids
+            encoded = self._native.encode_text(chunk.text, source.format, positions, chunk.last, threads)
+            for row, field, fault, value in encoded.bad:
+                reason = explain_fault(self.schema, len(source.names), field, fault, value)
+                raise Fm2Error(f"predict: {source} line {chunk.line + encoded.line(row)}: {reason}")
+            chunk.consumed = encoded.consumed
+            chunk.lines = encoded.lines
+            if len(encoded.ids):
+                yield encoded.ids
 
     def decode(self, ids: NDArray[np.integer[Any]]) -> dict[str, list[str | None]]:
-        """Give the values that ids stand for, column by column: None is missing, <unknown> is id 0."""
-        if ids.ndim != 2 or ids.shape[1] != len(self.vocabularies):
-            raise Fm2Error(f"decode: ids are rows × {len(self.vocabularies)} fields, not {ids.shape}")
+        """Return the values of ids by field: None is the missing value, ``<unknown>`` is id 0."""
+        fields = len(self.vocabularies)
+        if ids.ndim != 2 or ids.shape[1] != fields:
+            raise Fm2Error(f"decode: expected ids of shape rows × {fields} fields, got {ids.shape}")
         columns: dict[str, list[str | None]] = {}
         for field, vocabulary, column in zip(self.schema.fields, self.vocabularies, ids.T, strict=True):
             if len(column) and not 0 <= column.min() <= column.max() < len(vocabulary):
-                raise Fm2Error(f"decode: field '{field.name}' has the ids 0 to {len(vocabulary) - 1}")
-            distinct, places = np.unique(column, return_inverse=True)
+                limit = len(vocabulary) - 1
+                raise Fm2Error(
+                    f"decode: ids of field '{field.name}' must be between 0 and {limit}, "
+                    f"got {column.min()} to {column.max()}"
+                )
+            distinct, inverse = np.unique(column, return_inverse=True)
             texts = [vocabulary.value(int(id)) for id in distinct]
-            columns[field.name] = [texts[place] for place in places]
+            columns[field.name] = [texts[index] for index in inverse]
         return columns

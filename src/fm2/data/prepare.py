@@ -1,13 +1,16 @@
-"""From raw logs to a prepared data set.
+"""Turn raw logs into a prepared dataset.
 
-Three passes: the log is read once and every value gets a provisional number (:mod:`fm2.data.reading`); the numbers of
-the training rows are counted, which makes the vocabularies; the numbers become ids, split by split.
+The log is read once. Every value gets a code, the number of its first appearance in its field, and the codes go to a
+scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training rows (:mod:`fm2.data.counting`) yields
+the vocabularies (:mod:`fm2.data.vocabulary_builder`). Then the codes are replaced with ids and written, split by split
+(:mod:`fm2.data.split_writer`). A random split depends on the row number alone, so the codes are counted while the log
+is read; a split by time is known only after that, and takes another pass over the scratch file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,17 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.cpu import check_threads
+from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
+from fm2.data.counting import Assign, Counts, count_buckets, count_rows, learn_quantiles
 from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.faults import FILE, BadRows, Policy
-from fm2.data.passes import Passes
-from fm2.data.reading import LogReader
-from fm2.data.scratch import Block, Scratch
-from fm2.data.sources import open_sources
-from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
+from fm2.data.log_reader import LogReader
+from fm2.data.scratch_rows import Block, ScratchRows
+from fm2.data.sources import Source, open_sources
+from fm2.data.split_writer import WrittenSplits, write_splits
+from fm2.data.splits import SPLITS, check_fractions, ordered_split, random_split
 from fm2.data.vocabulary import save_vocabularies
+from fm2.data.vocabulary_builder import FieldIds, build_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
+from fm2.progress import Progress
 from fm2.schema import Schema
 
 
@@ -47,67 +53,66 @@ def prepare(
 ) -> Dataset:
     """Turn raw logs into encoded rows in a new directory, and open it.
 
-    ``source`` is a path, a glob, a table (polars, pandas, pyarrow), or a list of these; ``schema`` a :class:`Schema`,
-    the name of a preset or the path of a TOML file; or a data set of older rows, or the encoder of a model, whose
-    schema and boundaries between quantiles are taken, and all of whose values are kept, so that a model of those can go
-    on with these rows. Rows are divided at random, or by time: the first timestamp field tells it, or the order of the
-    rows where there is none. ``validation`` and ``test`` are sources of their own for these splits. The vocabularies
-    count the training rows alone unless ``vocabulary`` is "all".
+    ``source`` is a path, a glob pattern, a DataFrame (polars, pandas, pyarrow), or a list of these. ``schema`` is a
+    :class:`Schema`, the name of a preset, or the path of a TOML file. It can also be a dataset of older rows or the
+    encoder of a model: then their schema, quantile boundaries and all of their values are kept, so that a model trained
+    on the older rows can be trained further on the new ones.
+
+    Rows are split at random, or by time: by the first timestamp field, or by the order of the rows if there is none.
+    ``validation`` and ``test`` are separate sources for these splits. The vocabularies contain the values of the
+    training rows only, unless ``vocabulary`` is "all".
 
     >>> import polars, tempfile
-    >>> table = polars.DataFrame({"click": [0, 1] * 50, "site": ["a", "b", "b", "c"] * 25})
+    >>> log = polars.DataFrame({"click": [0, 1] * 50, "site": ["a", "b", "b", "c"] * 25})
     >>> from fm2 import Field
-    >>> dataset = prepare(table, Schema([Field("site")], label="click"), tempfile.mkdtemp() + "/data")
+    >>> dataset = prepare(log, Schema([Field("site")], label="click"), tempfile.mkdtemp() + "/data")
     >>> dataset.train.ids.shape[1], len(dataset.vocabularies[0])
     (1, 4)
     """
     known = schema.vocabularies if isinstance(schema, Dataset | Encoder) else []
-    schema = _find_schema(schema)
-    for name, value, choices in (
-        ("split", split, ("random", "time")),
-        ("vocabulary", vocabulary, ("train", "all")),
-        ("bad_rows", bad_rows, ("stop", "skip")),
-    ):
-        if value not in choices:
-            raise Fm2Error(f"prepare: {name} is '{value}'; it is {' or '.join(choices)}")
-    if not -(2**63) <= seed < 2**63:
-        raise Fm2Error(f"prepare: the seed is {seed}; it has 64 bits at most")
+    schema = _resolve_schema(schema)
+    _check_options(split, vocabulary, bad_rows, seed)
     check_threads("prepare", threads)
-    given = (False, validation is not None, test is not None)
-    shares = check_fractions(fractions, given, may_lack_training=bool(known))
-    roles = [(source, None), (validation, 1), (test, 2)]
-    sources = [(found, role) for source, role in roles if source is not None for found in open_sources(source, schema)]
-    if not any(role is None for _, role in sources):
-        raise Fm2Error("prepare: there are no sources")
-    time = next((field for field in schema.fields if field.kind == "timestamp"), None) if split == "time" else None
+    has_source = (False, validation is not None, test is not None)
+    shares = check_fractions(fractions, has_source, training_required=not known)
+    sources = _open_sources(source, validation, test, schema)
+    all_splits = vocabulary == "all"
+    timestamps = [field for field in schema.fields if field.kind == "timestamp"] if split == "time" else []
+    time = timestamps[0] if timestamps else None
+
     with atomic_directory(Path(out), "prepare", "dataset", MANIFEST, overwrite) as directory:
-        bad = BadRows(directory, bad_rows)
-        with Scratch(directory, len(schema.fields), time is not None) as scratch:
-            reader = LogReader(schema, time, bad, scratch, threads)
-            try:
-                reader.read(sources, progress)
-            finally:
-                bad.close()
+        with BadRows(directory, bad_rows) as skipped, ScratchRows(directory, len(schema.fields)) as scratch:
+            reader = LogReader(schema, time, skipped, threads)
+            blocks = scratch.record(reader.read(sources, progress))
+            if split == "random":
+                assign = _random_assignment(shares, seed)
+            else:
+                _exhaust(blocks)
+                assign = _ordered_assignment(scratch, shares, by_time=time is not None)
+                blocks = _with_progress("counting", scratch, progress)
+            counts = count_rows(blocks, assign, schema, reader.collector, all_splits=all_splits, threads=threads)
             if scratch.rows == 0:
-                raise Fm2Error(f"prepare: all {bad.count} rows are bad; the first: {_first_line(bad.path)}")
-            assign = _assignment(scratch, split, time is not None, shares, seed)
-            passes = Passes(schema, known, scratch, reader.collector, assign, vocabulary == "all", threads, progress)
-            passes.learn()
-            written = passes.write(directory)
+                raise Fm2Error(f"prepare: all {skipped.count} rows are bad; the first is {skipped.first}")
+            if counts.rows[0] == 0 and not known:
+                raise Fm2Error(f"prepare: none of the {scratch.rows} rows is for training; more rows are needed")
+            boundaries = learn_quantiles(schema, known, scratch, assign, int(counts.rows[0]))
+            buckets = count_buckets(boundaries, scratch, assign, all_splits=all_splits)
+            code_counts = [buckets.get(index, count) for index, count in enumerate(counts.codes)]
+            fields = build_vocabularies(schema, code_counts, boundaries, reader.collector, known)
+            blocks = _with_progress("writing", scratch, progress)
+            ids_of = [field.ids for field in fields]
+            written = write_splits(directory, blocks, assign, counts.rows.tolist(), ids_of, boundaries, threads)
         schema.save(directory / SCHEMA)
-        save_vocabularies(directory / VOCABULARIES, passes.vocabularies)
-        extra = [SCHEMA, VOCABULARIES, *([FILE] if bad.count else [])]
-        files = {
-            name: {"bytes": (directory / name).stat().st_size, "sha256": checksum(directory / name)} for name in extra
-        }
+        save_vocabularies(directory / VOCABULARIES, [field.vocabulary for field in fields])
+        other_files = [SCHEMA, VOCABULARIES, *([BAD_ROWS] if skipped.count else [])]
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "splits": passes.splits,
-            "fields": passes.fields,
-            "bad_rows": {"count": bad.count, **bad.reasons},
+            "splits": _describe_splits(counts),
+            "fields": _describe_fields(schema, fields, written),
+            "bad_rows": {"count": skipped.count, **skipped.faults},
             "sources": [
-                {"name": printable(str(found)), "split": SPLITS[role] if role else split} for found, role in sources
+                {"name": printable(str(opened)), "split": SPLITS[role] if role else split} for opened, role in sources
             ],
             "settings": {
                 "split": split,
@@ -116,45 +121,93 @@ def prepare(
                 "vocabulary": vocabulary,
                 "like": bool(known),
             },
-            "files": files | written,
+            "files": {name: _describe_file(directory / name) for name in other_files} | written.files,
         }
         (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
     return Dataset.open(out)
 
 
-def _find_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
+def _resolve_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
     if isinstance(schema, Dataset | Encoder):
         return schema.schema
     if isinstance(schema, Schema):
         return schema
     if not isinstance(schema, str | Path):
-        raise Fm2Error(f"prepare: the schema is a Schema, a preset's name or a file, not {type(schema).__name__}")
+        expected = "a Schema, the name of a preset or the path of a file"
+        raise Fm2Error(f"prepare: schema must be {expected}, got {type(schema).__name__}")
     if isinstance(schema, str) and not Path(schema).exists():
         return Schema.preset(schema)
     return Schema.load(schema)
 
 
-def _first_line(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.readlines(1000)[1].decode(errors="backslashreplace").replace("\t", " ").strip()[:200]
+def _check_options(split: str, vocabulary: str, bad_rows: str, seed: int) -> None:
+    for name, value, choices in (
+        ("split", split, ("random", "time")),
+        ("vocabulary", vocabulary, ("train", "all")),
+        ("bad_rows", bad_rows, ("stop", "skip")),
+    ):
+        if value not in choices:
+            raise Fm2Error(f"prepare: {name} must be {' or '.join(choices)}, got '{value}'")
+    if not -(2**63) <= seed < 2**63:
+        raise Fm2Error(f"prepare: the seed must fit into 64 bits, got {seed}")
 
 
-def _assignment(
-    scratch: Scratch, split: str, timed: bool, shares: Sequence[float], seed: int
-) -> Callable[[Block], Assignment]:
-    """Make the rule by which a row gets its split: that of its file, or by chance, or by time."""
+def _open_sources(source: Any, validation: Any, test: Any, schema: Schema) -> list[tuple[Source, int | None]]:
+    """Open all sources; those for validation and test come with the number of their split."""
+    if isinstance(source, list | tuple) and not source:
+        raise Fm2Error("prepare: there are no sources")
+    roles = [(source, None), (validation, SPLITS.index("validation")), (test, SPLITS.index("test"))]
+    return [(opened, role) for source, role in roles if source is not None for opened in open_sources(source, schema)]
 
-    def when(block: Block) -> NDArray[np.int64]:
-        return block.times if timed else block.rows
 
-    def divided() -> Iterator[NDArray[np.int64]]:
-        return (when(block) for block in scratch.blocks(numbers=False) if block.split is None)
+def _random_assignment(shares: Sequence[float], seed: int) -> Assign:
+    return lambda block: _source_split(block) if block.split is not None else random_split(block.rows, shares, seed)
 
-    ordered = ordered_split(divided, shares) if split == "time" else None
 
-    def assign(block: Block) -> Assignment:
-        if block.split is not None:
-            return np.full(len(block.labels), block.split, dtype=np.uint8)
-        return ordered(when(block)) if ordered else random_split(block.rows, shares, seed)
+def _ordered_assignment(scratch: ScratchRows, shares: Sequence[float], *, by_time: bool) -> Assign:
+    def order(block: Block) -> NDArray[np.int64]:
+        return block.times if by_time else block.rows
 
-    return assign
+    assign = ordered_split(lambda: (order(block) for block in scratch.blocks(fields=()) if block.split is None), shares)
+    return lambda block: _source_split(block) if block.split is not None else assign(order(block))
+
+
+def _source_split(block: Block) -> NDArray[np.uint8]:
+    return np.full(len(block), block.split, np.uint8)
+
+
+def _exhaust(blocks: Iterable[Block]) -> None:
+    for _ in blocks:
+        pass
+
+
+def _with_progress(title: str, scratch: ScratchRows, shown: bool | None) -> Iterator[Block]:
+    rows = 0
+    with Progress(title, scratch.rows, shown) as progress:
+        for block in scratch.blocks():
+            yield block
+            rows += len(block)
+            progress.update(rows, rows)
+
+
+def _describe_splits(counts: Counts) -> dict[str, dict[str, int]]:
+    return {
+        name: {"rows": int(rows), "clicks": int(clicks)}
+        for name, rows, clicks in zip(SPLITS, counts.rows, counts.clicks, strict=True)
+    }
+
+
+def _describe_fields(schema: Schema, fields: Sequence[FieldIds], written: WrittenSplits) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "features": len(field.vocabulary),
+            "dropped": field.dropped,
+            "unknown": dict(zip(SPLITS, unknown.tolist(), strict=True)),
+        }
+        for name, field, unknown in zip(schema.names, fields, written.unknown.T, strict=True)
+    ]
+
+
+def _describe_file(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": checksum(path)}

@@ -1,235 +1,130 @@
-"""Where rows come from: text files, Parquet files, and tables in memory."""
+"""Sources of rows: text files, Parquet files and DataFrames."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import glob
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fm2 import _native
-from fm2.data.streams import head, packing
-from fm2.errors import Fm2Error, require, suggest
+from fm2.data.decompress import file_kind
+from fm2.data.text_files import TextFile, find_columns, open_text_file
+from fm2.errors import Fm2Error, require
 from fm2.schema import Schema
 
-SEPARATORS = "\t,;|\x01"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BATCH_ROWS = 65_536
 ROW_BYTES = 200
-LIBFFM_LINE = re.compile(rb"[+-]?[0-9.]+([ \t]+\d+:[^\s:]+:[^\s:]+)+\s*")
 
 
 @dataclass(frozen=True)
-class TextFile:
-    """A file of separated values, or of libffm's format."""
-
-    path: Path
-    names: tuple[str, ...]
-    header_bytes: int
-    format: _native.TextFormat
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    @property
-    def size(self) -> int:
-        """The bytes to read, packed as they are."""
-        return self.path.stat().st_size
-
-    def positions(self, columns: Sequence[str]) -> list[int]:
-        """Tell where these columns stand in a row."""
-        return find_columns(self.names, columns, str(self))
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows that are, or can be read as, tables with named columns."""
+class FrameSource:
+    """A DataFrame (polars, pandas, pyarrow) or a Parquet file, read in Arrow batches."""
 
     name: str
-    table: Any
+    frame: Any
+    rows: int | None = None  # if known in advance
 
     def __str__(self) -> str:
         return self.name
 
-    rows: int | None = None  # where they are known before they are read
-
     @property
     def size(self) -> int:
-        """The rows, taken for so many bytes each that files and tables can be added up."""
+        """An estimate in bytes, so that the progress of files and DataFrames can be added up."""
         return (self.rows or 0) * ROW_BYTES
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[_native.ArrowReader, list[int]]]:
-        """Give the rows batch after batch, each with the places where these columns stand."""
-        seen = 0
-        for part in _parts(self.table, columns, self.name):
-            with _readable(self.name):
+        """Yield a reader at each of the batches, with the positions of the columns."""
+        rows_read = 0
+        for part in _parts(self.frame, columns, self.name):
+            with _library_errors(self.name):
                 reader = _native.ArrowReader(part)
             positions = find_columns(reader.names, columns, self.name)
             while _next(reader, self.name):
-                seen += reader.rows
+                rows_read += reader.rows
                 yield reader, positions
-        if self.rows is not None and seen != self.rows:
-            raise Fm2Error(f"{self.name} cannot be read: only {seen} of its {self.rows} rows came out")
+        if self.rows is not None and rows_read != self.rows:
+            raise Fm2Error(f"cannot read {self.name}: it has {self.rows} rows, but only {rows_read} could be read")
 
 
-Source = TextFile | Table
-
-
-def find_columns(names: Sequence[str], wanted: Sequence[str], where: str) -> list[int]:
-    """Tell where each wanted column stands among the names."""
-    for name in wanted:
-        if list(names).count(name) != 1:
-            if name in names:
-                raise Fm2Error(f"{where} has two columns '{name}'; it has {_listing(names)}")
-            meant = suggest(name, names)
-            suggestion = meant if meant.startswith("did you mean") else f"it has {_listing(names)}"
-            raise Fm2Error(f"{where} has no column '{name}'; {suggestion}")
-    return [list(names).index(name) for name in wanted]
+Source = TextFile | FrameSource
 
 
 def open_sources(sources: Any, schema: Schema, labeled: bool = True) -> list[Source]:
-    """Find out what is meant by a path, a glob, a table, or a list of these; not ``labeled``, they need no label."""
-    found: list[Source] = []
+    """Open a path, a glob pattern, a DataFrame, or a list of these. Without ``labeled``, the label may be absent."""
+    opened: list[Source] = []
     for source in sources if isinstance(sources, list | tuple) else [sources]:
         if isinstance(source, str | Path):
-            found += [_open_file(path, schema, labeled) for path in find_files(source)]
-        elif is_table(source):
-            found.append(Table(f"{type(source).__module__.split('.')[0]} table", source, _count_rows(source)))
+            opened += [_open_file(path, schema, labeled) for path in find_files(source)]
+        elif is_frame(source):
+            name = f"{type(source).__module__.split('.')[0]} DataFrame"
+            opened.append(FrameSource(name, source, _count_rows(source)))
         else:
-            raise Fm2Error(f"a source is a path or a table (polars, pandas, pyarrow), not {type(source).__name__}")
-    return found
+            expected = "a path or a DataFrame (polars, pandas, pyarrow)"
+            raise Fm2Error(f"a source must be {expected}, got {type(source).__name__}")
+    return opened
 
 
-def is_table(source: Any) -> bool:
-    """Tell whether something can hand out its rows as Arrow batches."""
+def is_frame(source: Any) -> bool:
+    """Return whether an object is a DataFrame, that is, whether it can produce Arrow batches."""
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "collect_batches")
 
 
 def find_files(pattern: str | Path) -> list[Path]:
-    """Give the file of that name, or the files that a pattern like ``logs/*.tsv.gz`` matches, sorted."""
+    """Return the file of this name, or the sorted files that match a pattern like ``logs/*.tsv.gz``."""
     path = Path(pattern)
     if path.is_file():
         return [path]
     if path.is_dir():
-        raise Fm2Error(f"{pattern} is a directory; name its files, for example {path / '*.csv'}")
+        raise Fm2Error(f"{pattern} is a directory; pass its files, for example {path / '*.csv'}")
     matches = sorted(Path(match) for match in glob.glob(str(pattern)) if Path(match).is_file())  # noqa: PTH207
     if not matches:
-        raise Fm2Error(f"there is no file {pattern}")
+        raise Fm2Error(f"file not found: {pattern}")
     return matches
 
 
-def split_line(line: str, separator: str) -> list[str]:
-    """Cut a line into cells; only comma-separated files use quotes.
-
-    >>> split_line('a,"b,c"', ","), split_line('a;"b', ";")
-    (['a', 'b,c'], ['a', '"b'])
-    """
-    if separator != "," or '"' not in line:
-        return line.split(separator)
-    try:
-        return next(csv.reader([line]))
-    except csv.Error:  # a stray carriage return, or a cell without end: no header then
-        return line.split(separator)
-
-
-def first_line(path: Path) -> tuple[str, int]:
-    """Give the first line of a text file, and how many bytes of the file it takes with its end."""
-    start = head(path)
-    if not start.strip():
-        raise Fm2Error(f"{path} is empty")
-    if b"\x00" in start[:4096] or start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Fm2Error(f"{path} is not text in UTF-8: it has zero bytes or the mark of UTF-16 at its beginning")
-    line = start.split(b"\n", 1)[0]
-    size = min(len(line) + 1, len(start))
-    try:
-        return line.removeprefix(BYTE_ORDER_MARK).removesuffix(b"\r").decode(), size
-    except UnicodeDecodeError as wrong:
-        raise Fm2Error(f"{path} line 1 is not text in UTF-8: {wrong.reason}") from wrong
-
-
-def is_libffm(line: str) -> bool:
-    """Tell whether a line is in libffm's format, ``label field:feature:value ...``.
-
-    >>> is_libffm("1 0:17:1 1:4:1"), is_libffm("1,17,4")
-    (True, False)
-    """
-    return LIBFFM_LINE.fullmatch(line.encode()) is not None
+def open_parquet(path: Path) -> FrameSource:
+    """Open a Parquet file and count its rows, so that a damaged file cannot end early unnoticed."""
+    polars = require("polars", "train", "reading Parquet")
+    frame = polars.scan_parquet(path, glob=False)
+    with _library_errors(str(path)):
+        return FrameSource(str(path), frame, int(frame.select(polars.len()).collect().item()))
 
 
 def _open_file(path: Path, schema: Schema, labeled: bool) -> Source:
-    if packing(path) == "parquet":
-        return open_parquet(path)
-    line, size = first_line(path)
-    mark = len(BYTE_ORDER_MARK) if head(path, 3) == BYTE_ORDER_MARK else 0
-    if is_libffm(line):
-        columns = schema.source_columns
-        return TextFile(path, columns, mark, _native.TextFormat.libffm(list(columns[1:])))
-    wanted = schema.source_columns[0 if labeled else 1 :]
-    cells = {separator: split_line(line, separator) for separator in SEPARATORS}
-    for separator, names in cells.items():
-        if set(wanted) <= set(names):
-            return _separated(path, names, separator, size)
-    names = max(cells.values(), key=lambda names: len(set(names) & set(wanted)))
-    if not schema.columns or 2 * len(set(names) & set(wanted)) > len(wanted):  # a header that lacks some
-        find_columns(names if schema.columns else max(cells.values(), key=len), wanted, f"{path} line 1")
-    layouts = [schema.columns]
-    if not labeled:
-        layouts.append(tuple(name for name in schema.columns if name != schema.label))
-    fits = [(mark, names) for names in layouts for mark in SEPARATORS if len(cells[mark]) == len(names)]
-    separator, columns = (fits or [("\t", schema.columns)])[0]
-    return _separated(path, columns, separator, mark)
+    return open_parquet(path) if file_kind(path) == "parquet" else open_text_file(path, schema, labeled)
 
 
-def open_parquet(path: Path) -> Table:
-    """Open a Parquet file, and count its rows: a damaged one must not end early unnoticed."""
-    polars = require("polars", "train", "reading Parquet")
-    frame = polars.scan_parquet(path, glob=False)
-    with _readable(str(path)):
-        return Table(str(path), frame, int(frame.select(polars.len()).collect().item()))
-
-
-def _separated(path: Path, names: Sequence[str], separator: str, header_bytes: int) -> TextFile:
-    format = _native.TextFormat(separator, separator == ",", len(names))
-    return TextFile(path, tuple(names), header_bytes, format)
-
-
-def _parts(table: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
-    if not hasattr(table, "collect_batches"):
-        yield table
+def _parts(frame: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
+    if not hasattr(frame, "collect_batches"):
+        yield frame
         return
-    with _readable(name):
-        find_columns(table.collect_schema().names(), columns, name)
-        yield from table.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
+    with _library_errors(name):
+        find_columns(frame.collect_schema().names(), columns, name)
+        yield from frame.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
 
 
 @contextlib.contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """Turn whatever a table's library raises into one line."""
+def _library_errors(name: str) -> Iterator[None]:
+    """Turn any error of a DataFrame library into one line."""
     try:
         yield
     except (Fm2Error, GeneratorExit):
         raise
-    except Exception as wrong:
-        reason = (str(wrong).splitlines() or [type(wrong).__name__])[0]
-        raise Fm2Error(f"{name} cannot be read: {reason}") from wrong
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Fm2Error(f"cannot read {name}: {reason}") from error
 
 
 def _next(reader: _native.ArrowReader, name: str) -> bool:
-    with _readable(name):
+    with _library_errors(name):
         return reader.next()
 
 
-def _count_rows(table: Any) -> int | None:
-    rows = getattr(table, "num_rows", None)
-    if rows is None and hasattr(table, "__len__"):
-        rows = len(table)
+def _count_rows(frame: Any) -> int | None:
+    rows = getattr(frame, "num_rows", None)
+    if rows is None and hasattr(frame, "__len__"):
+        rows = len(frame)
     return None if rows is None else int(rows)
-
-
-def _listing(names: Sequence[str], limit: int = 12) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.ids import as_ids
+from fm2.data.row_inputs import as_ids
 from fm2.engine.model_file import BEGINS, new_model, open_sections
 from fm2.engine.plans import padded
 from fm2.errors import Fm2Error, suggest

@@ -16,7 +16,7 @@ from fm2 import _native
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.rows import as_records, is_missing, normalize_rows
+from fm2.data.row_inputs import normalize_rows
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.explanation import Explanation
 from fm2.engine.metadata import read_description
@@ -114,9 +114,8 @@ class Scorer:
         """Give the click probability of one row, a dict of values by column."""
         try:
             return self.native.predict_one(row)
-        except (TypeError, KeyError, ValueError):  # perhaps another mapping than a dict, or values of pandas' own
-            with _telling():
-                return self.native.predict_one(_plain(row))
+        except (TypeError, KeyError, ValueError) as wrong:
+            raise Fm2Error(f"predict: {wrong.args[0] if isinstance(wrong, KeyError) else wrong}") from wrong
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Give the logits of rows."""
@@ -151,17 +150,14 @@ class Scorer:
         given = normalize_rows(rows, "predict")
         if isinstance(given, np.ndarray):
             return given
-        if isinstance(given, list | Mapping):
-            return self._encode_rows(as_records(given) if isinstance(given, Mapping) else given)
+        if isinstance(given, list):
+            return self._encode_rows(given)
         return self._encode_table(given, self.columns if columns is None else columns)
 
     def _encode_rows(self, rows: list[Any]) -> NDArray[np.int32]:
         ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
-        try:
+        with _telling():
             self.native.encode_rows(rows, ids)
-        except (TypeError, KeyError, ValueError):
-            with _telling():
-                self.native.encode_rows([_plain(row) for row in rows], ids)
         return ids
 
     def _encode_table(self, table: Any, columns: Sequence[str]) -> NDArray[np.int32]:
@@ -187,13 +183,6 @@ def _telling() -> Iterator[None]:
         yield
     except (TypeError, LookupError, ValueError) as wrong:
         raise Fm2Error(f"predict: {wrong.args[0] if isinstance(wrong, KeyError) else wrong}") from wrong
-
-
-def _plain(row: Any) -> Any:
-    """Give a row as the dict that native code reads, with None for what pandas has for missing values."""
-    if not isinstance(row, Mapping):
-        return row
-    return {name: None if is_missing(value) else value for name, value in row.items()}
 
 
 def load(path: str | Path, *, threads: int = 0, verify: bool = True) -> Scorer:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import polars
 
-from fm2.data.inference import FEW_VALUES, IDENTIFIER
+from fm2.data.schema_inference import FEW_VALUES, IDENTIFIER
 from fm2.errors import suggest
 from fm2.estimators.inputs import InputError
 from fm2.schema import DEFAULT_BUCKETS, DEFAULT_MIN_COUNT, Field, Kind, Schema

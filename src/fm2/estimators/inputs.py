@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import assert_all_finite, column_or_1d, validate_data
 
-from fm2.data.rows import is_missing
-from fm2.data.sources import is_table
+from fm2.data.row_inputs import is_missing
+from fm2.data.sources import is_frame
 from fm2.errors import Fm2Error
 
 Labels = NDArray[np.uint8]
@@ -46,7 +46,7 @@ def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool)
     """
     if hasattr(x, "collect_batches"):
         x = x.collect()
-    framed = is_table(x) or hasattr(x, "iloc")
+    framed = is_frame(x) or hasattr(x, "iloc")
     if framed:
         validate_data(estimator, x, skip_check_array=True, reset=reset)
         if not all(x.shape):
@@ -83,7 +83,7 @@ def _columns(x: Any) -> Iterator[polars.Series]:
         for place in range(x.shape[1]):
             column = x.iloc[:, place]
             yield _series(column.to_numpy()) if column.dtype == object else polars.Series(values=column)
-    elif is_table(x):
+    elif is_frame(x):
         yield from polars.DataFrame(x).get_columns()
     else:
         yield from (_series(x[:, place]) for place in range(x.shape[1]))

@@ -1,1 +1,1 @@
-"""Generated logs whose true click probabilities are known."""
+"""Synthetic logs whose true click probabilities are known."""

@@ -1,4 +1,4 @@
-"""Synthetic click logs of any size whose true click probabilities are known."""
+"""Generate click logs of any size whose true click probabilities are known."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.cells import Cells
 from fm2.data.synthetic.planted import expected_auc, plant
+from fm2.data.synthetic.raw_values import RawValues
 from fm2.errors import Fm2Error, require
 
 Format = Literal["tsv", "tsv.gz", "parquet"]
 
-MOST_FIELDS, MOST_FEATURES = 300, 100_000_000
-CHUNK_ROWS, CHUNK_CELLS = 1 << 15, 1 << 21
+MAX_FIELDS = 300
+MAX_FEATURES = 100_000_000
+CHUNK_ROWS = 1 << 15
+CHUNK_CELLS = 1 << 21
 ROW_GROUP_ROWS = 1 << 17
 PROBABILITY_BINS = 1 << 16
 
 
 @dataclass(frozen=True)
 class GeneratedLog:
-    """A generated log: its file, the file of its true probabilities, its share of clicks.
+    """A generated log: its file, the file of its true probabilities, and its click rate.
 
-    ``auc`` and ``log_loss`` are what the true probabilities are expected to reach: the best possible, for any model.
+    ``auc`` and ``log_loss`` are the expected metrics of the true probabilities, which no model can surpass.
     """
 
     path: Path
@@ -45,7 +47,7 @@ class GeneratedLog:
 
 @dataclass
 class _Tally:
-    """Counts rows by their true probability, in bins so narrow that what follows from the counts is exact enough."""
+    """Count rows in narrow bins of their true probability, from which AUC and log loss are computed."""
 
     counts: NDArray[np.int64]
     clicks: int = 0
@@ -56,7 +58,8 @@ class _Tally:
         self.clicks += int(labels.sum())
 
     def summary(self, path: Path, truth: Path) -> GeneratedLog:
-        rows, middles = int(self.counts.sum()), (np.arange(len(self.counts)) + 0.5) / len(self.counts)
+        rows = int(self.counts.sum())
+        middles = (np.arange(len(self.counts)) + 0.5) / len(self.counts)
         entropies = -middles * np.log(middles) - (1 - middles) * np.log(1 - middles)
         best_log_loss = float((entropies * self.counts).sum()) / rows
         return GeneratedLog(path, truth, rows, self.clicks / rows, expected_auc(middles, self.counts), best_log_loss)
@@ -74,14 +77,15 @@ def generate(
 ) -> GeneratedLog:
     """Write a click log whose labels are drawn from a planted field-matrixed model, and its true probabilities.
 
-    The log looks like Criteo's: a label, integer columns I1, I2, … (a third of the ``fields``), categorical columns C1,
-    C2, … of 8 hexadecimal digits; Zipf-distributed values, about ``features`` of them in all; missing cells; a quarter
-    of the rows are clicks. The suffix of ``out`` says the format, unless ``format`` does: ``.tsv`` and ``.tsv.gz`` have
-    no header, ``.parquet`` names the columns. The same arguments make the same bytes.
+    The log looks like Criteo's: a label, integer columns I1, I2, … (a third of the ``fields``), and categorical columns
+    C1, C2, … of 8 hexadecimal digits. The values have a Zipf distribution, about ``features`` values in total. Some
+    cells are missing. A quarter of the rows are clicks. The format follows from the extension of ``out``, unless
+    ``format`` is set: ``.tsv`` and ``.tsv.gz`` files have no header, ``.parquet`` files name the columns. The same
+    arguments produce the same bytes.
 
-    ``<out>.truth.npy`` holds the true click probability of each row (float32): the one its label was drawn from. It
-    depends on the row's cells alone, and on a number only by what the transform ``log_square`` keeps of it. So its AUC
-    and log loss are the best that a model can expect. ``progress`` is called with the number of rows made so far.
+    ``<out>.truth.npy`` contains the true click probability of each row (float32), from which its label was drawn. It
+    depends on the cells of the row alone, and on a number only through the transform ``log_square``. No model has a
+    better expected AUC or log loss. ``progress`` is called with the number of rows written so far.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +98,7 @@ def generate(
     form = _check(path, rows, fields, features, seed, format)
     rng = _random(seed, 0)
     model = plant(fields, features, rng)
-    cells = Cells(model, salt=int(rng.integers(1 << 32)))
+    raw_values = RawValues(model, salt=int(rng.integers(1 << 32)))
     tally = _Tally(np.zeros(PROBABILITY_BINS, np.int64))
 
     def frames(truth_file: IO[bytes]) -> Iterator[object]:
@@ -108,69 +112,69 @@ def generate(
             labels = rng.random(len(drawn)) < probabilities
             truth_file.write(probabilities.tobytes())
             tally.add(labels, probabilities)
-            yield cells.frame(labels, drawn, rng)
+            yield raw_values.frame(labels, drawn, rng)
             if progress:
                 progress(done + len(drawn))
 
     truth = path.with_name(f"{path.name}.truth.npy")
-    with _appearing(path, truth) as (log_file, truth_file):
-        _write(lambda *_: frames(truth_file), cells.schema, log_file, form)
+    with _atomic_files(path, truth) as (log_file, truth_file):
+        _write(lambda *_: frames(truth_file), raw_values.schema, log_file, form)
     return tally.summary(path, truth)
 
 
 def _check(path: Path, rows: int, fields: int, features: int, seed: int, format: str | None) -> Format:
-    """Refuse arguments that cannot be met; give the format that is meant."""
-    for name, value, least, most, why in (
+    """Check the arguments; return the format."""
+    for name, value, least, most, reason in (
         ("rows", rows, 1, None, ""),
-        ("fields", fields, 2, MOST_FIELDS, ""),
-        ("features", features, 2 * fields, MOST_FEATURES, ", two for each field"),
+        ("fields", fields, 2, MAX_FIELDS, ""),
+        ("features", features, 2 * fields, MAX_FEATURES, " (two per field)"),
         ("seed", seed, 0, None, ""),
     ):
         if value < least:
-            raise Fm2Error(f"generate: {name} is {value}; at least {least} {'is' if least < 2 else 'are'} needed{why}")
+            raise Fm2Error(f"generate: {name} must be at least {least}{reason}, got {value}")
         if most and value > most:
-            raise Fm2Error(f"generate: {name} is {value}; at most {most} are possible")
+            raise Fm2Error(f"generate: {name} must be at most {most}, got {value}")
     if not path.parent.is_dir():
-        raise Fm2Error(f"generate: the folder '{path.parent}' does not exist")
+        raise Fm2Error(f"generate: the directory '{path.parent}' does not exist")
     if path.is_dir():
-        raise Fm2Error(f"generate: '{path}' is a folder")
+        raise Fm2Error(f"generate: '{path}' is a directory")
     formats: tuple[Format, ...] = get_args(Format)
     for known in formats:
         if format == known or (format is None and path.name.lower().endswith(f".{known}")):
             return known
-    wrong = f"format is '{format}'" if format else f"'{path.name}' does not say the format"
-    raise Fm2Error(f"generate: {wrong}; there are {', '.join(formats)}")
+    problem = f"unknown format '{format}'" if format else f"unknown extension of '{path.name}'"
+    raise Fm2Error(f"generate: {problem}; choose one of {', '.join(formats)}")
 
 
 def _random(seed: int, stream: int) -> np.random.Generator:
-    """Give each stream of a seed numbers of its own: 0 plants, the others draw the chunks, in any order."""
+    """Return an independent generator for each stream of a seed: 0 plants the model, the others draw the chunks."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream,)))
 
 
 def _write(frames: Callable[..., Iterator[object]], schema: dict[str, Any], file: IO[bytes], form: Format) -> None:
-    """Let polars write the frames as they come."""
-    table = require("polars.io.plugins", "train", "generating a log").register_io_source(frames, schema=schema)
+    """Write frames with polars as they are generated."""
+    log = require("polars.io.plugins", "train", "generating a log").register_io_source(frames, schema=schema)
     if form == "parquet":
-        table.sink_parquet(file, row_group_size=ROW_GROUP_ROWS)
+        log.sink_parquet(file, row_group_size=ROW_GROUP_ROWS)
     elif form == "tsv":
-        table.sink_csv(file, include_header=False, separator="\t")
+        log.sink_csv(file, include_header=False, separator="\t")
     else:
-        # Without a name and a time in its header, the file is the same each time.
-        with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed:
-            table.sink_csv(packed, include_header=False, separator="\t")
+        # Without a name and a time in its header, the file is reproducible.
+        with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed:
+            log.sink_csv(compressed, include_header=False, separator="\t")
 
 
 @contextmanager
-def _appearing(*paths: Path) -> Iterator[list[IO[bytes]]]:
-    """Open files that get their names when all is done, and leave nothing behind when it fails."""
+def _atomic_files(*paths: Path) -> Iterator[list[IO[bytes]]]:
+    """Open files under temporary names, and rename them at the end; leave nothing behind on an error."""
     parts = [path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths]
     try:
         with ExitStack() as open_files:
             yield [open_files.enter_context(part.open("wb")) for part in parts]
         for part, path in zip(parts, paths, strict=True):
             part.replace(path)
-    except OSError as failed:
-        raise Fm2Error(f"generate: {paths[0]}: {failed.strerror or failed}") from failed
+    except OSError as error:
+        raise Fm2Error(f"generate: {paths[0]}: {error.strerror or error}") from error
     finally:
         for part in parts:
             part.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The planted model: the field-matrixed model (FmFM, the paper's equation 7) that a generated log's labels come from.
+"""The planted model: the field-matrixed model (FmFM, the paper's equation 7) that generates the labels of a log.
 
-A row's true probability is sigmoid(intercept + linear + 1/2 vᵀ S v). The log's noise is the draw of the label itself:
-a click happens where the logit plus standard logistic noise is above zero, which has exactly that probability. As it is
-a function of the row's features alone, no model can expect a better AUC or log loss than the true probabilities have.
+The true click probability of a row is sigmoid(intercept + linear + 1/2 vᵀ S v). The label is drawn with exactly this
+probability; there is no other noise. The probability depends on the features of the row alone, so no model has a better
+expected AUC or log loss than the true probabilities.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.bisection import solve
-from fm2.data.columns import Column, Floats, Ints, plan_columns
+from fm2.data.synthetic.columns import Column, Floats, Ints, plan_columns, solve
 
-DIM = 4  # of the planted embeddings
+DIM = 4  # dimension of the planted embeddings
 CLICK_RATE = 0.25
 TRUE_AUC = 0.81
-PAIR_SHARE = 0.45  # of the logits' variance; the linear part has the rest
+PAIR_SHARE = 0.45  # share of the pair terms in the variance of the logits; the linear part has the remainder
 
 CALIBRATION_ROWS = 1 << 16
 
-# What a field matrix is made of, before the importance of its two fields: the same multiple of the identity for every
-# pair (all that FM can hold), one of its own (FwFM), a diagonal (FvFM) and a full matrix (FmFM).
-COMMON, SCALAR, DIAGONAL, FULL = 0.5, 0.45, 0.6, 0.45
+# The parts of a field matrix, before the importance of its two fields: a multiple of the identity common to all pairs
+# (FM can represent only this part), a multiple per pair (FwFM), a diagonal (FvFM) and a full matrix (FmFM).
+COMMON = 0.5
+SCALAR = 0.45
+DIAGONAL = 0.6
+FULL = 0.45
 
-# Parameters are multiples of 1/GRID and bounded, so that every product and sum is exact in float64. So the score is the
-# same whatever order the matrix product adds in: on any number of threads, by any BLAS.
+# Parameters are bounded multiples of 1/GRID, so that every product and sum is exact in float64. The scores therefore do
+# not depend on the order of additions, that is, on the number of threads or the BLAS library.
 GRID = 32
 VALUE_LIMIT = 4
 MATRIX_LIMIT = 64
@@ -35,22 +37,22 @@ MATRIX_LIMIT = 64
 
 @dataclass(frozen=True)
 class Planted:
-    """A planted model: per feature a weight and an embedding, per pair of fields a matrix, and the scale of both parts.
+    """A planted model: a weight and an embedding per feature, a matrix per pair of fields, and the scale of both parts.
 
-    Features are numbered through: those of field i start at ``starts[i]``, the missing cell's first.
+    The features of field i are numbered from ``starts[i]`` on, beginning with the missing cell.
     """
 
     columns: list[Column]
     starts: Ints
     weights: Floats  # features
     embeddings: Floats  # features × DIM
-    matrix: Floats  # S, the symmetric block matrix of all field matrices; its diagonal blocks are zero
+    matrix: Floats  # S, the symmetric block matrix of all field matrices, with zero diagonal blocks
     linear_std: float = 1.0
     pair_scale: float = 1.0
     intercept: float = 0.0
 
     def draw(self, rows: int, rng: np.random.Generator) -> Ints:
-        """Draw the features of so many rows: rows × fields."""
+        """Draw the features of rows: an array of rows × fields."""
         uniform = rng.random((len(self.columns), rows))
         features = np.empty((rows, len(self.columns)), np.int64)
         for i, column in enumerate(self.columns):
@@ -58,23 +60,23 @@ class Planted:
         return features
 
     def linear(self, features: Ints) -> Floats:
-        """Sum the weights of each row's features."""
+        """Return the linear part of the logit of each row."""
         sums: Floats = self.weights.take(features).sum(1)
         return self.linear_std * sums
 
     def pairs(self, features: Ints) -> Floats:
-        """Sum the pair terms of each row in the block form, 1/2 vᵀ S v."""
+        """Return the pair terms of the logit of each row in block form, 1/2 vᵀ S v."""
         v = self.embeddings.take(features, axis=0).reshape(len(features), -1)
         products: Floats = np.einsum("rd,rd->r", v @ self.matrix, v)
         return self.pair_scale / 2 * products
 
     def probabilities(self, features: Ints) -> Floats:
-        """Give each row's true click probability."""
+        """Return the true click probability of each row."""
         return sigmoid(self.intercept + self.linear(features) + self.pairs(features))
 
 
 def plant(fields: int, features: int, rng: np.random.Generator) -> Planted:
-    """Plant a model at random, scaled so that its click rate and its AUC are those of real logs."""
+    """Draw a model at random, and scale it to the click rate and AUC of real logs."""
     columns = plan_columns(fields, features, rng)
     starts = np.cumsum([0] + [column.size + 1 for column in columns])
     weights, embeddings = np.empty(starts[-1]), np.empty((starts[-1], DIM))
@@ -87,12 +89,13 @@ def plant(fields: int, features: int, rng: np.random.Generator) -> Planted:
 
 
 def expected_auc(probabilities: Floats, rows: NDArray[np.integer] | int = 1) -> float:
-    """Give the AUC that increasing true probabilities are expected to have, each being that of so many rows.
+    """Return the expected AUC of true probabilities in increasing order, where ``rows`` rows have each of them.
 
     >>> expected_auc(np.array([0.0, 0.5, 1.0]))
     0.9444444444444444
     """
-    clicks, others = probabilities * rows, (1 - probabilities) * rows
+    clicks = probabilities * rows
+    others = (1 - probabilities) * rows
     below = np.cumsum(others) - others / 2
     return float((clicks * below).sum() / (clicks.sum() * others.sum()))
 
@@ -109,7 +112,8 @@ def _to_grid(values: Floats) -> Floats:
 def _standard_values(column: Column, rng: np.random.Generator) -> Floats:
     """Draw a weight and an embedding for each value of a column, with mean 0 and variance 1 over the rows of a log.
 
-    With mean 0, a pair's term tells nothing about either field alone: only a model with interactions can learn it.
+    Because of mean 0, the term of a pair carries no information about either field alone: only a model with
+    interactions can learn it.
     """
     share = column.probabilities()[:, None]
     values: Floats = rng.standard_normal((len(share), 1 + DIM))
@@ -121,10 +125,10 @@ def _standard_values(column: Column, rng: np.random.Generator) -> Floats:
 
 
 def _field_matrices(fields: int, rng: np.random.Generator) -> Floats:
-    """Draw S. Fields differ in importance by a factor of 50, so that most pairs have next to no strength.
+    """Draw S. The importance of fields differs by a factor of 50, so that most pairs have almost no effect.
 
-    Among the important fields every pair has a matrix of its own. Were only a few pairs strong, without circles, a
-    model with scalars could move the matrices into the embeddings, and be as good.
+    All pairs of important fields have different matrices. If the strong pairs were few and formed no cycle, a model
+    with scalars could absorb the matrices into the embeddings and be equally good.
     """
     pairs = (fields, fields)
     importance = np.exp(rng.permutation(np.linspace(-2, 2, fields)))
@@ -139,11 +143,11 @@ def _field_matrices(fields: int, rng: np.random.Generator) -> Floats:
 
 
 def _calibrate(model: Planted, rng: np.random.Generator) -> Planted:
-    """Scale the two parts to their shares of the variance and to the AUC wanted, and fit the intercept."""
+    """Scale both parts to their shares of the variance and to the target AUC, and fit the intercept."""
     samples = [model.draw(CALIBRATION_ROWS // 16, rng) for _ in range(16)]
     linear, pairs = (np.concatenate([part(sample) for sample in samples]) for part in (model.linear, model.pairs))
     linear_std, pair_scale = np.sqrt(1 - PAIR_SHARE) / linear.std(), np.sqrt(PAIR_SHARE) / pairs.std()
-    logits = np.sort(linear_std * linear + pair_scale * pairs)[4::8]  # as good as all of them, and faster
+    logits = np.sort(linear_std * linear + pair_scale * pairs)[4::8]  # every eighth logit is enough
 
     def intercept(scale: float) -> float:
         return solve(lambda shift: float(sigmoid(scale * logits + shift).mean()), CLICK_RATE, -50, 50)

@@ -1,4 +1,4 @@
-#include "fm2/table.h"
+#include "fm2/string_index.h"
 
 #include <algorithm>
 #include <array>
@@ -15,15 +15,15 @@ constexpr std::size_t batch = 64;
 
 }  // namespace
 
-Table::Table() : slots_(64, Slot{0, 0, absent}) {}
+StringIndex::StringIndex() : slots_(64, Slot{0, 0, absent}) {}
 
-std::string_view TableView::text(std::size_t number) const {
+std::string_view StringIndexView::text(std::size_t number) const {
     if (number >= ends.size()) return {};
     const std::uint64_t begin = number ? ends[number - 1] : 0, end = ends[number];
     return begin <= end && end <= bytes.size() ? std::string_view(bytes.data() + begin, end - begin) : std::string_view();
 }
 
-TableView::Probe TableView::probe(std::string_view text) {
+StringIndexView::Probe StringIndexView::probe(std::string_view text) {
     if (text.size() > short_text) {
         const std::uint64_t hash = hash_long(text);
         return {hash, hash};
@@ -32,7 +32,7 @@ TableView::Probe TableView::probe(std::string_view text) {
     return {key, hash_packed(key, text.size())};
 }
 
-const TableView::Slot* TableView::locate(std::string_view text, Probe at) const {
+const StringIndexView::Slot* StringIndexView::locate(std::string_view text, Probe at) const {
     const std::size_t mask = slots.size() - 1;
     for (std::size_t i = at.hash & mask, seen = 0; seen < slots.size(); i = (i + 1) & mask, ++seen) {
         const Slot& slot = slots[i];
@@ -44,12 +44,12 @@ const TableView::Slot* TableView::locate(std::string_view text, Probe at) const 
     return nullptr;
 }
 
-std::int32_t TableView::find(std::string_view text) const {
+std::int32_t StringIndexView::find(std::string_view text) const {
     const Slot* slot = locate(text, probe(text));
     return slot && static_cast<std::uint32_t>(slot->number) < ends.size() ? slot->number : absent;
 }
 
-void TableView::find(std::span<const std::string_view> texts, std::int32_t* numbers) const {
+void StringIndexView::find(std::span<const std::string_view> texts, std::int32_t* numbers) const {
     std::array<Probe, batch> probes;
     for (std::size_t first = 0; first < texts.size(); first += batch) {
         const std::size_t count = std::min(batch, texts.size() - first);
@@ -64,11 +64,11 @@ void TableView::find(std::span<const std::string_view> texts, std::int32_t* numb
     }
 }
 
-std::int32_t Table::add(std::string_view text, TableView::Probe at) {
-    Slot& slot = const_cast<Slot&>(*view().locate(text, at));  // never null: a third of the slots is free
+std::int32_t StringIndex::add(std::string_view text, StringIndexView::Probe at) {
+    Slot& slot = const_cast<Slot&>(*view().locate(text, at));  // never null: a third of the slots are free
     if (slot.number != absent) return slot.number;
     if (size() >= std::numeric_limits<std::int32_t>::max() - 1)
-        throw std::length_error("a field has more than two thousand million different values; give it hash_bits");
+        throw std::length_error("a field has more than 2^31 distinct values; set hash_bits");
     const auto number = static_cast<std::int32_t>(size());
     bytes_.insert(bytes_.end(), text.begin(), text.end());
     ends_.push_back(bytes_.size());
@@ -77,7 +77,7 @@ std::int32_t Table::add(std::string_view text, TableView::Probe at) {
     return number;
 }
 
-void Table::grow() {
+void StringIndex::grow() {
     std::vector<Slot> old(slots_.size() * 2, Slot{0, 0, absent});
     old.swap(slots_);
     const std::size_t mask = slots_.size() - 1;
@@ -89,31 +89,31 @@ void Table::grow() {
     }
 }
 
-std::int32_t Table::add(std::string_view text) { return add(text, TableView::probe(text)); }
+std::int32_t StringIndex::add(std::string_view text) { return add(text, StringIndexView::probe(text)); }
 
-void Table::add(std::span<const std::string_view> texts, std::int32_t* numbers) {
-    std::array<TableView::Probe, batch> probes;
+void StringIndex::add(std::span<const std::string_view> texts, std::int32_t* numbers) {
+    std::array<StringIndexView::Probe, batch> probes;
     for (std::size_t first = 0; first < texts.size(); first += batch) {
         const std::size_t count = std::min(batch, texts.size() - first);
         for (std::size_t i = 0; i < count; ++i) {
-            probes[i] = TableView::probe(texts[first + i]);
+            probes[i] = StringIndexView::probe(texts[first + i]);
             __builtin_prefetch(&slots_[probes[i].hash & (slots_.size() - 1)]);
         }
         for (std::size_t i = 0; i < count; ++i) numbers[first + i] = add(texts[first + i], probes[i]);
     }
 }
 
-Table table_of(std::string_view bytes, std::span<const std::uint64_t> ends) {
-    Table table;
+StringIndex make_string_index(std::string_view bytes, std::span<const std::uint64_t> ends) {
+    StringIndex index;
     std::uint64_t begin = 0;
     for (const std::uint64_t end : ends) {
-        if (end < begin || end > bytes.size()) throw std::invalid_argument("the vocabulary's ends do not fit its bytes");
-        const std::size_t size = table.size();
-        if (table.add(bytes.substr(begin, end - begin)) != static_cast<std::int32_t>(size))
-            throw std::invalid_argument("the vocabulary has a value twice");
+        if (end < begin || end > bytes.size()) throw std::invalid_argument("the ends of a vocabulary do not match its bytes");
+        const std::size_t size = index.size();
+        if (index.add(bytes.substr(begin, end - begin)) != static_cast<std::int32_t>(size))
+            throw std::invalid_argument("a vocabulary contains a value twice");
         begin = end;
     }
-    return table;
+    return index;
 }
 
 }  // namespace fm2

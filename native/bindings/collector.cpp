@@ -1,0 +1,119 @@
+// Reading a log: values become codes, codes are counted and become ids.
+#include "fm2/collector.h"
+
+#include <nanobind/stl/optional.h>
+
+#include "data.h"
+#include "fm2/codes.h"
+#include "topics.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using fm2::Block;
+using fm2::Collector;
+
+namespace {
+
+using Text = Array<const std::uint8_t, 1>;
+using Positions = std::vector<std::size_t>;
+
+void make_collector(Collector* self, std::vector<fm2::Field> fields, std::size_t label, std::optional<std::size_t> time,
+                    const std::string& time_format, std::vector<std::string> missing, std::size_t threads) {
+    std::optional<Collector::Time> times;
+    if (time) times.emplace(*time, fm2::TimeFormat(time_format));
+    new (self) Collector(std::move(fields), label, std::move(times), std::move(missing), threads);
+}
+
+const Block& read_text(Collector& self, const Text& text, const fm2::TextFormat& format, const Positions& positions, bool last) {
+    check_text(text, format, positions);
+    nb::gil_scoped_release release;
+    return self.read(as_text(text), format, positions, last);
+}
+
+const Block& read_frame(Collector& self, const fm2::ArrowReader& frame, std::size_t first, std::size_t count, const Positions& positions) {
+    check_batch(frame, first, count, positions);
+    nb::gil_scoped_release release;
+    return self.read(frame, first, count, positions);
+}
+
+std::tuple<nb::bytes, Array<const std::uint64_t, 1>> values(const Collector& self, std::size_t field, const Array<const std::int64_t, 1>& codes) {
+    const fm2::StringIndex& index = self.values(field);
+    std::string bytes;
+    auto* ends = new std::vector<std::uint64_t>;
+    nb::capsule owner(ends, [](void* vector) noexcept { delete static_cast<std::vector<std::uint64_t>*>(vector); });
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+        if (codes(i) < 0 || static_cast<std::size_t>(codes(i)) >= index.size()) throw std::out_of_range("unknown code");
+        bytes += index.text(static_cast<std::size_t>(codes(i)));
+        ends->push_back(bytes.size());
+    }
+    return {nb::bytes(bytes.data(), bytes.size()), view<const std::uint64_t>(owner, *ends, ends->size())};
+}
+
+template <class T>
+std::vector<std::span<T>> as_spans(const std::vector<Array<T, 1>>& arrays) {
+    std::vector<std::span<T>> spans;
+    for (const auto& array : arrays) spans.emplace_back(array.data(), array.size());
+    return spans;
+}
+
+void count_codes(const Array<const std::int32_t, 2>& codes, const Array<const std::uint8_t, 1>& counted,
+                 const std::vector<Array<std::int64_t, 1>>& counts, std::size_t threads) {
+    expect(codes.shape(0) == counts.size(), "count_codes: expected counts for ", codes.shape(0), " fields, got ", counts.size());
+    expect(codes.shape(1) == counted.size(), "count_codes: expected ", codes.shape(1), " rows, got ", counted.size());
+    nb::gil_scoped_release release;
+    fm2::count_codes(codes.data(), counted.size(), {counted.data(), counted.size()}, as_spans(counts), threads);
+}
+
+void codes_to_ids(const Array<const std::int32_t, 2>& codes, const Array<const std::int32_t, 1>& order,
+                  const std::vector<Array<const std::int32_t, 1>>& ids_of, const Array<std::int32_t, 2>& ids, std::size_t threads) {
+    expect(codes.shape(0) == ids_of.size() && ids.shape(1) == ids_of.size(), "codes_to_ids: codes, ids_of and ids must have the same fields");
+    expect(ids.shape(0) == order.size(), "codes_to_ids: expected ids for ", order.size(), " rows, got ", ids.shape(0));
+    nb::gil_scoped_release release;
+    fm2::codes_to_ids(codes.data(), codes.shape(1), {order.data(), order.size()}, as_spans(ids_of), ids.data(), threads);
+}
+
+void init_block(nb::module_& module) {
+    nb::class_<Block>(module, "Block", "The rows of one piece of a log.")
+        .def_ro("rows", &Block::rows)
+        .def_ro("consumed", &Block::consumed)
+        .def_ro("lines", &Block::lines)
+        .def_prop_ro("codes", [](nb::handle_t<Block> self) {
+            const auto& block = nb::cast<const Block&>(self);
+            return view<const std::int32_t>(self, block.codes, block.rows ? block.codes.size() / block.rows : 0, block.rows);
+        })
+        .def_prop_ro("labels", [](nb::handle_t<Block> self) {
+            const auto& block = nb::cast<const Block&>(self);
+            return view<const std::uint8_t>(self, block.labels, block.labels.size());
+        })
+        .def_prop_ro("times", [](nb::handle_t<Block> self) {
+            const auto& block = nb::cast<const Block&>(self);
+            return view<const std::int64_t>(self, block.times, block.times.size());
+        })
+        .def_prop_ro("bad", [](const Block& block) { return list_bad(block.bad); }, "(row, field or -1, fault, offending text) of every bad row.");
+}
+
+}  // namespace
+
+void init_collector(nb::module_& module) {
+    init_block(module);
+    nb::class_<Collector>(module, "Collector", "Reads a log and replaces values with codes.")
+        .def("__init__", &make_collector, "fields"_a, "label"_a, "time"_a.none(), "time_format"_a, "missing"_a, "threads"_a)
+        .def("read_text", &read_text, "text"_a, "format"_a, "positions"_a, "last"_a, nb::rv_policy::reference_internal,
+             "Reads complete rows of text; the block is valid until the next read.")
+        .def("read_frame", &read_frame, "frame"_a, "first"_a, "count"_a, "positions"_a, nb::rv_policy::reference_internal,
+             "Reads rows of the current batch; the block is valid until the next read.")
+        .def("size", [](const Collector& self, std::size_t field) { return self.values(field).size(); }, "field"_a,
+             "The number of distinct values of a field so far.")
+        .def("values", &values, "field"_a, "codes"_a, "The concatenated values of these codes, and where each value ends.")
+        .def("line", &Collector::line, "row"_a, "The line of the most recent text where a row begins, from 0.")
+        .def("row_text",
+             [](const Collector& self, std::size_t row) {
+                 const std::string_view text = self.row_text(row);
+                 return nb::bytes(text.data(), text.size());
+             },
+             "row"_a, "The unchanged text of a row of the most recent text.");
+    module.def("count_codes", &count_codes, "codes"_a, "counted"_a, "counts"_a, "threads"_a,
+               "Adds the counted rows of a block to counts[field][code]; skips fields without counts.");
+    module.def("codes_to_ids", &codes_to_ids, "codes"_a, "order"_a, "ids_of"_a, "ids"_a, "threads"_a,
+               "Writes the ids of a block's rows, in this order.");
+}

@@ -1,0 +1,124 @@
+"""The second pass of prepare: count the values of the training rows, and learn quantiles from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2 import _native
+from fm2.data.scratch_rows import Block, ScratchRows
+from fm2.data.splits import SPLITS, Assignment
+from fm2.data.vocabulary import Vocabulary
+from fm2.schema import Field, Schema
+
+Assign = Callable[[Block], Assignment]
+Boundaries = Mapping[int, NDArray[np.float32]]
+
+QUANTILE_SAMPLE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows and clicks of each split, and for each field how often each code occurs. Quantile fields have no counts."""
+
+    rows: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+    codes: list[NDArray[np.int64]]
+
+
+def count_rows(
+    blocks: Iterable[Block],
+    assign: Assign,
+    schema: Schema,
+    collector: _native.Collector,
+    *,
+    all_splits: bool,
+    threads: int,
+) -> Counts:
+    """Count the rows of all splits, and the codes of the training rows, or of ``all_splits``."""
+    rows = np.zeros(len(SPLITS), np.int64)
+    clicks = np.zeros(len(SPLITS), np.int64)
+    codes = [np.zeros(1 << field.hash_bits if field.hash_bits else 0, np.int64) for field in schema.fields]
+    vocabulary_fields = [i for i, f in enumerate(schema.fields) if not f.hash_bits and f.transform != "quantiles"]
+    for block in blocks:
+        split = assign(block)
+        rows += np.bincount(split, minlength=len(SPLITS))
+        clicks += np.bincount(split[block.labels == 1], minlength=len(SPLITS))
+        for index in vocabulary_fields:
+            codes[index] = _grow(codes[index], collector.size(index))
+        _native.count_codes(block.codes, _counted(split, all_splits), codes, threads)
+    for index in vocabulary_fields:
+        codes[index] = codes[index][: collector.size(index)]
+    return Counts(rows, clicks, codes)
+
+
+def learn_quantiles(
+    schema: Schema, known: Sequence[Vocabulary], scratch: ScratchRows, assign: Assign, training_rows: int
+) -> dict[int, NDArray[np.float32]]:
+    """Return the boundaries of each quantile field, from at most a million evenly spaced training rows.
+
+    The boundaries of ``known`` vocabularies stay as they are.
+    """
+    fields = {index: field for index, field in enumerate(schema.fields) if field.transform == "quantiles"}
+    if known or not fields:
+        return {index: known[index].boundaries for index in fields}
+    step = -(-training_rows // QUANTILE_SAMPLE)
+    seen = 0
+    samples: list[NDArray[np.float32]] = []
+    for block in scratch.blocks(list(fields)):
+        training = np.flatnonzero(assign(block) == 0)
+        samples.append(block.codes[:, training[-seen % step :: step]].view(np.float32))
+        seen += len(training)
+    sample = np.concatenate(samples, axis=1)
+    return {index: _quantiles(sample[i], field) for i, (index, field) in enumerate(fields.items())}
+
+
+def count_buckets(
+    boundaries: Boundaries, scratch: ScratchRows, assign: Assign, *, all_splits: bool
+) -> dict[int, NDArray[np.int64]]:
+    """Count how often each bucket of each quantile field occurs; the last count is that of the missing value."""
+    counts = {index: np.zeros(len(bounds) + 2, np.int64) for index, bounds in boundaries.items()}
+    if not boundaries:
+        return counts
+    for block in scratch.blocks(list(boundaries)):
+        counted = _counted(assign(block), all_splits) == 1
+        for codes, (index, bounds) in zip(block.codes, boundaries.items(), strict=True):
+            counts[index] += np.bincount(bucket_codes(codes, bounds)[counted], minlength=len(bounds) + 2)
+    return counts
+
+
+def bucket_codes(codes: NDArray[np.int32], boundaries: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Turn the codes of a quantile field, which are the bits of floats, into bucket numbers.
+
+    >>> bucket_codes(np.array([0.5, 1, 7, np.nan], np.float32).view(np.int32), np.array([1, 5], np.float32)).tolist()
+    [0, 1, 2, 3]
+    """
+    values = codes.view(np.float32)
+    buckets = np.searchsorted(boundaries, values, side="right")
+    return np.where(np.isnan(values), len(boundaries) + 1, buckets)
+
+
+def _counted(split: Assignment, all_splits: bool) -> NDArray[np.uint8]:
+    return np.ones(len(split), np.uint8) if all_splits else (split == 0).astype(np.uint8)
+
+
+def _grow(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    if size <= len(counts):
+        return counts
+    grown = np.zeros(max(size, len(counts) * 5 // 4), np.int64)
+    grown[: len(counts)] = counts
+    return grown
+
+
+def _quantiles(values: NDArray[np.float32], field: Field) -> NDArray[np.float32]:
+    largest = np.finfo(np.float32).max  # larger numbers became infinite, but a boundary has to be finite
+    values = np.clip(values[~np.isnan(values)], -largest, largest)
+    if len(values) == 0:
+        return values
+    shares = np.arange(1, field.buckets) / field.buckets
+    boundaries = np.unique(np.quantile(values, shares, method="higher").astype(np.float32))
+    above_minimum: NDArray[np.float32] = boundaries[boundaries > values.min()]
+    return above_minimum

@@ -1,0 +1,98 @@
+"""Open plain and compressed files (gzip, zstd) as streams of bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+from fm2.errors import Fm2Error, require
+
+FileKind = Literal["plain", "gzip", "zstd", "parquet"]
+
+MAGIC: dict[bytes, FileKind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PAR1": "parquet"}
+
+
+def file_kind(path: Path) -> FileKind:
+    """Return the kind of a file. Its first bytes decide, not its name."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise Fm2Error(f"cannot read {path}: {error.strerror}") from error
+    return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), "plain")
+
+
+class _ZstdFile(io.RawIOBase):
+    """Decompress consecutive zstd frames. Unlike the reader of zstandard, detect a truncated file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        zstandard = require("zstandard", "train", "reading .zst files")
+        self._file = file
+        self._error = zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._frame: Any = None
+        self._compressed = b""
+        self._decompressed = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._decompressed:
+            compressed = self._compressed or self._file.read(1 << 18)
+            if not compressed and self._frame is None:
+                return 0
+            if not compressed:
+                raise EOFError("the last frame is incomplete")
+            self._frame = self._frame or self._new_frame()
+            try:
+                self._decompressed = memoryview(self._frame.decompress(compressed))
+            except self._error as error:
+                raise EOFError(str(error)) from error
+            self._compressed = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+        count = min(len(buffer), len(self._decompressed))
+        buffer[:count] = self._decompressed[:count]
+        self._decompressed = self._decompressed[count:]
+        return count
+
+
+@contextlib.contextmanager
+def open_stream(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open a file for reading; yield the decompressed stream, and the file itself, whose position is the progress."""
+    decompress: dict[str, Any] = {
+        "gzip": lambda file: gzip.GzipFile(fileobj=file),
+        "zstd": lambda file: io.BufferedReader(_ZstdFile(file), buffer_size=1 << 18),
+    }
+    kind = file_kind(path)
+    with path.open("rb") as file:
+        try:
+            yield decompress[kind](file) if kind in decompress else file, file
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise Fm2Error(f"{path} is damaged or truncated: {error}") from error
+        except OSError as error:
+            raise Fm2Error(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_into(stream: IO[bytes], buffer: memoryview) -> int:
+    """Fill the buffer from the stream; return the number of bytes, which is smaller only at the end of the stream."""
+    filled = 0
+    while filled < len(buffer):
+        count = cast("Any", stream).readinto(buffer[filled:])
+        if not count:
+            break
+        filled += count
+    return filled
+
+
+def read_start(path: Path, size: int = 1 << 20) -> bytes:
+    """Return the first bytes of a file, decompressed."""
+    buffer = bytearray(size)
+    with open_stream(path) as (stream, _):
+        return bytes(buffer[: read_into(stream, memoryview(buffer))])

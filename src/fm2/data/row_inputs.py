@@ -1,0 +1,72 @@
+"""Rows as callers pass them: ids, dicts, columns or DataFrames. Trained and compiled models accept the same.
+
+A column that is not in a dict is a missing value; a column that is not in a DataFrame is an error. Columns that no
+field reads are ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2.errors import Fm2Error
+
+LARGEST_ID = np.iinfo(np.int32).max
+
+
+def normalize_rows(rows: Any, operation: str) -> Any:
+    """Return rows as an array of ids, a list of dicts, or a DataFrame.
+
+    >>> normalize_rows({"site": ["a", "b"]}, "predict")
+    [{'site': 'a'}, {'site': 'b'}]
+    """
+    if isinstance(rows, np.ndarray):
+        return as_ids(rows, "rows × fields", operation)
+    if isinstance(rows, Mapping):
+        _check_columns(rows, operation)
+        return [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
+    if hasattr(rows, "collect_batches"):
+        return rows.collect()
+    if hasattr(rows, "__arrow_c_stream__"):
+        return rows
+    if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+        return list(rows)
+    expected = "dicts, a dict of columns, a DataFrame or an array of ids"
+    raise Fm2Error(f"{operation}: rows must be {expected}, got {type(rows).__name__}")
+
+
+def as_ids(array: NDArray[Any], shape: str, operation: str) -> NDArray[np.int32]:
+    """Convert integers to an array of ids; ``shape`` names the dimensions that the array must have.
+
+    >>> as_ids(np.array([3, 1]), "fields", "rank")
+    array([3, 1], dtype=int32)
+    """
+    if array.dtype.kind not in "iu" or array.ndim != len(shape.split(" × ")):
+        raise Fm2Error(f"{operation}: ids must be integers of shape {shape}, got {array.dtype} {list(array.shape)}")
+    if array.dtype != np.int32 and array.size and not 0 <= array.min() <= array.max() <= LARGEST_ID:
+        raise Fm2Error(f"{operation}: ids must be between 0 and {LARGEST_ID}, got {array.min()} to {array.max()}")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is missing: None, NaN, or a missing value of pandas.
+
+    >>> is_missing(float("nan")), is_missing("")
+    (True, False)
+    """
+    missing_in_pandas = type(value).__name__ in ("NAType", "NaTType")
+    return value is None or missing_in_pandas or (isinstance(value, float) and math.isnan(value))
+
+
+def _check_columns(columns: Mapping[str, Any], operation: str) -> None:
+    if not columns:
+        raise Fm2Error(f"{operation}: there are no columns")
+    for name, values in columns.items():
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0:
+            raise Fm2Error(f"{operation}: column '{name}' is a single value; pass one row as a list of one dict")
+    if len({len(values) for values in columns.values()}) > 1:
+        raise Fm2Error(f"{operation}: the columns differ in length")

@@ -1,0 +1,106 @@
+"""Suggest a schema from the first rows of a log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fm2.data.decompress import file_kind, open_stream, read_start
+from fm2.data.sources import find_files, is_frame, open_parquet
+from fm2.data.text_files import SEPARATORS, find_columns, first_line, is_libffm, split_line
+from fm2.errors import Fm2Error, require
+from fm2.schema import Field, Schema
+
+SAMPLE_ROWS = 10_000
+FEW_VALUES = 20
+TIME_FORMATS = {
+    "%Y-%m-%d %H:%M:%S": re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"),
+    "%Y-%m-%dT%H:%M:%S": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"),
+    "%Y-%m-%dT%H:%M:%SZ": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
+    "%Y-%m-%d": re.compile(r"\d{4}-\d\d-\d\d"),
+    "unix": re.compile(r"1[0-9]{9}"),
+    "unix_ms": re.compile(r"1[0-9]{12}"),
+}
+MOSTLY = 0.95  # the share of values that must match a pattern; the others will be bad rows, not unknown values
+CODE = re.compile(r"0\d+")  # a leading zero means an identifier, not a number
+INTEGER = re.compile(r"[+-]?\d+")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+IDENTIFIER = re.compile(r"(^|_)(id|ids|key|code|hash)$|Id$|ID$")
+
+
+def infer_schema(source: Any, label: str, min_count: int) -> Schema:
+    """Suggest a schema: timestamp and numeric fields where the values match, and categorical fields otherwise.
+
+    A column of numbers is numeric if it has many distinct values, no leading zeros, and a name that does not end like
+    an identifier (``ad_id``). Integers get the transform ``log_square``, other numbers ``quantiles``. Up to 5 % of the
+    values may not match.
+
+    >>> import polars
+    >>> log = polars.DataFrame({"click": [0, 1] * 20, "price": [i / 7 for i in range(40)], "ad_id": range(40)})
+    >>> [(field.name, field.kind) for field in infer_schema(log, "click", min_count=4).fields]
+    [('price', 'numeric'), ('ad_id', 'categorical')]
+    """
+    columns = _sample_frame(source) if is_frame(source) else _sample_file(find_files(source)[0], label)
+    find_columns(list(columns), [label], "infer: the log")
+    fields = [_infer_field(name, values, min_count) for name, values in columns.items() if name != label]
+    return Schema(fields, label=label)
+
+
+def _infer_field(name: str, values: Sequence[str], min_count: int) -> Field:
+    present = [value for value in values if value]
+
+    def mostly(pattern: re.Pattern[str]) -> bool:
+        return sum(pattern.fullmatch(value) is not None for value in present) >= MOSTLY * len(present)
+
+    if not present:
+        return Field(name, min_count=min_count)
+    for format, pattern in TIME_FORMATS.items():
+        if mostly(pattern):
+            return Field(name, "timestamp", format=format, min_count=min_count)
+    quantity = len(set(present)) > FEW_VALUES and not IDENTIFIER.search(name) and not mostly(CODE)
+    if quantity and mostly(INTEGER):
+        return Field(name, "numeric", min_count=min_count)
+    if quantity and mostly(NUMBER):
+        return Field(name, "numeric", transform="quantiles", min_count=min_count)
+    return Field(name, min_count=min_count)
+
+
+def _sample_frame(frame: Any) -> dict[str, list[str]]:
+    polars = require("polars", "train", "inferring a schema")
+    if not hasattr(frame, "collect_batches"):
+        frame = (frame if isinstance(frame, polars.DataFrame) else polars.from_arrow(frame)).lazy()
+    texts = {}
+    for column in frame.head(SAMPLE_ROWS).collect().get_columns():
+        if column.dtype.is_temporal() and column.dtype != polars.Time:
+            column = column.cast(polars.Datetime).dt.strftime("%Y-%m-%d %H:%M:%S")
+        texts[column.name] = [value or "" for value in column.cast(polars.String).to_list()]
+    return texts
+
+
+def _sample_file(path: Path, label: str) -> dict[str, list[str]]:
+    if file_kind(path) == "parquet":
+        return _sample_frame(open_parquet(path).frame)
+    line, header_bytes = first_line(path)
+    if is_libffm(line):
+        return {label: ["0"]} | {field: [] for field in _libffm_fields(path)}
+    names = max((split_line(line, separator) for separator in SEPARATORS), key=len)
+    separator = next(separator for separator in SEPARATORS if split_line(line, separator) == names)
+    find_columns(names, [label], f"{path} line 1")
+    if len(names) < 2:
+        raise Fm2Error(f"{path} line 1 has only one column; a log needs a label and at least one field")
+    text = read_start(path)[header_bytes:].decode(errors="replace")
+    complete_lines = text[: text.rfind("\n") + 1] or text
+    rows = [split_line(line, separator) for line in complete_lines.splitlines()[:SAMPLE_ROWS] if line]
+    return {name: [row[i] for row in rows if len(row) == len(names)] for i, name in enumerate(names)}
+
+
+def _libffm_fields(path: Path) -> list[str]:
+    """Return the fields of a libffm file. Read all of it, because a rare field may first appear late."""
+    fields: set[bytes] = set()
+    with open_stream(path) as (stream, _):
+        for line in stream:
+            fields.update(item.partition(b":")[0] for item in line.split()[1:])
+    numbers = sorted((field.decode(errors="replace") for field in fields), key=lambda field: (len(field), field))
+    return [number for number in numbers if number.isdigit()]
