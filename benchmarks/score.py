@@ -26,7 +26,7 @@ from bars import Bar, print_bars
 from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
 from fm2.data.vocabulary import Vocabulary
-from fm2.engine.compile import choose, draw_rows, spectral_plan, write
+from fm2.engine.compile import draw_rows, exact_plans, spectral_plan, write, write_fastest
 from fm2.engine.scorer import load
 from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
 
@@ -134,14 +134,14 @@ def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
 
 def compiled(weights: Weights, folder: Path) -> Scorer:
     """Write and open a model by the plan that is the quickest here."""
-    plan, measured = choose(weights, folder)
-    print(", ".join(f"{title} {microseconds:.2f} µs" for title, microseconds in measured.items()))
-    return Scorer(write(weights, plan, folder / f"{sum(weights.dims)}.fm2").path, threads=1)
+    fastest = write_fastest(weights, exact_plans(weights), folder / f"{sum(weights.dims)}.fm2")
+    print(", ".join(f"{title} {microseconds:.2f} µs" for title, microseconds in fastest.measured.items()))
+    return Scorer(fastest.path, threads=1)
 
 
 def one_row(model: Scorer, ids: Ids) -> Callable[[], float]:
     """Give the median time of a row on its own."""
-    return lambda: float(np.median(model.time(ids)))
+    return lambda: float(np.median(model.measure_latency(ids)))
 
 
 def one_call(model: Scorer, ids: Ids) -> Callable[[], float]:

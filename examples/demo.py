@@ -115,7 +115,7 @@ def show_table(table: Comparison, small: fm2.Run, scorers: dict[str, fm2.Scorer]
     for name, row in rows.items():
         share = f" {(linear - row['log_loss']) / (linear - best['log_loss']):>11.1%}" if best else ""
         quality = f"{row['auc']:>8.5f} {row['log_loss']:>9.5f}{share}"
-        microseconds = float(np.median(scorers[name].time(ids))) * 1e6
+        microseconds = float(np.median(scorers[name].measure_latency(ids))) * 1e6
         flops = row["flops_cached"] or row["flops"]
         print(f"{name:<18} {row['parameters']:>11,} {quality} {flops:>8,} {microseconds:>9.2f}")
     if best:
@@ -162,7 +162,7 @@ def show_ranking(scorer: fm2.Scorer, log: Path, dataset: fm2.Dataset) -> None:
     each = min(timed(lambda: ranker.rank(shared, own, top=10)) for _ in range(100))
     ahead = min(timed(lambda: catalog.top(shared, k=10)) for _ in range(100))
     best = ranker.rank(context, candidates, top=3)
-    shown = ", ".join(f"{place} ({value:.4f})" for place, value in zip(best.places, best.probabilities, strict=True))
+    shown = ", ".join(f"{place} ({value:.4f})" for place, value in zip(best.indices, best.probabilities, strict=True))
     times = f"{each * 1e6:.0f} µs, {ahead * 1e6:.0f} µs from a catalog"
     print(f"\nRanking {len(candidates):,} candidates in the same context: {times}.")
     print(f"The best three: {shown}")
