@@ -134,7 +134,7 @@ def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
 
 def compiled(weights: Weights, folder: Path) -> Scorer:
     """Write and open a model by the plan that is the quickest here."""
-    fastest = write_fastest(weights, exact_plans(weights), folder / f"{sum(weights.dims)}.fm2")
+    fastest = write_fastest(weights, list(exact_plans(weights)), folder / f"{sum(weights.dims)}.fm2")
     print(", ".join(f"{title} {microseconds:.2f} µs" for title, microseconds in fastest.measured.items()))
     return Scorer(fastest.path, threads=1)
 

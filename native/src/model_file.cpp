@@ -124,10 +124,6 @@ void ModelFile::read_index() {
     }
 }
 
-bool ModelFile::has(std::string_view name) const {
-    return std::ranges::any_of(sections_, [&](const Section& section) { return section.name == name; });
-}
-
 std::vector<std::string> ModelFile::names() const {
     std::vector<std::string> names;
     for (const Section& section : sections_) names.push_back(section.name);

@@ -144,10 +144,10 @@ def test_values_are_scored(library, handle, model, with_lengths):
 
 
 def test_invalid_files_are_rejected(library, model, tmp_path):
-    whole = model.read_bytes()
-    (tmp_path / "short.fm2").write_bytes(whole[:-100])
+    original = model.read_bytes()
+    (tmp_path / "short.fm2").write_bytes(original[:-100])
     (tmp_path / "empty.fm2").write_bytes(b"")
-    (tmp_path / "changed.fm2").write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    (tmp_path / "changed.fm2").write_bytes(original[:-100] + bytes([original[-100] ^ 1]) + original[-99:])
     for name, reason in {
         "nothing.fm2": b"No such file",
         "short.fm2": b"expected",

@@ -34,7 +34,7 @@ PLANS = ("direct", "cached")
 def runs(dataset, tmp_path_factory):
     """Train every model once."""
     folder = tmp_path_factory.mktemp("runs")
-    return {name: train(name, dataset, folder / name, **{**QUICK, **own}) for name, own in MODELS.items()}
+    return {name: train(name, dataset, folder / name, **{**QUICK, **settings}) for name, settings in MODELS.items()}
 
 
 @pytest.mark.parametrize("plan", PLANS)

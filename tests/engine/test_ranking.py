@@ -30,7 +30,9 @@ PLANS = [*((name, "cached") for name in MODELS), ("fmfm", "direct"), ("fmfm", "s
 def runs(dataset, tmp_path_factory):
     """Train every model once."""
     folder = tmp_path_factory.mktemp("runs")
-    return {name: train(name, dataset, folder / name, **{**QUICK, **own}).path for name, own in MODELS.items()}
+    return {
+        name: train(name, dataset, folder / name, **{**QUICK, **settings}).path for name, settings in MODELS.items()
+    }
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])

@@ -151,14 +151,16 @@ def test_the_spectrum_is_exact_if_all_rows_are_equal(run, dataset, moments, scal
     for table in weights.embeddings:
         table[:] = table[1] * scale
     ids = np.asarray(dataset.train.ids[:100])
-    found = spectrum.cut(weights, 2, spectrum.measure_moments(weights, ids) if moments == "measured" else None)
+    approximation = spectrum.cut(weights, 2, spectrum.measure_moments(weights, ids) if moments == "measured" else None)
     v = np.concatenate([table[0] for table in weights.embeddings])
     expected = v @ spectrum.block_matrix(weights) @ v / 2
-    vectors = np.concatenate([table[:1] @ own for table, own in zip(weights.embeddings, found.vectors, strict=True)])
-    pairs = (vectors.sum(0) ** 2 - (vectors**2).sum(0)) @ found.signs / 2
-    slopes = v @ np.concatenate(found.slopes)
+    vectors = np.concatenate(
+        [table[:1] @ part for table, part in zip(weights.embeddings, approximation.vectors, strict=True)]
+    )
+    pairs = (vectors.sum(0) ** 2 - (vectors**2).sum(0)) @ approximation.signs / 2
+    slopes = v @ np.concatenate(approximation.slopes)
     assert np.isfinite(vectors).all()
-    assert pairs + slopes + found.constant == pytest.approx(expected, abs=1e-5)
+    assert pairs + slopes + approximation.constant == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.fixture(scope="module")

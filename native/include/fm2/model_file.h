@@ -34,7 +34,6 @@ public:
     const std::string& path() const { return path_; }
     std::uint64_t checksum() const { return checksum_; }  // of everything after the header, when it was written
     std::size_t offset(std::string_view name) const { return static_cast<std::size_t>(bytes(name).data() - mapping_.data()); }
-    bool has(std::string_view name) const;
     std::vector<std::string> names() const;
     std::span<const std::byte> bytes(std::string_view name) const;  // throws BadModel if the section does not exist
 

@@ -82,7 +82,7 @@ def compile(
     watch("reading the model")
     weights = read_weights(run)
     if plan != "spectral":
-        return write_fastest(weights, exact_plans(weights, plan, dtype, memory), out, watch)
+        return write_fastest(weights, list(exact_plans(weights, plan, dtype, memory)), out, watch)
     rank = DEFAULT_RANK if rank is None else rank
     spectrum.check_rank(weights, rank)
     watch("approximating the field matrices")
@@ -105,12 +105,8 @@ def _check_options(plan: str, rank: int | None, dtype: str, memory: float, data:
 
 def exact_plans(
     weights: Weights, plan: PlanName = "auto", dtype: Dtype = "f32", memory: float = DEFAULT_MEMORY
-) -> list[Plan]:
-    """Return the exact plans of a model that ``plan`` selects."""
-    return list(_exact_plans(weights, plan, dtype, memory))
-
-
-def _exact_plans(weights: Weights, plan: PlanName, dtype: Dtype, memory: float) -> Iterator[Plan]:
+) -> Iterator[Plan]:
+    """Yield the exact plans of a model that ``plan`` selects."""
     if weights.name in ("lr", "poly2"):
         yield plans.sums(weights, dtype)
     elif weights.name == "fm":
