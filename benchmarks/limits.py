@@ -22,8 +22,9 @@ import numpy as np
 
 from fm2 import Scorer
 from fm2.compression.weights import Weights
-from fm2.engine import plans
 from fm2.engine.compile import draw_rows, spectral_plan, write
+from fm2.engine.matrix_plans import field_orders, matrix_plan
+from fm2.engine.plans import Plan
 from fm2.models import complexity
 from fm2.models.paper import CRITEO_DIMS
 from score import Ids, make_weights
@@ -76,10 +77,10 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
 def make_models(equal: Weights, specific: Weights, folder: Path) -> dict[str, Scorer]:
     """Write and load a model for every plan."""
 
-    def cached(weights: Weights, order: str, everything: bool = True) -> plans.Plan:
-        fields = dict(plans.orders(weights))[order]
+    def cached(weights: Weights, order: str, everything: bool = True) -> Plan:
+        fields = field_orders(weights)[order]
         many = [weights.sizes[field] if everything else 0 for field in fields]
-        return plans.prefixes(weights, fields, many, "f32", order)
+        return matrix_plan(weights, fields, many, "f32", order)
 
     contents = {
         "K=16 direct": (equal, cached(equal, "by size", everything=False)),
@@ -117,7 +118,7 @@ def count(program: Path, model: Path, ids: Path, rows: int) -> tuple[float, ...]
 
 
 def nanoseconds(model: Scorer, ids: Ids) -> float:
-    return float(np.median(model.time(ids))) * 1e9
+    return float(np.median(model.measure_latency(ids))) * 1e9
 
 
 def same_row(ids: Ids) -> Ids:

@@ -26,7 +26,7 @@ from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
 from fm2.data.presets import CRITEO_FIELD_SIZES
 from fm2.data.vocabulary import Vocabulary
-from fm2.engine.compile import choose, draw_rows, spectral_plan, write
+from fm2.engine.compile import draw_rows, exact_plans, spectral_plan, write, write_fastest
 from fm2.engine.scorer import load
 from fm2.models.paper import CRITEO_DIMS
 from targets import Target, print_targets
@@ -128,14 +128,14 @@ def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
 
 def compiled(weights: Weights, folder: Path) -> Scorer:
     """Write and load a model with the plan that is fastest on this machine."""
-    plan, measured = choose(weights, folder)
-    print(", ".join(f"{title} {microseconds:.2f} µs" for title, microseconds in measured.items()))
-    return Scorer(write(weights, plan, folder / f"{sum(weights.dims)}.fm2").path, threads=1)
+    fastest = write_fastest(weights, list(exact_plans(weights)), folder / f"{sum(weights.dims)}.fm2")
+    print(", ".join(f"{title} {microseconds:.2f} µs" for title, microseconds in fastest.measured.items()))
+    return Scorer(fastest.path, threads=1)
 
 
 def one_row(model: Scorer, ids: Ids) -> Callable[[], float]:
     """Return a measurement: the median time of a single row."""
-    return lambda: float(np.median(model.time(ids)))
+    return lambda: float(np.median(model.measure_latency(ids)))
 
 
 def one_call(model: Scorer, ids: Ids) -> Callable[[], float]:

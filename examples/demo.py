@@ -119,7 +119,7 @@ def show_table(comparison: Comparison, small: fm2.Run, scorers: dict[str, fm2.Sc
     for name, row in rows.items():
         share = f" {(linear - row['log_loss']) / (linear - best['log_loss']):>11.1%}" if best else ""
         quality = f"{row['auc']:>8.5f} {row['log_loss']:>9.5f}{share}"
-        microseconds = float(np.median(scorers[name].time(ids))) * 1e6
+        microseconds = float(np.median(scorers[name].measure_latency(ids))) * 1e6
         operation_count = row["flops_cached"] or row["flops"]
         print(f"{name:<18} {row['parameters']:>11,} {quality} {operation_count:>8,} {microseconds:>9.2f}")
     if best:
@@ -163,7 +163,7 @@ def show_ranking(scorer: fm2.Scorer, log: Path, dataset: fm2.Dataset) -> None:
     by_ids = min(timed(lambda: ranker.rank(context_ids, candidate_ids, top=10)) for _ in range(100))
     from_catalog = min(timed(lambda: catalog.top(context_ids, k=10)) for _ in range(100))
     best = ranker.rank(context, candidates, top=3)
-    top = ", ".join(f"#{place} ({value:.4f})" for place, value in zip(best.places, best.probabilities, strict=True))
+    top = ", ".join(f"#{place} ({value:.4f})" for place, value in zip(best.indices, best.probabilities, strict=True))
     times = f"{by_ids * 1e6:.0f} µs by ids, {from_catalog * 1e6:.0f} µs from a catalog"
     print(f"\nRanking {len(candidates):,} candidates in its context: {times}")
     print(f"Top 3 candidates: {top}")

@@ -10,11 +10,11 @@
 #include "fm2/scorer.h"
 
 struct Compiled {
-    Compiled(const std::shared_ptr<const fm2::ModelFile>& file)
+    explicit Compiled(const std::shared_ptr<const fm2::ModelFile>& file)
         : shared(std::make_shared<fm2::Scorer>(file)), scorer(*shared), encoder(file, scorer.sizes()) {}
 
-    std::shared_ptr<const fm2::Scorer> shared;
+    std::shared_ptr<const fm2::Scorer> shared;  // rankers keep it too
     const fm2::Scorer& scorer;
     fm2::FileEncoder encoder;
-    std::vector<nanobind::str> columns;  // the encoder's, as Python has them
+    std::vector<nanobind::str> columns;  // the encoder's column names
 };

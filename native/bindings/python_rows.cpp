@@ -1,5 +1,7 @@
 #include "python_rows.h"
 
+#include <nanobind/stl/string.h>
+
 #include <cmath>
 #include <utility>
 
@@ -23,10 +25,13 @@ std::int64_t seconds_of(nb::object datetime) {
     return static_cast<std::int64_t>(std::floor(nb::cast<double>(datetime.attr("replace")("microsecond"_a = 0).attr("timestamp")())));
 }
 
+// The stable ABI has no tp_name.
+std::string type_name(nb::handle value) { return nb::cast<std::string>(value.type().attr("__name__")); }
+
 // Other mappings become dicts.
 nb::dict as_dict(PyObject* row) {
     if (PyDict_Check(row)) return nb::borrow<nb::dict>(row);
-    if (!nb::hasattr(row, "keys")) throw nb::type_error(("expected a row as a dict of values by column, got '" + std::string(Py_TYPE(row)->tp_name) + "'").c_str());
+    if (!nb::hasattr(row, "keys")) throw nb::type_error(("expected a row as a dict of values by column, got '" + type_name(row) + "'").c_str());
     nb::dict copy;
     if (PyDict_Update(copy.ptr(), row) != 0) throw nb::python_error();
     return copy;
@@ -43,26 +48,26 @@ std::string_view PythonText::format(PyObject* value) {
     }
     if (value == Py_None) return {};
     if (PyBool_Check(value)) return fm2::format_bool(value == Py_True);
-    if (PyFloat_Check(value)) return fm2::format_number(PyFloat_AS_DOUBLE(value), buffer_);
+    if (PyFloat_Check(value)) return fm2::format_number(PyFloat_AsDouble(value), buffer_);
     if (PyLong_Check(value)) {
         int overflow;
         const long long integer = PyLong_AsLongLongAndOverflow(value, &overflow);
         return overflow ? format_converted(nb::steal<nb::object>(PyObject_Str(value))) : fm2::format_number(integer, buffer_);
     }
-    if (PyBytes_Check(value)) return {PyBytes_AS_STRING(value), static_cast<std::size_t>(PyBytes_GET_SIZE(value))};
+    if (PyBytes_Check(value)) return {PyBytes_AsString(value), static_cast<std::size_t>(PyBytes_Size(value))};
     return format_object(value);
 }
 
 std::string_view PythonText::format_object(PyObject* value) {
     const nb::handle object(value);
-    const std::string_view type = Py_TYPE(value)->tp_name;
-    if (type.ends_with("NaTType") || type.ends_with("NAType")) return {};  // pandas
-    if (type == "numpy.float32") return fm2::format_number(static_cast<float>(nb::cast<double>(object.attr("item")())), buffer_);
-    if (type == "numpy.datetime64") return format_converted(object.attr("astype")("datetime64[s]").attr("item")());
+    const std::string type = type_name(value);
+    if (type == "NaTType" || type == "NAType") return {};  // pandas
+    if (type == "float32") return fm2::format_number(static_cast<float>(nb::cast<double>(object.attr("item")())), buffer_);
+    if (type == "datetime64") return format_converted(object.attr("astype")("datetime64[s]").attr("item")());
     if (nb::hasattr(object, "item")) return format_converted(object.attr("item")());
     if (nb::hasattr(object, "timestamp")) return fm2::format_time(seconds_of(nb::borrow(object)), buffer_);
     if (nb::hasattr(object, "toordinal")) return fm2::format_time((nb::cast<long>(object.attr("toordinal")()) - days_before_1970) * day_seconds, buffer_);
-    throw nb::type_error(("a value has the type '" + std::string(type) + "'; expected text, a number, a bool, bytes or a time").c_str());
+    throw nb::type_error(("a value has the type '" + type + "'; expected text, a number, a bool, bytes or a time").c_str());
 }
 
 std::string_view PythonText::format_converted(nb::object value) {

@@ -21,16 +21,16 @@ namespace {
 using Ids = Array<const std::int32_t, 1>;
 using Rows = Array<const std::int32_t, 2>;
 
-// A ranker, and what is asked of it with ids.
+// A ranker that checks the shapes of ids.
 struct Ranking {
     Ranking(const Compiled& model, const std::vector<std::size_t>& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
 
     fm2::Query query(const fm2::Kernels& kernels, const Ids& ids) const {
-        expect(ids.size() == ranker->context().size(), "rank: the context has ", ranker->context().size(), " fields");
+        expect(ids.size() == ranker->context().size(), "expected a context of ", ranker->context().size(), " fields, got ", ids.size());
         return ranker->query(kernels, ids.data());
     }
     void check(const Rows& ids) const {
-        expect(ids.shape(1) == ranker->candidate().size(), "rank: a candidate has ", ranker->candidate().size(), " fields");
+        expect(ids.shape(1) == ranker->candidate().size(), "expected candidates of ", ranker->candidate().size(), " fields, got ", ids.shape(1));
     }
 
     std::unique_ptr<fm2::Ranker> ranker;
@@ -38,58 +38,59 @@ struct Ranking {
 
 template <class T>
 Array<T, 1> to_numpy(std::vector<T> values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
-    return {kept->data(), {kept->size()}, owner};
+    auto* owned = new std::vector<T>(std::move(values));
+    nb::capsule owner(owned, [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
+    return {owned->data(), {owned->size()}, owner};
 }
 
-using Best = std::pair<Array<std::int64_t, 1>, Array<float, 1>>;
+using Ranked = std::pair<Array<std::int64_t, 1>, Array<float, 1>>;
 
-// Places and probabilities, best first, of scores that lack `base`.
-Best to_python(const std::vector<fm2::Found>& found, float base) {
-    std::vector<std::int64_t> places;
+// Returns indices and probabilities, best first; `base` is added to the scores.
+Ranked to_python(const std::vector<fm2::TopRow>& rows, float base) {
+    std::vector<std::int64_t> indices;
     std::vector<float> probabilities;
-    for (const fm2::Found& one : found) {
-        places.push_back(one.row);
-        probabilities.push_back(fm2::probability(one.score + base));
+    for (const fm2::TopRow& top : rows) {
+        indices.push_back(top.row);
+        probabilities.push_back(fm2::probability(top.score + base));
     }
-    return {to_numpy(std::move(places)), to_numpy(std::move(probabilities))};
+    return {to_numpy(std::move(indices)), to_numpy(std::move(probabilities))};
 }
 
-Best rank(const Ranking& ranking, const Ids& context, const Rows& candidates, std::size_t k, std::size_t threads, const std::string& level) {
+Ranked rank(const Ranking& ranking, const Ids& context, const Rows& candidates, std::size_t k, std::size_t threads, const std::string& level) {
     ranking.check(candidates);
-    std::vector<fm2::Found> found;
+    std::vector<fm2::TopRow> best;
     {
         nb::gil_scoped_release release;
         std::vector<float> logits(candidates.shape(0));
         const fm2::Kernels& kernels = kernels_of(level);
         ranking.ranker->score(kernels, ranking.query(kernels, context), candidates.data(), logits.size(), logits.data(), threads);
-        found = fm2::top_scores(logits.data(), logits.size(), std::min(k, logits.size()));
+        best = fm2::top_scores(logits.data(), logits.size(), std::min(k, logits.size()));
     }
-    return to_python(found, 0);
+    return to_python(best, 0);
 }
 
 void describe(const Ranking& ranking, const Rows& candidates, const Array<float, 2>& out, std::size_t threads, const std::string& level) {
     ranking.check(candidates);
-    expect(out.shape(0) == candidates.shape(0) && out.shape(1) >= fm2::padded(ranking.ranker->width() + 1), "rank: there is a wider row for every candidate");
+    expect(out.shape(0) == candidates.shape(0) && out.shape(1) >= fm2::padded(ranking.ranker->width() + 1),
+           "describe: `out` must have one row per candidate, of ", fm2::padded(ranking.ranker->width() + 1), " floats");
     nb::gil_scoped_release release;
     ranking.ranker->describe(kernels_of(level), candidates.data(), candidates.shape(0), out.data(), out.shape(1), threads);
 }
 
-Best top(const Ranking& ranking, const Ids& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads, const std::string& level) {
-    expect(rows.shape(1) > ranking.ranker->width(), "top: these are no rows of this ranker's catalogs");
-    std::vector<fm2::Found> found;
+Ranked top(const Ranking& ranking, const Ids& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads, const std::string& level) {
+    expect(rows.shape(1) > ranking.ranker->width(), "the catalog has rows of ", rows.shape(1), " floats; this ranker needs ", ranking.ranker->width() + 1);
+    std::vector<fm2::TopRow> best;
     float base;
     {
         nb::gil_scoped_release release;
         const fm2::Kernels& kernels = kernels_of(level);
         fm2::Query query = ranking.query(kernels, context);
-        query.vector.push_back(1);  // for what candidates have alone
+        query.vector.push_back(1);  // multiplies the candidates' own parts
         base = query.base;
-        found = fm2::top_rows(kernels, rows.data(), rows.shape(1), rows.shape(0), query.vector.data(), query.vector.size(),
+        best = fm2::top_rows(kernels, rows.data(), rows.shape(1), rows.shape(0), query.vector.data(), query.vector.size(),
                               std::min(k, rows.shape(0)), threads);
     }
-    return to_python(found, base);
+    return to_python(best, base);
 }
 
 }  // namespace
@@ -99,7 +100,7 @@ void init_ranking(nb::module_& module) {
         .def(nb::init<const Compiled&, const std::vector<std::size_t>&>(), "model"_a, "context"_a, nb::keep_alive<1, 2>())
         .def_prop_ro("width", [](const Ranking& ranking) { return ranking.ranker->width(); })
         .def_prop_ro("candidate", [](const Ranking& ranking) { return std::vector<std::size_t>(ranking.ranker->candidate().begin(), ranking.ranker->candidate().end()); })
-        .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "The best candidates' places and probabilities, best first.")
-        .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Writes rows of a catalog.")
-        .def("top", &top, "context"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "The best rows of a catalog: places and probabilities.");
+        .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "Return the indices and probabilities of the best candidates, best first.")
+        .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Write the catalog rows of candidates.")
+        .def("top", &top, "context"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "Return the indices and probabilities of the best rows of a catalog.");
 }

@@ -30,7 +30,7 @@ void Encoder::encode(std::string_view text, const TextFormat& format, const std:
 }
 
 void Encoder::encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids) const {
-    // So many rows at a time that their ids stay in the cache while the fields fill them one by one.
+    // The ids of a block stay in the cache while the fields fill them one by one.
     constexpr std::size_t block = 1024;
     parallel_for((count + block - 1) / block, threads, [&](std::size_t part) {
         const std::size_t at = part * block;
@@ -43,23 +43,23 @@ void Encoder::encode_field(std::size_t index, const Column& column, std::size_t 
     const Field& field = fields_[index];
     Batch batch;
     std::vector<std::size_t> unreadable;
-    std::array<std::int32_t, Batch::capacity> found;
+    std::array<std::int32_t, Batch::capacity> numbers;
     by_batch(count, [&](std::size_t begin, std::size_t size) {
         reader_.read(column, first + begin, size, batch);
         unreadable.clear();
         field.transform.apply(batch, unreadable);
         if (field.hash_bits)
-            for (std::size_t i = 0; i < size; ++i) found[i] = field.hashed(batch.cells[i]);
+            for (std::size_t i = 0; i < size; ++i) numbers[i] = field.hashed(batch.cells[i]);
         else
-            views_[index].find({batch.cells.data(), size}, found.data());
-        for (const std::size_t i : unreadable) found[i] = StringIndex::absent;
-        for (std::size_t i = 0; i < size; ++i) ids[(begin + i) * fields_.size() + index] = found[i] + 1;
+            views_[index].find({batch.cells.data(), size}, numbers.data());
+        for (const std::size_t i : unreadable) numbers[i] = StringIndex::absent;
+        for (std::size_t i = 0; i < size; ++i) ids[(begin + i) * fields_.size() + index] = numbers[i] + 1;
     });
 }
 
 void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids) const {
     static thread_local Batch batch;
-    static thread_local std::vector<std::size_t> unreadable;
+    static thread_local std::vector<std::size_t> unreadable(1);  // has the capacity from the start
     batch.size = 1;
     for (std::size_t index = 0; index < fields_.size(); ++index) {
         const Field& field = fields_[index];

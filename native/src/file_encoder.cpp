@@ -8,42 +8,42 @@
 namespace fm2 {
 namespace {
 
-// The section "encoder.fields": a row of numbers for every field.
+// The section "encoder.fields": one such row per field.
 struct FieldEntry {
     std::int32_t column, kind, hash_bits, boundaries;
 };
 constexpr std::int32_t max_hash_bits = 30;
 constexpr std::size_t max_missing = 1 << 12;
 
-// Texts that end with a zero byte each. They are few, however many zeros a section has: every one of them takes memory.
-std::vector<std::string> texts(const ModelFile& file, std::string_view name, std::size_t most) {
+// Reads zero-terminated texts. Each takes memory, so a section of millions of zeros is rejected.
+std::vector<std::string> read_texts(const ModelFile& file, std::string_view name, std::size_t max) {
     const auto bytes = file.numbers<char>(name);
-    std::vector<std::string> found;
+    std::vector<std::string> texts;
     for (auto begin = bytes.begin(); begin != bytes.end();) {
         const auto end = std::find(begin, bytes.end(), '\0');
-        if (end == bytes.end()) file.refuse("the section '" + std::string(name) + "' is cut off");
-        if (found.size() == most) file.refuse("the section '" + std::string(name) + "' has more than " + std::to_string(most) + " texts");
-        found.emplace_back(begin, end);
+        if (end == bytes.end()) file.reject("section '" + std::string(name) + "' is truncated");
+        if (texts.size() == max) file.reject("section '" + std::string(name) + "' has more than " + std::to_string(max) + " texts");
+        texts.emplace_back(begin, end);
         begin = end + 1;
     }
-    return found;
+    return texts;
 }
 
 Field read_field(const ModelFile& file, const FieldEntry& entry, const std::string& format, std::span<const float> boundaries, std::size_t columns) {
     using Kind = Transform::Kind;
     if (entry.column < 0 || static_cast<std::size_t>(entry.column) >= columns || entry.kind < 0 ||
         entry.kind > static_cast<std::int32_t>(Kind::hour) || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
-        file.refuse("a field is described by numbers that mean nothing");
+        file.reject("invalid field description");
     Field field{static_cast<std::size_t>(entry.column), {}, static_cast<unsigned>(entry.hash_bits)};
     field.transform.kind = static_cast<Kind>(entry.kind);
     field.transform.boundaries.assign(boundaries.begin(), boundaries.end());
     if (!std::ranges::is_sorted(boundaries) || std::ranges::any_of(boundaries, [](float b) { return std::isnan(b); }))
-        file.refuse("the boundaries of a field are not in order");
+        file.reject("the boundaries of a field are not sorted");
     if (field.transform.kind == Kind::weekday || field.transform.kind == Kind::hour) {
         try {
             field.transform.time.emplace(format);
-        } catch (const std::invalid_argument& wrong) {
-            file.refuse(wrong.what());
+        } catch (const std::invalid_argument& error) {
+            file.reject(error.what());
         }
     }
     return field;
@@ -52,26 +52,26 @@ Field read_field(const ModelFile& file, const FieldEntry& entry, const std::stri
 std::vector<Field> read_fields(const ModelFile& file, std::size_t count, std::size_t columns) {
     const auto entries = file.numbers<FieldEntry>("encoder.fields", count);
     const auto boundaries = file.numbers<float>("encoder.boundaries");
-    const auto formats = texts(file, "encoder.formats", count);
-    if (formats.size() != count) file.refuse("it has not a time format for every field");
+    const auto formats = read_texts(file, "encoder.formats", count);
+    if (formats.size() != count) file.reject("expected one time format per field");
     std::vector<Field> fields;
     std::size_t at = 0;
     for (std::size_t f = 0; f < count; ++f) {
-        const auto own = static_cast<std::size_t>(entries[f].boundaries);
-        if (entries[f].boundaries < 0 || own > boundaries.size() - at) file.refuse("the boundaries of a field are cut off");
-        fields.push_back(read_field(file, entries[f], formats[f], boundaries.subspan(at, own), columns));
-        at += own;
+        const auto size = static_cast<std::size_t>(entries[f].boundaries);
+        if (entries[f].boundaries < 0 || size > boundaries.size() - at) file.reject("section 'encoder.boundaries' is too short");
+        fields.push_back(read_field(file, entries[f], formats[f], boundaries.subspan(at, size), columns));
+        at += size;
     }
-    if (at != boundaries.size()) file.refuse("it has more boundaries than its fields");
+    if (at != boundaries.size()) file.reject("section 'encoder.boundaries' is too long");
     return fields;
 }
 
-// Takes the next of a section's numbers.
+// Takes the next `count` numbers of a section.
 template <class T>
-std::span<const T> next(const ModelFile& file, std::span<const T>& left, std::uint64_t count) {
-    if (count > left.size()) file.refuse("a vocabulary is cut off");
-    const auto taken = left.first(count);
-    left = left.subspan(count);
+std::span<const T> take(const ModelFile& file, std::span<const T>& remaining, std::uint64_t count) {
+    if (count > remaining.size()) file.reject("a vocabulary is truncated");
+    const auto taken = remaining.first(count);
+    remaining = remaining.subspan(count);
     return taken;
 }
 
@@ -79,8 +79,8 @@ std::span<const T> next(const ModelFile& file, std::span<const T>& left, std::ui
 
 FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const std::int32_t> sizes)
     : file_(std::move(file)),
-      columns_(texts(*file_, "encoder.columns", sizes.size())),
-      encoder_(read_fields(*file_, sizes.size(), columns_.size()), texts(*file_, "encoder.missing", max_missing)) {
+      columns_(read_texts(*file_, "encoder.columns", sizes.size())),
+      encoder_(read_fields(*file_, sizes.size(), columns_.size()), read_texts(*file_, "encoder.missing", max_missing)) {
     const auto counts = file_->numbers<std::uint64_t>("vocabulary.counts", 3 * sizes.size());
     auto slots = file_->numbers<StringIndexView::Slot>("vocabulary.slots");
     auto ends = file_->numbers<std::uint64_t>("vocabulary.ends");
@@ -88,12 +88,12 @@ FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const 
     const auto entries = file_->numbers<FieldEntry>("encoder.fields", sizes.size());
     for (std::size_t f = 0; f < sizes.size(); ++f) {
         const std::uint64_t size = static_cast<std::uint64_t>(sizes[f]), hashed = entries[f].hash_bits ? std::uint64_t{1} << entries[f].hash_bits : 0;
-        const StringIndexView table{next(*file_, slots, counts[3 * f]), next(*file_, ends, counts[3 * f + 1]), next(*file_, bytes, counts[3 * f + 2])};
-        if (!table.slots.empty() && !std::has_single_bit(table.slots.size())) file_->refuse("a vocabulary's table has no size that fits");
-        if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->refuse("a vocabulary has another size than its field");
+        const StringIndexView table{take(*file_, slots, counts[3 * f]), take(*file_, ends, counts[3 * f + 1]), take(*file_, bytes, counts[3 * f + 2])};
+        if (!table.slots.empty() && !std::has_single_bit(table.slots.size())) file_->reject("the size of a vocabulary's hash table is not a power of two");
+        if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->reject("a vocabulary and its field differ in size");
         encoder_.set_vocabulary(f, table);
     }
-    if (!slots.empty() || !ends.empty() || !bytes.empty()) file_->refuse("it has more vocabularies than fields");
+    if (!slots.empty() || !ends.empty() || !bytes.empty()) file_->reject("there are more vocabularies than fields");
 }
 
 }  // namespace fm2

@@ -23,33 +23,33 @@ struct Header {
     std::array<char, 8> magic;
     std::uint32_t version, sections;
     std::uint64_t size, checksum, own_checksum;
-    std::array<std::byte, 24> room;
+    std::array<std::byte, 24> reserved;
 };
 static_assert(sizeof(Header) == ModelFile::alignment);
 
 struct Entry {
-    std::array<char, ModelFile::name_size> name;  // zeros behind
+    std::array<char, ModelFile::name_size> name;  // padded with zeros
     std::uint64_t offset, bytes;
 };
 static_assert(sizeof(Entry) == ModelFile::alignment);
 
-std::uint64_t word(const std::byte* from) {
+std::uint64_t load_word(const std::byte* from) {
     std::uint64_t value;
     std::memcpy(&value, from, sizeof value);
     return value;
 }
 
-// Eight words side by side, so that no multiplication waits for another.
+// Hashes eight words at a time, so that no multiplication waits for another.
 std::uint64_t hash_part(std::span<const std::byte> bytes) {
     constexpr std::size_t lanes = 8, stripe = lanes * sizeof(std::uint64_t);
     std::array<std::uint64_t, lanes> state;
     for (std::size_t l = 0; l < lanes; ++l) state[l] = bytes.size() + l;
     std::size_t at = 0;
     for (; at + stripe <= bytes.size(); at += stripe)
-        for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ word(bytes.data() + at + l * 8), 0xa0761d6478bd642fu + 2 * l);
+        for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ load_word(bytes.data() + at + l * 8), 0xa0761d6478bd642fu + 2 * l);
     std::array<std::byte, stripe> last{};
     std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end(), last.begin());
-    for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ word(last.data() + l * 8), 0xe7037ed1a0b428dbu + 2 * l);
+    for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ load_word(last.data() + l * 8), 0xe7037ed1a0b428dbu + 2 * l);
     std::uint64_t total = 0;
     for (const std::uint64_t part : state) total = mix(total ^ part, 0x9e3779b97f4a7c15u);
     return total;
@@ -68,8 +68,8 @@ std::uint64_t checksum(std::span<const std::byte> bytes, std::size_t threads) {
     return hash_part(std::as_bytes(std::span(sums)));
 }
 
-std::vector<std::byte> model_header(std::uint32_t sections, std::span<const std::byte> rest, std::size_t threads) {
-    Header header{magic, ModelFile::version, sections, sizeof(Header) + rest.size(), checksum(rest, threads), 0, {}};
+std::vector<std::byte> model_header(std::uint32_t sections, std::span<const std::byte> body, std::size_t threads) {
+    Header header{magic, ModelFile::version, sections, sizeof(Header) + body.size(), checksum(body, threads), 0, {}};
     header.own_checksum = own_checksum(header);
     const auto bytes = std::as_bytes(std::span(&header, 1));
     return {bytes.begin(), bytes.end()};
@@ -79,53 +79,49 @@ ModelFile::ModelFile(const std::string& path, bool verify, std::size_t threads) 
     map();
     try {
         read_index();
-        if (verify && fm2::checksum(whole_.subspan(sizeof(Header)), threads) != checksum_)
-            refuse("its bytes are not those that were written; the checksum differs");
+        if (verify && fm2::checksum(mapping_.subspan(sizeof(Header)), threads) != checksum_)
+            reject("checksum mismatch; the file is damaged");
     } catch (...) {
-        munmap(const_cast<std::byte*>(whole_.data()), whole_.size());
+        munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size());
         throw;
     }
 }
 
-ModelFile::~ModelFile() { munmap(const_cast<std::byte*>(whole_.data()), whole_.size()); }
+ModelFile::~ModelFile() { munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size()); }
 
 void ModelFile::map() {
-    const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for someone who writes
+    const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not block
     if (file < 0) throw BadModel(path_ + ": " + std::strerror(errno));
-    struct stat found;
-    const bool known = fstat(file, &found) == 0 && S_ISREG(found.st_mode);
-    const auto size = known ? static_cast<std::size_t>(found.st_size) : 0;
+    struct stat status;
+    const bool regular = fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+    const auto size = regular ? static_cast<std::size_t>(status.st_size) : 0;
     void* at = size < sizeof(Header) ? MAP_FAILED : mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
     close(file);
-    if (!known) throw BadModel(path_ + " is not a file");
-    if (size < sizeof(Header)) refuse("it is too short");
-    if (at == MAP_FAILED) throw BadModel(path_ + " cannot be mapped into memory: " + std::strerror(errno));
-    whole_ = {static_cast<const std::byte*>(at), size};
+    if (!regular) throw BadModel(path_ + ": not a file");
+    if (size < sizeof(Header)) reject("too short for a header");
+    if (at == MAP_FAILED) throw BadModel(path_ + ": cannot be mapped into memory: " + std::strerror(errno));
+    mapping_ = {static_cast<const std::byte*>(at), size};
 }
 
 void ModelFile::read_index() {
     Header header;
-    std::memcpy(&header, whole_.data(), sizeof header);
-    if (header.magic != magic) refuse("it does not begin as a model does");
+    std::memcpy(&header, mapping_.data(), sizeof header);
+    if (header.magic != magic) reject("it does not start with 'fm2model'");
     if (header.version != version)
-        refuse("it has the version " + std::to_string(header.version) + ", and this fm2 reads version " + std::to_string(version));
-    if (header.own_checksum != own_checksum(header) || header.room != decltype(header.room){}) refuse("its first bytes have changed");
-    if (header.size != whole_.size())
-        refuse("it has " + std::to_string(whole_.size()) + " bytes, and " + std::to_string(header.size) + " were written");
+        reject("format version " + std::to_string(header.version) + "; this fm2 reads version " + std::to_string(version));
+    if (header.own_checksum != own_checksum(header) || header.reserved != decltype(header.reserved){}) reject("damaged header");
+    if (header.size != mapping_.size())
+        reject("expected " + std::to_string(header.size) + " bytes, got " + std::to_string(mapping_.size()));
     checksum_ = header.checksum;
-    if (header.sections > max_sections || sizeof(Header) + header.sections * sizeof(Entry) > whole_.size()) refuse("its index is cut off");
+    if (header.sections > max_sections || sizeof(Header) + header.sections * sizeof(Entry) > mapping_.size()) reject("truncated index");
     for (std::size_t i = 0; i < header.sections; ++i) {
         Entry entry;
-        std::memcpy(&entry, whole_.data() + sizeof(Header) + i * sizeof(Entry), sizeof entry);
-        if (entry.offset % alignment || entry.offset > whole_.size() || entry.bytes > whole_.size() - entry.offset)
-            refuse("a section lies outside of it");
+        std::memcpy(&entry, mapping_.data() + sizeof(Header) + i * sizeof(Entry), sizeof entry);
+        if (entry.offset % alignment || entry.offset > mapping_.size() || entry.bytes > mapping_.size() - entry.offset)
+            reject("a section lies outside the file");
         const auto end = std::find(entry.name.begin(), entry.name.end(), '\0');
-        sections_.push_back({std::string(entry.name.begin(), end), whole_.subspan(entry.offset, entry.bytes)});
+        sections_.push_back({std::string(entry.name.begin(), end), mapping_.subspan(entry.offset, entry.bytes)});
     }
-}
-
-bool ModelFile::has(std::string_view name) const {
-    return std::ranges::any_of(sections_, [&](const Section& section) { return section.name == name; });
 }
 
 std::vector<std::string> ModelFile::names() const {
@@ -135,9 +131,9 @@ std::vector<std::string> ModelFile::names() const {
 }
 
 std::span<const std::byte> ModelFile::bytes(std::string_view name) const {
-    const auto found = std::ranges::find(sections_, name, &Section::name);
-    if (found == sections_.end()) refuse("it has no section '" + std::string(name) + "'");
-    return found->bytes;
+    const auto section = std::ranges::find(sections_, name, &Section::name);
+    if (section == sections_.end()) reject("missing section '" + std::string(name) + "'");
+    return section->bytes;
 }
 
 }  // namespace fm2

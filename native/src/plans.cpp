@@ -1,43 +1,25 @@
 #include "fm2/plans.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "fm2/pool.h"
+#include "half.h"
 
 namespace fm2 {
 namespace {
 
-// The nearest float16; ties go to the even one. Beyond its range it is the largest there is.
-std::uint16_t to_half(float value) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), sign = bits >> 16 & 0x8000;
-    const float size = std::min(std::fabs(value), 65504.0f);
-    if (!(size >= 0x1p-14f)) return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::nearbyint(size * 0x1p24f)));
-    const std::uint32_t rest = std::bit_cast<std::uint32_t>(size), odd = rest >> 13 & 1;
-    return static_cast<std::uint16_t>(sign | (((rest + 0xfff + odd) >> 13) - (112u << 10)));
+void pack_f16(const float* from, std::size_t count, std::byte* to, float& error) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint16_t half = to_half(from[i]);
+        std::memcpy(to + 2 * i, &half, 2);
+        error = std::max(error, std::fabs(from_half(half) - from[i]));
+    }
 }
 
-float from_half(std::uint16_t half) {
-    const float size = std::bit_cast<float>(static_cast<std::uint32_t>(half & 0x7fff) << 13) * 0x1p112f;
-    return half & 0x8000 ? -size : size;
-}
-
-// Numbers of one part of a row; gives the scale, and notes the largest error.
-float pack(Number number, const float* from, std::size_t count, std::byte* to, float& error) {
-    if (number == Number::f32) {
-        std::memcpy(to, from, count * sizeof(float));
-        return 1;
-    }
-    if (number == Number::f16) {
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::uint16_t half = to_half(from[i]);
-            std::memcpy(to + 2 * i, &half, 2);
-            error = std::max(error, std::fabs(from_half(half) - from[i]));
-        }
-        return 1;
-    }
+// Returns the scale.
+float pack_i8(const float* from, std::size_t count, std::byte* to, float& error) {
     float largest = 0;
     for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(from[i]));
     const float scale = largest / 127;
@@ -49,46 +31,54 @@ float pack(Number number, const float* from, std::size_t count, std::byte* to, f
     return scale;
 }
 
+// Writes the numbers of one part of a row and returns their scale; `error` becomes the largest rounding error so far.
+float pack_part(Dtype dtype, const float* from, std::size_t count, std::byte* to, float& error) {
+    if (dtype == Dtype::i8) return pack_i8(from, count, to, error);
+    if (dtype == Dtype::f16) pack_f16(from, count, to, error);
+    else std::memcpy(to, from, count * sizeof(float));
+    return 1;
+}
+
 }  // namespace
 
-float pack_rows(Number number, const RowLayout& layout, std::size_t rows, const float* first, const float* second, const float* linear,
+float pack_rows(Dtype dtype, const RowLayout& layout, std::size_t rows, const float* first, const float* second, const float* linear,
                 std::byte* out, std::size_t threads) {
-    constexpr std::size_t rows_a_task = 1024;
-    std::vector<float> errors((rows + rows_a_task - 1) / rows_a_task);
+    constexpr std::size_t rows_per_task = 1024;
+    std::vector<float> errors((rows + rows_per_task - 1) / rows_per_task);
     parallel_for(errors.size(), threads, [&](std::size_t task) {
-        for (std::size_t r = task * rows_a_task; r < std::min(rows, (task + 1) * rows_a_task); ++r) {
+        for (std::size_t r = task * rows_per_task; r < std::min(rows, (task + 1) * rows_per_task); ++r) {
             std::byte* row = out + r * layout.stride;
             std::fill(row, row + layout.stride, std::byte{});
             float scales[2]{};
-            if (layout.first) scales[0] = pack(number, first + r * layout.first, layout.first, row, errors[task]);
-            if (layout.second) scales[1] = pack(number, second + r * layout.second, layout.second, row + layout.second_at, errors[task]);
+            if (layout.first) scales[0] = pack_part(dtype, first + r * layout.first, layout.first, row, errors[task]);
+            if (layout.second) scales[1] = pack_part(dtype, second + r * layout.second, layout.second, row + layout.second_at, errors[task]);
             std::memcpy(row + layout.linear_at, linear + r, sizeof(float));
-            if (number == Number::i8) std::memcpy(row + layout.scales_at, scales, sizeof scales);
+            if (dtype == Dtype::i8) std::memcpy(row + layout.scales_at, scales, sizeof scales);
         }
     });
     return errors.empty() ? 0 : *std::max_element(errors.begin(), errors.end());
 }
 
-float PrefixPlan::entry(const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) const {
-    if (a.start < b.start) return entry(b, j, a, i);
+float MatrixPlan::entry(const MatrixField& a, std::size_t i, const MatrixField& b, std::size_t j) const {
+    if (a.offset < b.offset) return entry(b, j, a, i);
     if (diagonal && i != j) return 0;
-    const float* row = a.matrix + (diagonal ? 0 : i * a.whole.first);
-    for (const Stretch& stretch : std::span(stretches).subspan(a.first_stretch, a.stretches)) {
-        const std::size_t within = b.start + j - stretch.begin;  // huge where the stretch begins later
-        if (within < stretch.length) return row[within];
-        row += stretch.length;
+    const float* row = a.matrix + (diagonal ? 0 : i * a.cached_layout.first);
+    for (const auto [begin, length] : ranges_of(a)) {
+        const std::size_t within = b.offset + j - begin;  // huge if the range begins later
+        if (within < length) return row[within];
+        row += length;
     }
     return 0;
 }
 
-RowLayout::RowLayout(Number number, std::size_t first, std::size_t second) : first(first), second(second) {
-    // Long rows begin with a cache line, and so does every eighth of their numbers.
+RowLayout::RowLayout(Dtype dtype, std::size_t first, std::size_t second) : first(first), second(second) {
+    // Long rows start at a cache line, so the groups of eight numbers in them do too.
     constexpr std::size_t line = 64, long_row = 4 * line, unit = 4;
     const auto rounded = [](std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; };
-    second_at = padded(first) * number_size(number);
-    linear_at = rounded(second_at + second * number_size(number), unit);
+    second_at = padded(first) * dtype_size(dtype);
+    linear_at = rounded(second_at + second * dtype_size(dtype), unit);
     scales_at = linear_at + unit;
-    const std::size_t bytes = scales_at + (number == Number::i8 ? 2 * unit : 0);
+    const std::size_t bytes = scales_at + (dtype == Dtype::i8 ? 2 * unit : 0);
     stride = rounded(bytes, bytes >= long_row ? line : unit);
 }
 

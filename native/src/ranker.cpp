@@ -12,47 +12,48 @@
 namespace fm2 {
 namespace {
 
-constexpr std::size_t rows_a_task = 128;
-constexpr std::size_t largest_matrix = 1 << 26;  // floats between context and candidates: 256 MB
+constexpr std::size_t rows_per_task = 128;
+constexpr std::size_t max_matrix_floats = 1 << 26;  // between context and candidates: 256 MB
 
-class PrefixRanker : public Ranker {
+class MatrixRanker : public Ranker {
 public:
-    PrefixRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
+    MatrixRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
         : Ranker(std::move(scorer), std::move(context), std::move(candidate)),
-          plan_(std::get<PrefixPlan>(this->scorer().plan())),
-          before_(plan_, this->context()),
-          after_(plan_, this->candidate()) {
-        expect(before_.width() <= largest_matrix / after_.width(), "rank: the dimensions are too many: ", before_.width(), " by ", after_.width());
-        between_ = after_.matrix_with(before_);
+          plan_(std::get<MatrixPlan>(this->scorer().plan())),
+          context_side_(plan_, this->context()),
+          candidate_side_(plan_, this->candidate()) {
+        expect(context_side_.width() <= max_matrix_floats / candidate_side_.width(), "the matrix between context and candidates is too large: ",
+               context_side_.width(), " by ", candidate_side_.width());
+        matrix_ = candidate_side_.matrix_with(context_side_);
     }
 
-    std::size_t width() const override { return after_.width(); }
+    std::size_t width() const override { return candidate_side_.width(); }
 
 protected:
     Query make_query(const Kernels& kernels, const std::int32_t* ids) const override {
-        std::vector<float> v(padded(before_.width()));
+        std::vector<float> v(padded(context_side_.width()));
         Query query{0, std::vector<float>(width())};
-        before_.gather(kernels, ids, 1, v.data(), v.size(), &query.base);
+        context_side_.gather(kernels, ids, 1, v.data(), v.size(), &query.base);
         query.base += plan_.bias;
-        kernels.scoring.dots(between_.data(), before_.width(), width(), v.data(), before_.width(), query.vector.data());
+        kernels.scoring.inner_products(matrix_.data(), context_side_.width(), width(), v.data(), context_side_.width(), query.vector.data());
         return query;
     }
 
     void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                      float* own) const override {
-        after_.gather(kernels, ids, rows, vectors, stride, own);
+                      float* parts) const override {
+        candidate_side_.gather(kernels, ids, rows, vectors, stride, parts);
     }
 
 private:
-    const PrefixPlan& plan_;
-    Side before_, after_;
-    std::vector<float> between_;  // [width, width of the context]: S between the two
+    const MatrixPlan& plan_;
+    Side context_side_, candidate_side_;
+    std::vector<float> matrix_;  // S between the sides: [candidate width, context width]
 };
 
-class SquaresRanker : public Ranker {
+class SumsRanker : public Ranker {
 public:
-    SquaresRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
-        : Ranker(std::move(scorer), std::move(context), std::move(candidate)), plan_(std::get<SquaresPlan>(this->scorer().plan())) {}
+    SumsRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
+        : Ranker(std::move(scorer), std::move(context), std::move(candidate)), plan_(std::get<SumsPlan>(this->scorer().plan())) {}
 
     std::size_t width() const override { return plan_.rank; }
 
@@ -66,14 +67,14 @@ protected:
     }
 
     void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                      float* own) const override {
-        sum(kernels, candidate(), ids, rows, vectors, stride, own);
+                      float* parts) const override {
+        sum(kernels, candidate(), ids, rows, vectors, stride, parts);
     }
 
 private:
-    // The sums of the fields' vectors; own: linear weights and the signed squares of the sums.
+    // Writes the sums of the fields' vectors, and parts [rows]: linear weights plus the signed squares of the sums.
     void sum(const Kernels& kernels, std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t rows, float* vectors,
-             std::size_t stride, float* own) const {
+             std::size_t stride, float* parts) const {
         const auto row_of = [&](std::size_t r, std::size_t f) {
             return plan_.fields[fields[f]].rows + static_cast<std::size_t>(ids[r * fields.size() + f]) * plan_.layout.stride;
         };
@@ -84,92 +85,91 @@ private:
             }
             float* vector = vectors + r * stride;
             std::fill(vector, vector + plan_.rank, 0.0f);
-            own[r] = 0;
-            for (std::size_t f = 0; f < fields.size(); ++f) own[r] += kernels.scoring.add(plan_.number, plan_.layout, row_of(r, f), vector);
-            for (std::size_t k = 0; k < plan_.rank; ++k) own[r] += plan_.signs[k] * vector[k] * vector[k];
+            parts[r] = 0;
+            for (std::size_t f = 0; f < fields.size(); ++f) parts[r] += kernels.scoring.accumulate(plan_.dtype, plan_.layout, row_of(r, f), vector);
+            for (std::size_t k = 0; k < plan_.rank; ++k) parts[r] += plan_.signs[k] * vector[k] * vector[k];
         }
     }
 
-    const SquaresPlan& plan_;
+    const SumsPlan& plan_;
 };
 
-class PartnersRanker : public Ranker {
+class FieldAwareRanker : public Ranker {
 public:
-    PartnersRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
-        : Ranker(std::move(scorer), std::move(context), std::move(candidate)), plan_(std::get<PartnersPlan>(this->scorer().plan())) {}
+    FieldAwareRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
+        : Ranker(std::move(scorer), std::move(context), std::move(candidate)), plan_(std::get<FieldAwarePlan>(this->scorer().plan())) {}
 
     std::size_t width() const override { return context().size() * candidate().size() * plan_.dim; }
 
 protected:
     Query make_query(const Kernels& kernels, const std::int32_t* ids) const override {
         Query query{0, std::vector<float>(width())};
-        std::vector<float> room(context().size() * plan_.layout.second);
-        query.base = plan_.bias + gather(kernels, context(), ids, room.data());
+        std::vector<float> gathered(context().size() * plan_.layout.second);
+        query.base = plan_.bias + gather(kernels, context(), ids, gathered.data());
         for (std::size_t x = 0; x < context().size(); ++x)
-            for (std::size_t a = 0; a < candidate().size(); ++a) copy(room.data(), context(), x, candidate()[a], query.vector.data() + place(a, x));
+            for (std::size_t a = 0; a < candidate().size(); ++a)
+                std::copy_n(vector(gathered.data(), context(), x, candidate()[a]), plan_.dim, query.vector.data() + offset(a, x));
         return query;
     }
 
     void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                      float* own) const override {
-        std::vector<float> room(candidate().size() * plan_.layout.second);
+                      float* parts) const override {
+        std::vector<float> gathered(candidate().size() * plan_.layout.second);
         for (std::size_t r = 0; r < rows; ++r) {
-            own[r] = gather(kernels, candidate(), ids + r * candidate().size(), room.data());
+            parts[r] = gather(kernels, candidate(), ids + r * candidate().size(), gathered.data());
             for (std::size_t a = 0; a < candidate().size(); ++a)
                 for (std::size_t x = 0; x < context().size(); ++x)
-                    copy(room.data(), candidate(), a, context()[x], vectors + r * stride + place(a, x));
+                    std::copy_n(vector(gathered.data(), candidate(), a, context()[x]), plan_.dim, vectors + r * stride + offset(a, x));
         }
     }
 
 private:
-    std::size_t place(std::size_t a, std::size_t x) const { return (a * context().size() + x) * plan_.dim; }
+    // Returns where a candidate's vector has the numbers of the pair of its field `a` and the context's field `x`.
+    std::size_t offset(std::size_t a, std::size_t x) const { return (a * context().size() + x) * plan_.dim; }
 
-    // The vector for field `other` of the feature that stands at a place of the side.
-    const float* vector(const float* room, std::span<const std::size_t> side, std::size_t at, std::size_t other) const {
-        return room + at * plan_.layout.second + (other - (other > side[at])) * plan_.dim;
-    }
-    void copy(const float* room, std::span<const std::size_t> side, std::size_t at, std::size_t other, float* to) const {
-        std::copy_n(vector(room, side, at, other), plan_.dim, to);
+    // Returns the vector that the side's feature at `index` has for the field `other`.
+    const float* vector(const float* gathered, std::span<const std::size_t> side, std::size_t index, std::size_t other) const {
+        return gathered + index * plan_.layout.second + (other - (other > side[index])) * plan_.dim;
     }
 
-    // room [fields, vectors]: those of a side's features; returns their linear weights and the terms of the side's own pairs.
-    float gather(const Kernels& kernels, std::span<const std::size_t> side, const std::int32_t* ids, float* room) const {
-        float own = 0;
+    // Writes all vectors of a side's features to gathered [fields, vectors]; returns their linear weights plus the pair terms within the side.
+    float gather(const Kernels& kernels, std::span<const std::size_t> side, const std::int32_t* ids, float* gathered) const {
+        float total = 0;
         for (std::size_t f = 0; f < side.size(); ++f) {
             const std::byte* row = plan_.fields[side[f]].rows + static_cast<std::size_t>(ids[f]) * plan_.layout.stride;
-            own += kernels.scoring.unpack(plan_.number, plan_.layout, row, 1, room + f * plan_.layout.second);
+            total += kernels.scoring.unpack(plan_.dtype, plan_.layout, row, 1, gathered + f * plan_.layout.second);
         }
         for (std::size_t a = 0; a < side.size(); ++a)
             for (std::size_t b = 0; b < a; ++b) {
                 float pair;
-                kernels.scoring.dots(vector(room, side, a, side[b]), plan_.dim, 1, vector(room, side, b, side[a]), plan_.dim, &pair);
-                own += pair;
+                kernels.scoring.inner_products(vector(gathered, side, a, side[b]), plan_.dim, 1, vector(gathered, side, b, side[a]), plan_.dim, &pair);
+                total += pair;
             }
-        return own;
+        return total;
     }
 
-    const PartnersPlan& plan_;
+    const FieldAwarePlan& plan_;
 };
 
 }  // namespace
 
 std::unique_ptr<Ranker> Ranker::make(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context) {
-    std::vector<bool> before(scorer->fields());
+    std::vector<bool> in_context(scorer->fields());
     for (const std::size_t field : context) {
-        if (field >= scorer->fields() || before[field]) throw std::invalid_argument("rank: a field of the context is there twice, or is none");
-        before[field] = true;
+        expect(field < scorer->fields(), "unknown context field ", field, "; the model has ", scorer->fields(), " fields");
+        expect(!in_context[field], "context field ", field, " is repeated");
+        in_context[field] = true;
     }
     std::vector<std::size_t> candidate;
     for (std::size_t field = 0; field < scorer->fields(); ++field)
-        if (!before[field]) candidate.push_back(field);
-    if (context.empty() || candidate.empty()) throw std::invalid_argument("rank: the context and the candidates need a field each, at least");
-    if (std::holds_alternative<PrefixPlan>(scorer->plan()))
-        return std::make_unique<PrefixRanker>(std::move(scorer), std::move(context), std::move(candidate));
-    if (std::holds_alternative<PartnersPlan>(scorer->plan()))
-        return std::make_unique<PartnersRanker>(std::move(scorer), std::move(context), std::move(candidate));
-    if (std::get<SquaresPlan>(scorer->plan()).hash_bits)
-        throw std::invalid_argument("rank: poly2's pairs are hashed, so nothing of them can be had beforehand; score whole rows");
-    return std::make_unique<SquaresRanker>(std::move(scorer), std::move(context), std::move(candidate));
+        if (!in_context[field]) candidate.push_back(field);
+    expect(!context.empty() && !candidate.empty(), "the context and the candidates need at least one field each");
+    if (std::holds_alternative<MatrixPlan>(scorer->plan()))
+        return std::make_unique<MatrixRanker>(std::move(scorer), std::move(context), std::move(candidate));
+    if (std::holds_alternative<FieldAwarePlan>(scorer->plan()))
+        return std::make_unique<FieldAwareRanker>(std::move(scorer), std::move(context), std::move(candidate));
+    expect(!std::get<SumsPlan>(scorer->plan()).hash_bits, "poly2 hashes its pairs, so candidates cannot be precomputed; score complete rows instead");
+    return std::make_unique<SumsRanker>(std::move(scorer), std::move(context), std::move(candidate));
 }
 
 Ranker::Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
@@ -183,17 +183,17 @@ Query Ranker::query(const Kernels& kernels, const std::int32_t* ids) const {
     return make_query(kernels, ids);
 }
 
-void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* described, std::size_t stride,
+void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* catalog, std::size_t stride,
                       std::size_t threads) const {
     check_ids(candidate_sizes_, candidate_, ids, 0, rows);
-    parallel_for((rows + rows_a_task - 1) / rows_a_task, threads, [&](std::size_t task) {
-        const std::size_t begin = task * rows_a_task, some = std::min(rows_a_task, rows - begin);
-        float own[rows_a_task];
-        make_vectors(kernels, ids + begin * candidate_.size(), some, described + begin * stride, stride, own);
-        for (std::size_t r = 0; r < some; ++r) {
-            float* behind = described + (begin + r) * stride + width();
-            std::fill(behind, described + (begin + r) * stride + padded(width() + 1), 0.0f);
-            *behind = own[r];
+    parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, [&](std::size_t task) {
+        const std::size_t begin = task * rows_per_task, count = std::min(rows_per_task, rows - begin);
+        float parts[rows_per_task];
+        make_vectors(kernels, ids + begin * candidate_.size(), count, catalog + begin * stride, stride, parts);
+        for (std::size_t r = 0; r < count; ++r) {
+            float* row = catalog + (begin + r) * stride;
+            row[width()] = parts[r];
+            std::fill(row + width() + 1, row + padded(width() + 1), 0.0f);
         }
     });
 }
@@ -202,17 +202,17 @@ void Ranker::score(const Kernels& kernels, const Query& query, const std::int32_
                    std::size_t threads) const {
     check_ids(candidate_sizes_, candidate_, ids, 0, rows);
     const std::size_t stride = padded(width());
-    const auto score_some = [&](std::size_t task) {
+    const auto score_block = [&](std::size_t task) {
         static thread_local std::vector<float> vectors;
-        const std::size_t begin = task * rows_a_task, some = std::min(rows_a_task, rows - begin);
-        vectors.resize(std::max(vectors.size(), (stride + 1) * rows_a_task));
-        make_vectors(kernels, ids + begin * candidate_.size(), some, vectors.data(), stride, logits + begin);
-        float* together = vectors.data() + stride * rows_a_task;
-        kernels.scoring.dots(vectors.data(), stride, some, query.vector.data(), width(), together);
-        for (std::size_t r = 0; r < some; ++r) logits[begin + r] += query.base + together[r];
+        const std::size_t begin = task * rows_per_task, count = std::min(rows_per_task, rows - begin);
+        vectors.resize(std::max(vectors.size(), (stride + 1) * rows_per_task));
+        make_vectors(kernels, ids + begin * candidate_.size(), count, vectors.data(), stride, logits + begin);
+        float* products = vectors.data() + stride * rows_per_task;
+        kernels.scoring.inner_products(vectors.data(), stride, count, query.vector.data(), width(), products);
+        for (std::size_t r = 0; r < count; ++r) logits[begin + r] += query.base + products[r];
     };
-    if (rows <= rows_a_task) return rows ? score_some(0) : void();
-    parallel_for((rows + rows_a_task - 1) / rows_a_task, threads, score_some);
+    if (rows <= rows_per_task) return rows ? score_block(0) : void();
+    parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, score_block);
 }
 
 }  // namespace fm2

@@ -1,4 +1,4 @@
-// One side of a quadratic form that is divided into a context's fields and a candidate's.
+// One side, context or candidate, of a quadratic form whose fields are divided into these two.
 #pragma once
 
 #include <cstddef>
@@ -6,43 +6,41 @@
 #include <span>
 #include <vector>
 
+#include "aligned_buffer.h"
 #include "kernels/kernels.h"
 
 namespace fm2 {
 
-// Where the embeddings of a side's fields stand in a vector, and what the fields have among themselves. The largest fields come first;
-// their pairs are computed as one form. The small ones at the end have tables of the side's own, with their features' products with all
-// that stands before, as far as there is room: that saves most of the arithmetic.
+// Computes the concatenated embeddings of a side's fields and the pair terms among these fields. The largest fields come first; their pairs
+// are computed as one quadratic form. The small fields at the end, as many as the memory limit allows, get tables with the products of each
+// feature and all preceding fields: that saves most of the arithmetic.
 class Side {
 public:
-    Side(const PrefixPlan& plan, std::span<const std::size_t> numbers);
-    Side(const Side&) = delete;  // fields point into tables
+    Side(const MatrixPlan& plan, std::span<const std::size_t> fields);
+    Side(const Side&) = delete;  // fields_ points into tables_
     Side& operator=(const Side&) = delete;
 
     std::size_t width() const { return width_; }
 
-    // vectors [rows, stride]: embeddings side by side, and zeros up to padded(width()), which the stride is at least.
-    // own: linear weights and the terms of the side's own pairs.
-    void gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* own) const;
+    // Writes vectors [rows, stride]: the concatenated embeddings, and zeros up to padded(width()), which is the smallest stride. Writes parts
+    // [rows]: linear weights plus the terms of pairs within the side.
+    void gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* parts) const;
 
-    // S between this side and another: [width, other's width].
+    // Returns S between this side and another: [width, other's width].
     std::vector<float> matrix_with(const Side& other) const;
 
 private:
-    struct alignas(64) Line {
-        std::byte bytes[64];
-    };
+    void make_form();
+    void make_table(std::size_t index);
 
-    void make_form(std::size_t fields);
-    void make_table(std::size_t place);
-
-    const PrefixPlan& plan_;
-    std::vector<std::size_t> columns_;        // of ids, by place
-    std::vector<const PrefixField*> origins_;  // as the plan has them
-    std::vector<PrefixField> fields_;         // as they stand here
-    std::vector<std::vector<Line>> tables_;   // of the small fields
-    std::size_t width_ = 0, formed_ = 0, form_width_ = 0;
-    std::vector<float> panels_;        // of the form
+    const MatrixPlan& plan_;
+    std::vector<std::size_t> columns_;         // of the ids, in the side's order of fields
+    std::vector<const MatrixField*> origins_;  // the plan's fields, in this order
+    std::vector<MatrixField> fields_;          // the same with the side's offsets and tables
+    std::vector<AlignedBuffer> tables_;        // of the small fields
+    std::size_t width_ = 0;
+    std::size_t form_fields_ = 0, form_width_ = 0;  // the fields in the form, and their columns
+    std::vector<float> panels_;                     // of the form
     std::vector<std::size_t> depths_;  // of the panels
 };
 

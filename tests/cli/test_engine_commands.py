@@ -67,14 +67,14 @@ assert main(["evaluate", "model.fm2", sys.argv[1]]) == 0
         (["rank", "{model}", "{{", "x"], "the context '{' is neither JSON nor a file of JSON"),
         (["rank", "{model}", "[1]", "x"], "neither JSON nor a file"),
         (["rank", "{model}", '{{"c0": 1}}', "{model}"], "cannot be read"),
-        (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "the model has no column 'c7'"),
+        (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "rank: unknown column 'c7'; "),
         (["rank", "{model}", '{{"c0": 1, "c1": 2}}', "{lines}"], "line 1: 'c1' is a column of the context already"),
         (["compile", "{run}", "--out", "x", "--memory", "much"], "--memory is 'much', not a size"),
         (["compile", "{none}", "--out", "x"], "has no trained model (model.safetensors); did you mean"),
         (["compile", "{none}/nothing", "--out", "x"], "nothing: run not found; fm2 train writes one"),
         (["compile", "{lines}", "--out", "x"], "is a file; expected a run, the directory that fm2 train writes"),
-        (["rank", "{run}", '{{"c0": 1}}', "{lines}"], "is not a file but a directory; fm2 compile makes"),
-        (["predict", "{lines}", "{lines}", "--out", "x"], "is no model that can be used"),
+        (["rank", "{run}", '{{"c0": 1}}', "{lines}"], "is a directory, not a file; fm2 compile turns"),
+        (["predict", "{lines}", "{lines}", "--out", "x"], "not a valid compiled model: it does not start with"),
     ],
 )
 def test_what_is_wrong_is_told(dataset, tmp_path, capsys, arguments, message):
@@ -145,12 +145,12 @@ def test_a_cut_spectrum_says_how_far_it_is_from_exact(dataset, tmp_path, capsys,
     lost = {}
     for rank in (1, 4, 12):
         assert main([*command, "--rank", str(rank), "--json"]) == 0
-        lost[rank] = json.loads(capsys.readouterr().out)["lost"]
-        assert lost[rank]["mean"] <= lost[rank]["most"]
-    assert lost[1]["mean"] > lost[4]["mean"] > 1e-3
-    assert lost[12]["most"] < 1e-5
+        lost[rank] = json.loads(capsys.readouterr().out)["logit_error"]
+        assert lost[rank]["rms"] <= lost[rank]["max"]
+    assert lost[1]["rms"] > lost[4]["rms"] > 1e-3
+    assert lost[12]["max"] < 1e-5
     assert main([*command, "--rank", "4"]) == 0
-    assert f"logits differ from the exact ones by {lost[4]['mean']:.2g}" in capsys.readouterr().out
+    assert f"logits differ from the exact ones by {lost[4]['rms']:.2g}" in capsys.readouterr().out
 
 
 def test_what_a_cut_lost_is_what_its_probabilities_show(dataset, tmp_path):
@@ -159,8 +159,8 @@ def test_what_a_cut_lost_is_what_its_probabilities_show(dataset, tmp_path):
     cut = fm2.compile(run.path, tmp_path / "m.fm2", plan="spectral", rank=3, data=dataset)
     assert len(ids) < 5000
     far = fm2.load(cut.path).logits(ids) - run.logits(ids)
-    assert cut.lost["mean"] == pytest.approx(np.sqrt(np.mean(far**2)), rel=1e-4)
-    assert cut.lost["most"] == pytest.approx(np.abs(far).max(), rel=1e-4)
+    assert cut.logit_error["rms"] == pytest.approx(np.sqrt(np.mean(far**2)), rel=1e-4)
+    assert cut.logit_error["max"] == pytest.approx(np.abs(far).max(), rel=1e-4)
 
 
 def test_a_data_set_of_other_fields_is_refused(dataset, tmp_path):
@@ -177,7 +177,7 @@ def test_the_type_of_the_numbers_is_shown(dataset, tmp_path, capsys, dtype):
     run = train("fm", dataset, tmp_path / "run", **QUICK, dim=3)
     fm2.compile(run.path, tmp_path / "m.fm2", dtype=dtype)
     assert main(["inspect", str(tmp_path / "m.fm2")]) == 0
-    assert f"sum of embeddings; features' numbers are {dtype}" in capsys.readouterr().out
+    assert f"plan: sum of embeddings, numbers: {dtype}" in capsys.readouterr().out
     assert fm2.load(tmp_path / "m.fm2").dtype == dtype
 
 

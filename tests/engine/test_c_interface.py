@@ -1,12 +1,9 @@
-"""The C interface: it scores what Python scores, and what is wrong is a status with a message, never a crash."""
+"""The C interface scores like Python; errors are a status with a message, never a crash."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,42 +17,27 @@ from fm2.engine.compile import compile
 from fm2.engine.scorer import load
 
 ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "build" / "native"  # where `make native-test` has built nearly all of it already
 OK, MISUSED, BAD_MODEL = 0, 1, 2
 LOGITS = 1
 MANY = 2**64 - 1
 
 
 @pytest.fixture(scope="module")
-def built() -> Path:
-    """Build the library and the example."""
-    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    cmake, ninja = shutil.which("cmake", path=places), shutil.which("ninja", path=places)
-    assert cmake, "cmake is missing; make setup installs it"
-    assert ninja, "ninja is missing; make setup installs it"
-    configure = [cmake, "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-    for command in (configure, [cmake, "--build", BUILD, "--target", "fm2", "fm2_score_example"]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return BUILD
-
-
-@pytest.fixture(scope="module")
-def library(built):
-    found = ctypes.CDLL(str(built / "libfm2.so"))
-    found.fm2_last_error.restype = ctypes.c_char_p
-    found.fm2_close.restype = None
+def library(capi):
+    library = ctypes.CDLL(str(capi / "libfm2.so"))
+    library.fm2_last_error.restype = ctypes.c_char_p
+    library.fm2_close.restype = None
     pointer, size, flags = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
-    found.fm2_open.argtypes = [ctypes.c_char_p, ctypes.c_int, pointer]
-    found.fm2_close.argtypes = [pointer]
-    found.fm2_field_count.argtypes = found.fm2_column_count.argtypes = [pointer, pointer]
-    found.fm2_field_size.argtypes = found.fm2_column_name.argtypes = [pointer, size, pointer]
-    found.fm2_score_ids.argtypes = [pointer, pointer, size, size, flags, size, pointer]
-    found.fm2_ranker_open.argtypes = [pointer, pointer, size, pointer]
-    found.fm2_ranker_close.restype, found.fm2_ranker_close.argtypes = None, [pointer]
-    found.fm2_rank_ids.argtypes = [pointer, pointer, size, pointer, size, size, flags, size, pointer]
-    found.fm2_score_values.argtypes = [pointer, pointer, pointer, size, size, flags, size, pointer]
-    return found
+    library.fm2_open.argtypes = [ctypes.c_char_p, ctypes.c_int, pointer]
+    library.fm2_close.argtypes = [pointer]
+    library.fm2_field_count.argtypes = library.fm2_column_count.argtypes = [pointer, pointer]
+    library.fm2_field_size.argtypes = library.fm2_column_name.argtypes = [pointer, size, pointer]
+    library.fm2_score_ids.argtypes = [pointer, pointer, size, size, flags, size, pointer]
+    library.fm2_ranker_open.argtypes = [pointer, pointer, size, pointer]
+    library.fm2_ranker_close.restype, library.fm2_ranker_close.argtypes = None, [pointer]
+    library.fm2_rank_ids.argtypes = [pointer, pointer, size, pointer, size, size, flags, size, pointer]
+    library.fm2_score_values.argtypes = [pointer, pointer, pointer, size, size, flags, size, pointer]
+    return library
 
 
 @pytest.fixture(scope="module")
@@ -73,42 +55,43 @@ def handle(library, model):
     library.fm2_close(opened)
 
 
-def test_the_example_prints_what_python_predicts(built, model, tmp_path):
+def test_the_example_prints_what_python_predicts(capi, model, tmp_path):
     scorer, rows = load(model), mixed(700, seed=1)
     written = tmp_path / "rows.tsv"
     rows.select(scorer.columns).write_csv(written, separator="\t", include_header=False, quote_style="never")
-    done = subprocess.run([built / "fm2_score_example", model, written], capture_output=True, text=True, check=False)
+    done = subprocess.run([capi / "fm2_score_example", model, written], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.array(done.stdout.split(), np.float32), scorer.predict(rows), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("rows", "reason"), [("a\tb\n", "fm2_score_values: a row has 2 values"), (None, "file of rows cannot be opened")]
+    ("rows", "reason"),
+    [("a\tb\n", "fm2_score_values: expected 5 values per row, got 2"), (None, "cannot open the file of rows")],
 )
-def test_the_example_says_what_is_wrong(built, model, tmp_path, rows, reason):
+def test_the_example_reports_errors(capi, model, tmp_path, rows, reason):
     written = tmp_path / "rows.tsv"
     if rows is not None:
         written.write_text(rows)
-    done = subprocess.run([built / "fm2_score_example", model, written], capture_output=True, text=True, check=False)
+    done = subprocess.run([capi / "fm2_score_example", model, written], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert reason in done.stderr
 
 
-def test_the_header_is_plain_c_and_cpp(tmp_path):
+def test_the_header_compiles_as_c89_and_cpp98(tmp_path):
     for language, standard in (("c", "c89"), ("c++", "c++98")):
         command = ["cc", "-fsyntax-only", "-x", language, f"-std={standard}", "-Wall", "-Werror", "-pedantic"]
         source = f'#include "{ROOT / "native" / "capi" / "fm2.h"}"\nint main(void) {{ return fm2_open(0, 0, 0); }}\n'
         subprocess.run([*command, "-Wno-long-long", "-"], input=source, text=True, check=True)
 
 
-def test_only_the_interface_can_be_seen(built):
+def test_only_the_interface_is_exported(capi):
     symbols = subprocess.run(
-        ["nm", "-D", "--defined-only", built / "libfm2.so"], capture_output=True, text=True, check=True
+        ["nm", "-D", "--defined-only", capi / "libfm2.so"], capture_output=True, text=True, check=True
     ).stdout
     assert all(line.split()[-1].startswith("fm2_") for line in symbols.splitlines())
 
 
-def test_the_model_tells_its_fields_and_columns(library, handle, model):
+def test_fields_and_columns_can_be_queried(library, handle, model):
     count, size, name = ctypes.c_size_t(), ctypes.c_int32(), ctypes.c_char_p()
     scorer = load(model)
     assert library.fm2_field_count(handle, ctypes.byref(count)) == OK
@@ -131,12 +114,12 @@ def score_ids(library, handle, ids, flags=0, threads=0):
     return status, scores
 
 
-def test_ids_are_scored_by_many_threads(library, handle, model):
+def test_many_threads_score_ids_with_one_model(library, handle, model):
     scorer = load(model)
     ids = scorer.encode(mixed(3000, seed=2))
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda threads: score_ids(library, handle, ids, threads=threads % 3), range(32)))
-    for status, scores in found:
+        results = list(pool.map(lambda threads: score_ids(library, handle, ids, threads=threads % 3), range(32)))
+    for status, scores in results:
         assert status == OK
         np.testing.assert_allclose(scores, scorer.predict(ids), rtol=1e-6)
     status, logits = score_ids(library, handle, ids, LOGITS)
@@ -150,7 +133,7 @@ def test_values_are_scored(library, handle, model, with_lengths):
     table = rows.select(scorer.columns).rows()
     texts = [value.encode() or None for row in table for value in row]
     lengths = None
-    if with_lengths:  # then a text need not end where it says
+    if with_lengths:  # then texts need no zero byte at the end
         lengths = (ctypes.c_size_t * len(texts))(*[len(text or b"") for text in texts])
         texts = [text and text + b" and more" for text in texts]
     values = (ctypes.c_char_p * len(texts))(*texts)
@@ -160,14 +143,14 @@ def test_values_are_scored(library, handle, model, with_lengths):
     np.testing.assert_allclose(scores, scorer.predict(rows), rtol=1e-6)
 
 
-def test_files_that_are_no_models_are_refused(library, model, tmp_path):
-    whole = model.read_bytes()
-    (tmp_path / "short.fm2").write_bytes(whole[:-100])
+def test_invalid_files_are_rejected(library, model, tmp_path):
+    original = model.read_bytes()
+    (tmp_path / "short.fm2").write_bytes(original[:-100])
     (tmp_path / "empty.fm2").write_bytes(b"")
-    (tmp_path / "changed.fm2").write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+    (tmp_path / "changed.fm2").write_bytes(original[:-100] + bytes([original[-100] ^ 1]) + original[-99:])
     for name, reason in {
         "nothing.fm2": b"No such file",
-        "short.fm2": b"bytes, and",
+        "short.fm2": b"expected",
         "empty.fm2": b"too short",
         "changed.fm2": b"checksum",
         ".": b"not a file",
@@ -178,7 +161,7 @@ def test_files_that_are_no_models_are_refused(library, model, tmp_path):
         assert reason in library.fm2_last_error()
 
 
-def test_what_cannot_be_meant_is_refused(library, handle, model):
+def test_invalid_arguments_are_rejected(library, handle, model):
     ids = load(model).encode(mixed(3))
     fields, scores = ids.shape[1], np.empty(3, np.float32)
     at, out, there = ids.ctypes.data, scores.ctypes.data, ctypes.byref(ctypes.c_uint64())
@@ -198,14 +181,14 @@ def test_what_cannot_be_meant_is_refused(library, handle, model):
         ("score_ids", (None, at, 3, fields, 0, 0, out), "model is NULL"),
         ("score_ids", (handle, None, 3, fields, 0, 0, out), "ids is NULL"),
         ("score_ids", (handle, at, 3, fields, 0, 0, None), "scores is NULL"),
-        ("score_ids", (handle, at, 3, fields - 1, 0, 0, out), "a row has 5 ids, and the model's have 6"),
-        ("score_ids", (handle, at, MANY, fields, 0, 0, out), "there cannot be 18446744073709551615 rows"),
-        ("score_ids", (handle, at, 3, fields, 8, 0, out), "the flags are 8"),
-        ("score_ids", (handle, at, 3, fields, 0, MANY, out), "threads"),
+        ("score_ids", (handle, at, 3, fields - 1, 0, 0, out), "expected 6 ids per row, got 5"),
+        ("score_ids", (handle, at, MANY, fields, 0, 0, out), "too many rows: 18446744073709551615"),
+        ("score_ids", (handle, at, 3, fields, 8, 0, out), "unknown flags 8"),
+        ("score_ids", (handle, at, 3, fields, 0, MANY, out), "threads must be between 0 and 1024"),
         ("score_values", (handle, None, None, 1, 5, 0, 0, out), "values is NULL"),
-        ("score_values", (handle, values, None, 1, 6, 0, 0, out), "a row has 6 values, and the model's have 5"),
-        ("score_values", (handle, values, None, MANY // 8, 5, 0, 0, out), "rows"),
-        ("score_values", (handle, values, lengths, 1, 5, 0, 0, out), "a value cannot have"),
+        ("score_values", (handle, values, None, 1, 6, 0, 0, out), "expected 5 values per row, got 6"),
+        ("score_values", (handle, values, None, MANY // 8, 5, 0, 0, out), "too many rows"),
+        ("score_values", (handle, values, lengths, 1, 5, 0, 0, out), "a value is too long"),
     ):
         assert getattr(library, f"fm2_{call}")(*arguments) == MISUSED, (call, reason)
         assert library.fm2_last_error().decode().startswith(f"fm2_{call}: ")
@@ -216,53 +199,53 @@ def test_what_cannot_be_meant_is_refused(library, handle, model):
 
 @pytest.mark.parametrize("wrong", [-1, 10**6, -(2**31)])
 @pytest.mark.parametrize("row", [0, 2999])
-def test_ids_that_a_field_does_not_have_are_refused(library, handle, model, wrong, row):
+def test_ids_outside_their_field_are_rejected(library, handle, model, wrong, row):
     ids = load(model).encode(mixed(3000))
     ids[row, 3] = wrong
     assert score_ids(library, handle, ids)[0] == MISUSED
-    assert f"row {row} has the id {wrong} in field 3" in library.fm2_last_error().decode()
+    assert f"row {row} has id {wrong} in field 3" in library.fm2_last_error().decode()
 
 
-def test_a_message_belongs_to_its_thread(library):
+def test_error_messages_are_per_thread(library):
     assert library.fm2_open(None, 1, None) == MISUSED
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(library.fm2_last_error).result() == b""
 
 
-def test_candidates_are_ranked_as_whole_rows_are_scored(library, handle, model):
+def test_candidates_are_scored_like_complete_rows(library, handle, model):
     scorer, rows = load(model), load(model).encode(mixed(300, seed=2))
     fields = rows.shape[1]
     context = np.array([2, 0], np.uintp)
-    rest = [field for field in range(fields) if field not in context]
+    candidate_fields = [field for field in range(fields) if field not in context]
     ranker = ctypes.c_void_p()
     assert library.fm2_ranker_open(handle, context.ctypes.data, 2, ctypes.byref(ranker)) == OK
     rows[:, context] = rows[0, context]
-    given, candidates = np.ascontiguousarray(rows[0, context]), np.ascontiguousarray(rows[:, rest])
+    context_ids, candidates = np.ascontiguousarray(rows[0, context]), np.ascontiguousarray(rows[:, candidate_fields])
     scores = np.empty(300, np.float32)
 
-    def rank(ids, given_fields=2, candidate_fields=fields - 2, flags=0):
+    def rank(ids, context_width=2, candidate_width=fields - 2, flags=0):
         return library.fm2_rank_ids(
-            ranker, ids, given_fields, candidates.ctypes.data, 300, candidate_fields, flags, 0, scores.ctypes.data
+            ranker, ids, context_width, candidates.ctypes.data, 300, candidate_width, flags, 0, scores.ctypes.data
         )
 
-    assert rank(given.ctypes.data) == OK
+    assert rank(context_ids.ctypes.data) == OK
     np.testing.assert_allclose(scores, scorer.predict(rows), atol=1e-6)
-    assert rank(given.ctypes.data, flags=LOGITS) == OK
+    assert rank(context_ids.ctypes.data, flags=LOGITS) == OK
     np.testing.assert_allclose(scores, scorer.logits(rows), atol=1e-5)
     for arguments in (
         (None,),
-        (given.ctypes.data, 3),
-        (given.ctypes.data, 2, fields),
-        (given.ctypes.data, 2, fields - 2, 8),
+        (context_ids.ctypes.data, 3),
+        (context_ids.ctypes.data, 2, fields),
+        (context_ids.ctypes.data, 2, fields - 2, 8),
     ):
         assert rank(*arguments) == MISUSED
-    given[0] = 10**6
-    assert rank(given.ctypes.data) == MISUSED
-    assert b"has the id 1000000 in field 2" in library.fm2_last_error()
+    context_ids[0] = 10**6
+    assert rank(context_ids.ctypes.data) == MISUSED
+    assert b"has id 1000000 in field 2" in library.fm2_last_error()
     library.fm2_ranker_close(ranker)
-    twice, none = np.array([0, 0], np.uintp), np.array([99], np.uintp)
-    for fields_given, count in ((twice, 2), (none, 1), (context, 0), (context, MANY)):
-        assert library.fm2_ranker_open(handle, fields_given.ctypes.data, count, ctypes.byref(ranker)) == MISUSED
+    repeated, unknown = np.array([0, 0], np.uintp), np.array([99], np.uintp)
+    for context_fields, count in ((repeated, 2), (unknown, 1), (context, 0), (context, MANY)):
+        assert library.fm2_ranker_open(handle, context_fields.ctypes.data, count, ctypes.byref(ranker)) == MISUSED
         assert ranker.value is None
     assert library.fm2_ranker_open(None, None, 0, ctypes.byref(ranker)) == MISUSED
     library.fm2_ranker_close(None)

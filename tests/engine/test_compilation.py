@@ -1,7 +1,8 @@
-"""Compiled models score as the trained ones do, by every plan, at every level, from ids and from raw rows."""
+"""Compiled models score like the trained ones: every plan, every instruction set, from ids and from raw rows."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from tests.helpers.planted import QUICK, planted
 import fm2
 from fm2.artifacts.arrays import load_arrays, save_arrays
 from fm2.engine.compile import compile
+from fm2.engine.plans import Plan
 from fm2.engine.scorer import load
 from fm2.training.train import train
 
@@ -32,7 +34,7 @@ PLANS = ("direct", "cached")
 def runs(dataset, tmp_path_factory):
     """Train every model once."""
     folder = tmp_path_factory.mktemp("runs")
-    return {name: train(name, dataset, folder / name, **{**QUICK, **own}) for name, own in MODELS.items()}
+    return {name: train(name, dataset, folder / name, **{**QUICK, **settings}) for name, settings in MODELS.items()}
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -55,21 +57,21 @@ def test_every_plan_agrees_with_the_trained_model(runs, dataset, tmp_path, name,
 
 
 @pytest.mark.parametrize("memory", [0, 500, 1500, 4000])
-def test_with_little_memory_some_products_are_computed(runs, dataset, tmp_path, memory):
+def test_products_that_do_not_fit_into_memory_are_computed(runs, dataset, tmp_path, memory):
     run = runs["fmfm"]
     compile(run.path, tmp_path / "model.fm2", plan="cached", memory=memory)
-    found = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
-    np.testing.assert_allclose(found, run.probabilities(dataset.test.ids), atol=1e-5)
+    probabilities = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
+    np.testing.assert_allclose(probabilities, run.probabilities(dataset.test.ids), atol=1e-5)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f16", 2e-3), ("i8", 3e-2)])
 @pytest.mark.parametrize("name", MODELS)
-def test_smaller_numbers_come_close(runs, dataset, tmp_path, name, dtype, tolerance):
+def test_smaller_dtypes_are_close(runs, dataset, tmp_path, name, dtype, tolerance):
     run = runs[name]
     compiled = compile(run.path, tmp_path / "model.fm2", plan="cached", dtype=dtype)
-    found = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
-    np.testing.assert_allclose(found, run.probabilities(dataset.test.ids), atol=tolerance)
-    assert (compiled.error > 0) == (name not in ("lr", "poly2"))
+    probabilities = load(tmp_path / "model.fm2").predict(np.asarray(dataset.test.ids))
+    np.testing.assert_allclose(probabilities, run.probabilities(dataset.test.ids), atol=tolerance)
+    assert (compiled.rounding_error > 0) == (name not in ("lr", "poly2"))
 
 
 @pytest.mark.parametrize(("name", "plan"), [*((name, "cached") for name in MODELS), ("fmfm", "spectral")])
@@ -86,14 +88,14 @@ def test_contributions_add_up_to_the_logit(runs, tmp_path, name, plan):
     if name == "fmfm":
         model = runs[name].model
         table, ids = model.tables["embedding"], scorer.encode([row])[0]
-        places = [offset + id * dim for offset, id, dim in zip(table.offsets, ids, table.dims, strict=True)]
-        vectors = [table.weight[place : place + dim] for place, dim in zip(places, table.dims, strict=True)]
+        offsets = [offset + id * dim for offset, id, dim in zip(table.offsets, ids, table.dims, strict=True)]
+        vectors = [table.weight[offset : offset + dim] for offset, dim in zip(offsets, table.dims, strict=True)]
         term = (vectors[1] @ model.field_matrix(1, 2) @ vectors[2]).detach()
         assert explanation.pairs["c1", "c2"] == pytest.approx(float(term), abs=1e-5)
     assert explanation.largest(1)[0][1] == max([*explanation.fields.values(), *explanation.pairs.values()], key=abs)
 
 
-def test_a_cut_spectrum_is_exact_at_full_rank_and_close_below(runs, dataset, tmp_path):
+def test_the_spectral_plan_is_exact_at_full_rank_and_close_below(runs, dataset, tmp_path):
     run, ids = runs["fmfm"], np.asarray(dataset.test.ids)
     expected = run.probabilities(ids)
     errors = []
@@ -106,15 +108,64 @@ def test_a_cut_spectrum_is_exact_at_full_rank_and_close_below(runs, dataset, tmp
         compile(run.path, tmp_path / "model.fm2", plan="spectral", rank=30)
 
 
-def test_the_quickest_plan_is_measured(runs, tmp_path):
+def test_auto_keeps_the_fastest_plan(runs, tmp_path):
     compiled = compile(runs["fmfm"].path, tmp_path / "model.fm2")
     assert len(compiled.measured) == 3
     assert compiled.plan == min(compiled.measured, key=lambda title: compiled.measured[title])
-    assert load(tmp_path / "model.fm2").meta["plan"] == compiled.plan
+    scorer = load(tmp_path / "model.fm2")
+    assert scorer.meta["plan"] == compiled.plan
+    assert scorer.meta["measured"] == compiled.measured
+    assert compiled.bytes == (tmp_path / "model.fm2").stat().st_size
     assert list(tmp_path.iterdir()) == [tmp_path / "model.fm2"]
 
 
-def test_weights_that_are_no_numbers_are_not_compiled(runs, tmp_path):
+def test_auto_writes_each_plan_once_and_renames_the_fastest(runs, tmp_path, monkeypatch):
+    written = []
+    write_rows = Plan.write_rows
+
+    def write_and_list(plan, out):
+        written.append((plan.title, len(list(tmp_path.rglob("*.fm2")))))
+        return write_rows(plan, out)
+
+    monkeypatch.setattr(Plan, "write_rows", write_and_list)
+    compiled = compile(runs["fmfm"].path, tmp_path / "model.fm2")
+    assert [title for title, _ in written] == list(compiled.measured)
+    assert max(files for _, files in written) == 2  # the fastest so far and the new one
+
+
+@pytest.mark.parametrize("plan", ["auto", "direct", "spectral"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_failed_compilation_leaves_no_files_and_keeps_the_old_model(runs, tmp_path, monkeypatch, plan, existing):
+    out = tmp_path / "model.fm2"
+    if existing:
+        compile(runs["lr"].path, out)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    write_rows, calls = Plan.write_rows, []
+
+    def fail_at_last(candidate, rows):
+        calls.append(candidate.title)
+        if len(calls) == (3 if plan == "auto" else 1):
+            raise OSError(28, "No space left on device")
+        return write_rows(candidate, rows)
+
+    monkeypatch.setattr(Plan, "write_rows", fail_at_last)
+    with pytest.raises(fm2.Fm2Error, match=f"compile: cannot write to {tmp_path}: No space left on device"):
+        compile(runs["fmfm"].path, out, plan=plan)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("plan", ["auto", "direct"])
+def test_only_a_file_is_replaced(runs, tmp_path, plan):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(fm2.Fm2Error, match=f"compile: {tmp_path / name} exists and is not a file"):
+            compile(runs["fmfm"].path, tmp_path / name, plan=plan)
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", "folder"}
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_nan_weights_are_not_compiled(runs, tmp_path):
     arrays, values = load_arrays(runs["fmfm"].path / "model.safetensors")
     arrays["model.interaction.weight"][3] = np.nan
     save_arrays(tmp_path / "model.safetensors", arrays, values)
@@ -123,7 +174,7 @@ def test_weights_that_are_no_numbers_are_not_compiled(runs, tmp_path):
     assert not (tmp_path / "model.fm2").exists()
 
 
-def test_a_compiled_model_needs_numpy_alone(runs, tmp_path):
+def test_a_compiled_model_needs_only_numpy(runs, tmp_path):
     compile(runs["fmfm"].path, tmp_path / "model.fm2", plan="cached")
     row = planted(5, seed=3).to_dicts()[0]
     script = f"""
@@ -145,8 +196,8 @@ def test_one_scorer_serves_many_threads(runs, dataset, tmp_path):
     scorer, ids = load(tmp_path / "model.fm2", threads=1), np.tile(np.asarray(dataset.test.ids), (20, 1))
     expected = scorer.predict(ids)
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: scorer.predict(ids), range(20)):
-            np.testing.assert_array_equal(found, expected)
+        for probabilities in pool.map(lambda _: scorer.predict(ids), range(20)):
+            np.testing.assert_array_equal(probabilities, expected)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +209,7 @@ def test_one_scorer_serves_many_threads(runs, dataset, tmp_path):
         ("v1", "expected a row as a dict of values by column, got 'str'"),
     ],
 )
-def test_rows_that_are_none_are_refused(runs, tmp_path, row, message):
+def test_invalid_rows_raise_an_error(runs, tmp_path, row, message):
     compile(runs["lr"].path, tmp_path / "model.fm2")
     scorer = load(tmp_path / "model.fm2")
     with pytest.raises(fm2.Fm2Error, match=message):
@@ -167,7 +218,7 @@ def test_rows_that_are_none_are_refused(runs, tmp_path, row, message):
         scorer.predict([row])
 
 
-def test_strange_values_are_unknown_or_missing(runs, tmp_path):
+def test_unusual_values_are_unknown_or_missing(runs, tmp_path):
     compile(runs["fmfm"].path, tmp_path / "model.fm2")
     scorer = load(tmp_path / "model.fm2")
     rows = [{"c0": value, "more": 1} for value in ("strange", 7, 1.5, True, b"x", 10**30, np.int64(3), "ü" * 1000)]

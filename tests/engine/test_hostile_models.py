@@ -1,4 +1,4 @@
-"""A model file may come from a stranger: whatever it holds, it is refused or it scores; it never crashes or hangs."""
+"""A model file may come from anyone: whatever it contains, it is rejected or it scores; it never crashes or hangs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.helpers.hostile import LINE, Mutant
+from tests.helpers.hostile import with_section
 from tests.helpers.mixed import SCHEMA, mixed
 
 import fm2
-from fm2 import _native
 from fm2.engine.compile import compile
 from fm2.engine.scorer import load
 
@@ -39,24 +38,24 @@ MUTATIONS = 300
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Compile a model of every kind; the runs are trained, and pruned, once for each set of settings."""
+    """Compile a model of every kind; train and prune one run per set of settings."""
     folder = tmp_path_factory.mktemp("models")
     dataset = fm2.prepare(mixed(600), SCHEMA, folder / "data")
     runs: dict[str, Path] = {}
-    found = {}
-    for kind, (name, settings, how) in KINDS.items():
+    compiled = {}
+    for kind, (name, settings, options) in KINDS.items():
         key = f"{name} {settings}"
         if key not in runs:
-            own = {setting: value for setting, value in settings.items() if setting != "keep"}
-            run = fm2.train(name, dataset, folder / f"run{len(runs)}", epochs=1, batch_size=64, **own)
+            trained = {setting: value for setting, value in settings.items() if setting != "keep"}
+            run = fm2.train(name, dataset, folder / f"run{len(runs)}", epochs=1, batch_size=64, **trained)
             if "keep" in settings:
                 run = fm2.prune(run, dataset, folder / f"{run.path.name}-pruned", keep=settings["keep"])
             runs[key] = run.path
-        found[kind] = compile(runs[key], folder / f"{kind}.fm2", **how).path
-    return found
+        compiled[kind] = compile(runs[key], folder / f"{kind}.fm2", **options).path
+    return compiled
 
 
-def refuses(path: Path, *, verify: bool = True) -> str:
+def load_error(path: Path, *, verify: bool = True) -> str:
     with pytest.raises(fm2.Fm2Error) as raised:
         load(path, verify=verify)
     assert str(path) in str(raised.value)
@@ -64,7 +63,7 @@ def refuses(path: Path, *, verify: bool = True) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_is_changed_it_is_refused_or_it_scores(models, tmp_path, kind):
+def test_changed_models_are_rejected_or_score(models, tmp_path, kind):
     worker, seed = Path(__file__).parents[1] / "helpers" / "hostile.py", str(list(KINDS).index(kind))
     done = subprocess.run(
         [sys.executable, worker, models[kind], tmp_path, seed, os.environ.get("FM2_MUTATIONS", str(MUTATIONS))],
@@ -74,31 +73,31 @@ def test_whatever_is_changed_it_is_refused_or_it_scores(models, tmp_path, kind):
         timeout=600,
     )
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
-    refused, scored = map(int, done.stdout.split())
-    assert refused > scored / 10  # both happen often
-    assert scored > refused / 10
+    rejected, scored = map(int, done.stdout.split())
+    assert rejected > scored / 10  # both are common
+    assert scored > rejected / 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_cut_off_is_refused(models, tmp_path, kind):
-    whole, path = models[kind].read_bytes(), tmp_path / "model.fm2"
-    lengths = np.unique(np.r_[0:130, np.linspace(130, len(whole) - 1, 40).astype(int), len(whole) - 1])
+def test_truncated_files_are_rejected(models, tmp_path, kind):
+    original, path = models[kind].read_bytes(), tmp_path / "model.fm2"
+    lengths = np.unique(np.r_[0:130, np.linspace(130, len(original) - 1, 40).astype(int), len(original) - 1])
     for length in lengths:
         path.unlink(missing_ok=True)
-        path.write_bytes(whole[:length])
-        refuses(path, verify=bool(length % 2))
-    path.write_bytes(whole + b"\0")
-    refuses(path)
+        path.write_bytes(original[:length])
+        load_error(path, verify=bool(length % 2))
+    path.write_bytes(original + b"\0")
+    load_error(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_byte_that_has_changed_is_seen(models, tmp_path, kind):
-    whole, path = models[kind].read_bytes(), tmp_path / "model.fm2"
+def test_every_changed_byte_is_detected(models, tmp_path, kind):
+    original, path = models[kind].read_bytes(), tmp_path / "model.fm2"
     random = np.random.default_rng(0)
-    for place in [*range(64), *random.integers(64, len(whole), 100)]:
+    for at in [*range(64), *random.integers(64, len(original), 100)]:
         path.unlink(missing_ok=True)
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ random.integers(1, 256)]) + whole[place + 1 :])
-        refuses(path)
+        path.write_bytes(original[:at] + bytes([original[at] ^ random.integers(1, 256)]) + original[at + 1 :])
+        load_error(path)
 
 
 @pytest.mark.parametrize(
@@ -112,49 +111,41 @@ def test_a_byte_that_has_changed_is_seen(models, tmp_path, kind):
         b"fm2model" * 99,
     ],
 )
-def test_other_files_are_refused(write, content):
-    refuses(write("other.fm2", content))
+def test_other_files_are_rejected(write, content):
+    load_error(write("other.fm2", content))
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path):
-    assert "not a file" in refuses(tmp_path)
-    assert "No such file" in refuses(tmp_path / "nothing")
+def test_paths_that_are_not_files_are_rejected_without_blocking(tmp_path):
+    assert "not a file" in load_error(tmp_path)
+    assert "No such file" in load_error(tmp_path / "nothing")
     os.mkfifo(tmp_path / "pipe")
-    code = "import sys, fm2\ntry: fm2.load(sys.argv[1])\nexcept fm2.Fm2Error as refused: print(refused)"
+    code = "import sys, fm2\ntry: fm2.load(sys.argv[1])\nexcept fm2.Fm2Error as error: print(error)"
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "pipe"], capture_output=True, text=True, check=False, timeout=60
     )
     assert "not a file" in done.stdout, done.stderr
-    assert "not a file" in refuses(Path("/dev/null"))
-
-
-def with_section(whole: bytes, name: bytes, content: bytes) -> bytes:
-    """Give a model another section of that name, behind its last one."""
-    mutant = Mutant(whole + content, np.random.default_rng(0))
-    place = [row["name"] for row in mutant.index].index(name)
-    mutant.index["offset"][place], mutant.index["bytes"][place] = len(whole), len(content)
-    return _native.model_header(mutant.sections, mutant.bytes[LINE:], 1) + mutant.bytes[LINE:].tobytes()
+    assert "not a file" in load_error(Path("/dev/null"))
 
 
 @pytest.mark.parametrize("meta", [b"", b"{", b"[]", b"7", b"\xff", b"[" * 200_000, b'{"a":' * 200_000, b"9" * 10_000])
-def test_a_description_that_is_none_is_refused(models, write, meta):
-    refuses(write("model.fm2", with_section(models["lr"].read_bytes(), b"meta", meta)))
+def test_invalid_metadata_is_rejected(models, write, meta):
+    load_error(write("model.fm2", with_section(models["lr"].read_bytes(), b"meta", meta)))
 
 
 @pytest.mark.parametrize("name", [b"encoder.columns", b"encoder.formats", b"encoder.missing"])
-def test_texts_without_end_are_refused(models, write, name):
-    """A section of zeros is as many empty texts as it has bytes, and each would take memory."""
-    refuses(write("model.fm2", with_section(models["lr"].read_bytes(), name, bytes(1 << 24))))
+def test_sections_of_millions_of_texts_are_rejected(models, write, name):
+    """Each zero byte ends a text, and each text would take memory."""
+    load_error(write("model.fm2", with_section(models["lr"].read_bytes(), name, bytes(1 << 24))))
 
 
-def test_the_name_of_a_column_that_is_no_text_is_refused(models, write):
+def test_column_names_that_are_not_utf8_are_rejected(models, write):
     names = b"site\0user\0\xff\xfe\0visits\0time\0"
-    refuses(write("model.fm2", with_section(models["lr"].read_bytes(), b"encoder.columns", names)))
+    load_error(write("model.fm2", with_section(models["lr"].read_bytes(), b"encoder.columns", names)))
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**31, 2**32, 2**63 - 1])
-def test_ids_beyond_all_fields_are_refused(models, wrong):
-    """As 32-bit numbers some of them would be ids that there are."""
+def test_ids_beyond_32_bits_are_rejected(models, wrong):
+    """Truncated to 32 bits, some of them would be valid ids."""
     scorer = load(models["lr"])
     with pytest.raises(fm2.Fm2Error, match=f"predict: .*{wrong}"):
         scorer.predict(np.full((2, 6), wrong, np.int64))

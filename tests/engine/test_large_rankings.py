@@ -1,4 +1,4 @@
-"""Ranking with fields large enough to have no products of their own: every kernel, at every level, against float64."""
+"""Ranking with fields too large for tables of products: every kernel, at every level, against float64."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import fm2
 from fm2 import Field, Schema
 from fm2.compression.weights import Weights
 from fm2.data.vocabulary import Vocabulary
-from fm2.engine import plans
 from fm2.engine.compile import write
+from fm2.engine.matrix_plans import field_orders, matrix_plan
 from fm2.engine.plans import padded
 from fm2.engine.scorer import load
 
 SIZES = [70_000, 30, 40_000, 70_000, 5, 13]
 DIMS = {"fmfm": [3, 9, 7, 17, 1, 5], "fvfm": [6] * 6}
 CONTEXT, CANDIDATE = [1, 3], [0, 2, 4, 5]
-SLACK = {"f32": 1e-5, "f16": 0.02, "i8": 0.2}  # of the deviation of pair terms
+TOLERANCE = {"f32": 1e-5, "f16": 0.02, "i8": 0.2}  # relative to the standard deviation of the pair terms
 
 
 def make_weights(name: str) -> Weights:
@@ -46,7 +46,7 @@ def make_weights(name: str) -> Weights:
 
 
 def literal(weights: Weights, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give logits, and the pair terms in them, in float64."""
+    """Return the logits and their pair terms in float64."""
     rows = [table[ids[:, field]].astype(np.float64) for field, table in enumerate(weights.embeddings)]
     linear = sum(table[ids[:, field]].astype(np.float64) for field, table in enumerate(weights.linear))
     pairs = np.zeros(len(ids))
@@ -56,12 +56,12 @@ def literal(weights: Weights, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return weights.bias + linear + pairs, pairs
 
 
-@pytest.mark.parametrize("dtype", SLACK)
+@pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", DIMS)
-def test_every_kernel_ranks_as_the_equation_says(tmp_path, name, dtype):
+def test_every_kernel_ranks_like_the_equation(tmp_path, name, dtype):
     weights = make_weights(name)
-    order = dict(plans.orders(weights))["by size"]
-    plan = plans.prefixes(weights, order, [weights.sizes[field] // 2 for field in order], dtype, "half of it")
+    order = field_orders(weights)["by size"]
+    plan = matrix_plan(weights, order, [weights.sizes[field] // 2 for field in order], dtype, "half of it")
     scorer = load(write(weights, plan, tmp_path / "model.fm2").path)
     ranking = scorer.ranker(context=[f"c{field}" for field in CONTEXT])._native
     ids = np.random.default_rng(1).integers(0, SIZES, (301, len(SIZES))).astype(np.int32)
@@ -69,15 +69,15 @@ def test_every_kernel_ranks_as_the_equation_says(tmp_path, name, dtype):
     expected, pairs = literal(weights, ids)
     context, candidates = (np.ascontiguousarray(part) for part in (ids[0, CONTEXT], ids[:, CANDIDATE]))
     for level in fm2.cpu_info()["levels"]:
-        described = np.empty((len(ids), padded(ranking.width + 1)), np.float32)
-        ranking.describe(candidates, described, 2, level)
-        for places, probabilities in (
+        catalog = np.empty((len(ids), padded(ranking.width + 1)), np.float32)
+        ranking.describe(candidates, catalog, 2, level)
+        for indices, probabilities in (
             ranking.rank(context, candidates, len(ids), 2, level),
-            ranking.top(context, described, len(ids), 2, level),
+            ranking.top(context, catalog, len(ids), 2, level),
         ):
             p = probabilities.astype(np.float64)
-            found = np.log(p) - np.log1p(-p)
-            close = np.abs(expected[places]) < 8  # where a float32 probability still tells the logit
-            difference = np.abs(found - expected[places])[close]
-            assert difference.max() < SLACK[dtype] * pairs.std() + 2e-4
+            logits = np.log(p) - np.log1p(-p)
+            close = np.abs(expected[indices]) < 8  # where a float32 probability determines the logit
+            difference = np.abs(logits - expected[indices])[close]
+            assert difference.max() < TOLERANCE[dtype] * pairs.std() + 2e-4
             assert close.sum() > 200

@@ -1,7 +1,8 @@
-"""What a compiled model is given, and what ``fm2.compile`` is asked for: understood, or refused in clear words."""
+"""Inputs of compiled models and options of ``fm2.compile``: accepted, or rejected with a clear message."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import UserDict
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from tests.engine.test_hostile_models import with_section
+from tests.helpers.hostile import with_section
 from tests.helpers.planted import QUICK, planted
 
 import fm2
@@ -35,19 +36,19 @@ def scorer(run, tmp_path_factory):
 
 
 @pytest.mark.parametrize("value", ["v1", b"v1", 7, 1.5, None, np.float32(2), np.array("v1")])
-def test_a_single_value_is_no_column(scorer, value):
+def test_a_column_must_not_be_a_single_value(scorer, value):
     with pytest.raises(Fm2Error, match="column 'c0' is a single value; pass one row as a list of one dict"):
         scorer.predict({"c0": value, "c1": value})
 
 
-def test_a_dict_without_columns_is_told(scorer):
+def test_columns_must_exist_and_have_equal_lengths(scorer):
     with pytest.raises(Fm2Error, match="predict: there are no columns"):
         scorer.predict({})
     with pytest.raises(Fm2Error, match="the columns differ in length"):
         scorer.predict({"c0": ["v1"], "c1": ["v1", "v2"]})
 
 
-def test_any_mapping_is_a_row(scorer):
+def test_a_row_may_be_any_mapping(scorer):
     row = planted(3, seed=3).to_dicts()[1]
     expected = scorer.predict_one(row)
     for kind in (MappingProxyType, UserDict):
@@ -57,108 +58,115 @@ def test_any_mapping_is_a_row(scorer):
 
 
 @pytest.mark.parametrize("missing", [pd.NA, pd.NaT])
-def test_pandas_own_missing_values_are_missing(scorer, missing):
+def test_missing_values_of_pandas_are_missing(scorer, missing):
     row = planted(3, seed=3).to_dicts()[1]
     assert scorer.predict_one({**row, "c1": missing}) == scorer.predict_one({**row, "c1": None})
     np.testing.assert_array_equal(scorer.encode([{**row, "c1": missing}]), scorer.encode([{**row, "c1": None}]))
 
 
-def test_only_rows_are_timed(scorer, dataset):
-    assert (scorer.time(np.asarray(dataset.test.ids[:5])) > 0).all()
+def test_latency_is_measured_for_valid_rows_only(scorer, dataset):
+    assert (scorer.measure_latency(np.asarray(dataset.test.ids[:5])) > 0).all()
     for wrong in (np.zeros(4, np.int32), np.zeros((2, 3), np.int32), np.full((1, 4), 10**6, np.int32)):
         with pytest.raises(Fm2Error, match="predict: "):
-            scorer.time(wrong)
+            scorer.measure_latency(wrong)
 
 
 @pytest.mark.parametrize(("logit", "probability"), [(-800.0, 0.0), (800.0, 1.0)])
-def test_a_far_logit_has_a_probability(logit, probability):
+def test_extreme_logits_have_probabilities(logit, probability):
     assert Explanation(logit, {}, {}).probability == probability
 
 
 CHANGES = {
     "no model": lambda meta: meta.pop("model"),
     "no plan": lambda meta: meta.pop("plan"),
-    "a plan that is none": lambda meta: meta.update(plan=["direct"]),
-    "a plan without end": lambda meta: meta.update(plan="spectral, rank " + "9" * 5000),
-    "no times": lambda meta: meta.pop("measured"),
-    "a list for a model": lambda meta: meta.update(model=[]),
+    "a plan that is a list": lambda meta: meta.update(plan=["direct"]),
+    "a very long plan": lambda meta: meta.update(plan="spectral, rank " + "9" * 5000),
+    "no latencies": lambda meta: meta.pop("measured"),
+    "a model that is a list": lambda meta: meta.update(model=[]),
     "an unknown model": lambda meta: meta["model"].update(model="gbdt"),
-    "a model that is none": lambda meta: meta["model"].update(model=["fm"]),
+    "a model name that is a list": lambda meta: meta["model"].update(model=["fm"]),
     "a network": lambda meta: meta["model"].update(model="deepfm"),
     "no sizes": lambda meta: meta["model"].update(field_sizes=[]),
     "other sizes": lambda meta: meta["model"].update(field_sizes=[3, 3, 3, 3]),
     "no dims": lambda meta: meta["model"].pop("dims"),
     "few dims": lambda meta: meta["model"].update(dims=[3]),
-    "dims that are texts": lambda meta: meta["model"].update(dims=["3"] * 4),
-    "dims that differ in an fm": lambda meta: meta["model"].update(model="fm", dims=[1, 2, 3, 4]),
+    "dims that are strings": lambda meta: meta["model"].update(dims=["3"] * 4),
+    "different dims in an fm": lambda meta: meta["model"].update(model="fm", dims=[1, 2, 3, 4]),
     "no linear part": lambda meta: meta["model"].pop("linear"),
-    "pairs that are none": lambda meta: meta["model"].update(pruned=[[0, 1, 2]]),
-    "a pair beyond the fields": lambda meta: meta["model"].update(pruned=[[0, 4]]),
-    "a pair twice": lambda meta: meta["model"].update(pruned=[[0, 1], [0, 1]]),
-    "signs of an fmfm": lambda meta: meta["model"].update(signs=[1, 1, 1]),
+    "a pruned triple": lambda meta: meta["model"].update(pruned=[[0, 1, 2]]),
+    "a pair of an unknown field": lambda meta: meta["model"].update(pruned=[[0, 4]]),
+    "a repeated pair": lambda meta: meta["model"].update(pruned=[[0, 1], [0, 1]]),
+    "signs in an fmfm": lambda meta: meta["model"].update(signs=[1, 1, 1]),
+    "dims in an lr": lambda meta: meta["model"].update(model="lr"),
+    "null dims in an lr": lambda meta: meta["model"].update(model="lr", dims=None),
+    "null pruned pairs": lambda meta: meta["model"].update(pruned=None),
     "no hash bits": lambda meta: meta.update(model={"model": "poly2", "field_sizes": meta["model"]["field_sizes"]}),
     "no dim": lambda meta: meta.update(model={"model": "ffm", "field_sizes": meta["model"]["field_sizes"]}),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_description_that_fits_no_model_is_refused(scorer, write, capsys, change):
+def test_metadata_that_does_not_match_the_model_is_rejected(scorer, write, capsys, change):
     meta = json.loads(json.dumps(scorer.meta))
     CHANGES[change](meta)
     crafted = write("model.fm2", with_section(scorer.path.read_bytes(), b"meta", json.dumps(meta).encode()))
-    with pytest.raises(Fm2Error, match="is no model that can be used: its description has no"):
+    with pytest.raises(Fm2Error, match=r"not a valid compiled model: missing or invalid .* in its metadata"):
         inspect(crafted)
     assert main(["inspect", str(crafted)]) == 1
-    assert "is no model that can be used" in capsys.readouterr().err
+    assert "not a valid compiled model" in capsys.readouterr().err
 
 
-def test_a_directory_that_cannot_be_written_to_is_named(run, tmp_path, capsys):
+def test_the_error_names_a_directory_that_cannot_be_written_to(run, tmp_path, capsys):
     (tmp_path / "file").touch()
-    for place in ("missing", "file"):
-        assert main(["compile", str(run.path), "--out", str(tmp_path / place / "m.fm2")]) == 1
-        assert f"compile: cannot write to {tmp_path / place}: " in capsys.readouterr().err
+    for name, plan in itertools.product(("missing", "file"), ("auto", "direct")):
+        assert main(["compile", str(run.path), "--out", str(tmp_path / name / "m.fm2"), "--plan", plan]) == 1
+        assert f"compile: cannot write to {tmp_path / name}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["lr", "ffm"])
-def test_what_has_no_field_matrices_has_no_spectral_plan(dataset, tmp_path, name):
+def test_the_spectral_plan_requires_field_matrices(dataset, tmp_path, name):
     other = train(name, dataset, tmp_path / "run", **QUICK)
     for data in (None, dataset):
         with pytest.raises(Fm2Error, match=f"{name} has no field matrices; fm, fwfm, fvfm and fmfm have them"):
             fm2.compile(other.path, tmp_path / "m.fm2", plan="spectral", data=data)
 
 
-def test_options_of_another_plan_are_refused(run, dataset, tmp_path, capsys):
+def test_options_of_other_plans_are_rejected(run, dataset, tmp_path, capsys):
     command = ["compile", str(run.path), "--out", str(tmp_path / "m.fm2")]
     assert main([*command, "--rank", "8"]) == 1
-    assert "the rank is for the plan spectral, and the plan is auto" in capsys.readouterr().err
+    assert "compile: the rank is for the plan spectral, and the plan is auto" in capsys.readouterr().err
+    with pytest.raises(Fm2Error, match="compile: rank requires the plan spectral, got auto"):
+        fm2.compile(run.path, tmp_path / "m.fm2", rank=8)
     assert main([*command, "--plan", "cached", "--data", str(dataset.path)]) == 1
-    assert "the data is for the plan spectral, and the plan is cached" in capsys.readouterr().err
+    assert "compile: data requires the plan spectral, got cached" in capsys.readouterr().err
     assert main([*command, "--plan", "spectral", "--rank", "8", "--data", str(dataset.path)]) == 0
-    with pytest.raises(Fm2Error, match="the memory is nan bytes; it is 0 or more"):
+    with pytest.raises(Fm2Error, match="compile: memory must be 0 or more bytes, got nan"):
         fm2.compile(run.path, tmp_path / "m.fm2", memory=float("nan"))
 
 
-@pytest.mark.parametrize("scale", [0, 1])  # without any variance, and with what rounding makes
+@pytest.mark.parametrize("scale", [0, 1])  # without variance, and with rounding errors only
 @pytest.mark.parametrize("moments", ["guessed", "measured"])
-def test_a_spectrum_of_rows_that_are_all_alike_is_exact_there(run, dataset, moments, scale):
+def test_the_spectrum_is_exact_if_all_rows_are_equal(run, dataset, moments, scale):
     weights = read_weights(run.path)
     for table in weights.embeddings:
         table[:] = table[1] * scale
     ids = np.asarray(dataset.train.ids[:100])
-    found = spectrum.cut(weights, 2, spectrum.measure_moments(weights, ids) if moments == "measured" else None)
+    approximation = spectrum.cut(weights, 2, spectrum.measure_moments(weights, ids) if moments == "measured" else None)
     v = np.concatenate([table[0] for table in weights.embeddings])
     expected = v @ spectrum.block_matrix(weights) @ v / 2
-    vectors = np.concatenate([table[:1] @ own for table, own in zip(weights.embeddings, found.vectors, strict=True)])
-    pairs = (vectors.sum(0) ** 2 - (vectors**2).sum(0)) @ found.signs / 2
-    slopes = v @ np.concatenate(found.slopes)
+    vectors = np.concatenate(
+        [table[:1] @ part for table, part in zip(weights.embeddings, approximation.vectors, strict=True)]
+    )
+    pairs = (vectors.sum(0) ** 2 - (vectors**2).sum(0)) @ approximation.signs / 2
+    slopes = v @ np.concatenate(approximation.slopes)
     assert np.isfinite(vectors).all()
-    assert pairs + slopes + found.constant == pytest.approx(expected, abs=1e-5)
+    assert pairs + slopes + approximation.constant == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """Give a trained and a compiled model of fields of every kind."""
-    place = tmp_path_factory.mktemp("both")
+    """Return a trained and a compiled model with fields of every type."""
+    folder = tmp_path_factory.mktemp("both")
     values = ["a", "3", "true", "100000", "0.25", "", "7"] * 30
     table = pl.DataFrame(
         {
@@ -169,9 +177,9 @@ def both(tmp_path_factory):
         }
     )
     fields = [fm2.Field("site"), fm2.Field("price", "numeric"), fm2.Field("time", "timestamp")]
-    data = fm2.prepare(table, fm2.Schema(fields, "y"), place / "data", fractions=(1, 0, 0), validation=table)
-    run = train("lr", data, place / "run", **QUICK)
-    return run, fm2.load(fm2.compile(run.path, place / "model.fm2").path)
+    data = fm2.prepare(table, fm2.Schema(fields, "y"), folder / "data", fractions=(1, 0, 0), validation=table)
+    run = train("lr", data, folder / "run", **QUICK)
+    return run, fm2.load(fm2.compile(run.path, folder / "model.fm2").path)
 
 
 ROWS = [
@@ -189,7 +197,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("rows", [ROWS, *([row] for row in ROWS), ROWS[:1] * 3, []])
-def test_trained_and_compiled_models_read_dicts_alike(both, rows):
+def test_trained_and_compiled_models_encode_dicts_equally(both, rows):
     run, scorer = both
     np.testing.assert_array_equal(run.encoder.encode(rows), scorer.encode(rows))
     columns = {name: [row.get(name) for row in rows] for name in ("site", "price", "time")}
@@ -198,13 +206,13 @@ def test_trained_and_compiled_models_read_dicts_alike(both, rows):
 
 
 @pytest.mark.parametrize("others", [[], ["a", True]])
-def test_a_number_of_a_dict_reads_as_it_would_in_a_table(both, others):
+def test_numbers_in_dicts_are_encoded_as_in_tables(both, others):
     encoder = both[0].encoder
     ids = encoder.encode([{"site": value} for value in [1e5, 0.25, 3.0, *others]])[:, 0]
     assert encoder.decode(ids[:, None].repeat(4, axis=1))["site"][:3] == ["100000", "0.25", "3"]
 
 
-def test_trained_and_compiled_models_take_the_same_forms(both):
+def test_trained_and_compiled_models_accept_the_same_inputs(both):
     run, scorer = both
     table = pl.DataFrame({"site": ["a", "3", None], "price": [1.5, None, 7.0], "time": [datetime(2024, 1, 3, 5)] * 3})
     expected = scorer.predict(table)
@@ -234,7 +242,7 @@ def test_trained_and_compiled_models_take_the_same_forms(both):
         (7, "rows must be dicts, a dict of columns, a DataFrame or an array of ids, got int"),
     ],
 )
-def test_trained_and_compiled_models_refuse_the_same(both, rows, message):
+def test_trained_and_compiled_models_reject_the_same_inputs(both, rows, message):
     for model in both:
         with pytest.raises(Fm2Error, match=message):
             model.predict(rows)

@@ -1,7 +1,7 @@
-"""Opens a compiled model again and again, each time with something in it changed, and scores with what is not refused.
+"""Change a compiled model in many ways, open each variant, and score with those that are not rejected.
 
-A program of its own, so that a crash is seen as one: ``python hostile.py MODEL FOLDER SEED COUNT`` prints how many were
-refused and how many scored. Checksums are made to fit, so that it is the parser that is tested.
+``python hostile.py MODEL FOLDER SEED COUNT`` prints how many variants were rejected and how many scored. It is a
+separate program so that a crash is detected. Checksums are updated, so that the parser is tested and not the checksum.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import numpy as np
 
 from fm2 import _native
 from fm2.engine.inspect import inspect
+from fm2.engine.model_file import INDEX_ENTRY, LINE
 from fm2.engine.plans import padded
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error
 
-LINE, NAME = 64, 48
-ENTRY = np.dtype([("name", f"S{NAME}"), ("offset", "<u8"), ("bytes", "<u8")])
 MEMORY = 4 << 30
 NUMBERS = [0, 1, 2, 3, 7, 31, 63, 64, 255, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 62]
 NUMBERS += [(1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1 << 64) - 1, 0x7FC00000, 0x7F800000]
@@ -36,18 +35,18 @@ VALUES = [
     "@-9223372036854775808",
 ]
 VALUES += ["2024-05-05 05:05:05", "x" * 1000, "\0", "ü", "nan", "0x10"]
-PLAIN = ("meta", "rows", "pairs", "matrix", "signs")  # numbers that may be anything, and what Python reads
+UNCHECKED = ("meta", "rows", "pairs", "matrices", "signs")  # may contain any numbers, or are read by Python
 
 
 class Mutant:
-    """The bytes of a model, to be changed and written with a header that fits."""
+    """The bytes of a model that can be changed and written with a valid header."""
 
-    def __init__(self, whole: bytes, random: np.random.Generator) -> None:
-        self.bytes, self.random = np.frombuffer(whole, np.uint8).copy(), random
+    def __init__(self, original: bytes, random: np.random.Generator) -> None:
+        self.bytes, self.random = np.frombuffer(original, np.uint8).copy(), random
         self.sections = int(self.bytes[12:16].view("<u4")[0])
-        self.index = self.bytes[LINE : LINE + self.sections * LINE].view(ENTRY)
-        self.entries = [(int(row["offset"]), int(row["bytes"])) for row in self.index]  # as they were
-        self.meaning = [i for i, row in enumerate(self.index) if row["name"].decode() not in PLAIN and row["bytes"]]
+        self.index = self.bytes[LINE : LINE + self.sections * LINE].view(INDEX_ENTRY)
+        self.entries = [(int(row["offset"]), int(row["bytes"])) for row in self.index]  # before changes
+        self.checked = [i for i, row in enumerate(self.index) if row["name"].decode() not in UNCHECKED and row["bytes"]]
 
     def change(self) -> None:
         changes = [self.number, self.number, self.number, self.byte, self.extent, self.rename, self.exchange]
@@ -55,11 +54,11 @@ class Mutant:
             changes[self.random.integers(len(changes))]()
 
     def section(self) -> tuple[int, int]:
-        some = self.meaning if self.random.random() < 0.9 else [i for i, (_, size) in enumerate(self.entries) if size]
-        return self.entries[self.random.choice(some)]
+        nonempty = [i for i, (_, size) in enumerate(self.entries) if size]
+        return self.entries[self.random.choice(self.checked if self.random.random() < 0.9 else nonempty)]
 
     def number(self) -> None:
-        """Set a number of 4 or 8 bytes to one that is likely to be wrong."""
+        """Set a number of 4 or 8 bytes to a value that is likely to be invalid."""
         begin, size = self.section()
         width = int(self.random.choice([4, 8])) if size >= 8 else min(size, 4)
         at = begin + int(self.random.integers(size // width)) * width
@@ -73,41 +72,51 @@ class Mutant:
         self.bytes[begin + self.random.integers(size)] ^= self.random.integers(1, 256)
 
     def extent(self) -> None:
-        """Let a section begin or end elsewhere."""
+        """Change where a section begins or ends."""
         row, column = self.random.integers(self.sections), self.random.choice(["offset", "bytes"])
         old = int(self.index[row][column])
         near = [old + 1, old - 1, old + 64, old - 64, old - 4, old - 8, old - 16, old * 2, old // 2, 0, len(self.bytes)]
         self.index[column][row] = int(self.random.choice(near + NUMBERS)) % (1 << 64)
 
     def rename(self) -> None:
-        one, other = self.random.integers(self.sections, size=2)
-        self.index["name"][one] = self.index["name"][other]
+        target, source = self.random.integers(self.sections, size=2)
+        self.index["name"][target] = self.index["name"][source]
 
     def exchange(self) -> None:
-        """Let a section lie where another does."""
-        one, other = self.random.integers(self.sections, size=2)
+        """Give a section the extent of another."""
+        target, source = self.random.integers(self.sections, size=2)
         for column in ("offset", "bytes"):
-            self.index[column][one] = self.index[column][other]
+            self.index[column][target] = self.index[column][source]
 
     def write(self, path: Path) -> None:
         sections = self.sections if self.random.random() < 0.95 else int(self.random.choice(NUMBERS)) % (1 << 32)
-        self.bytes[:LINE] = np.frombuffer(_native.model_header(sections, self.bytes[LINE:], 1), np.uint8)
-        path.write_bytes(self.bytes.tobytes())
+        path.write_bytes(self.sealed(sections))
+
+    def sealed(self, sections: int) -> bytes:
+        return _native.model_header(sections, self.bytes[LINE:], 1) + self.bytes[LINE:].tobytes()
+
+
+def with_section(model: bytes, name: bytes, content: bytes) -> bytes:
+    """Return a model with another section of that name, appended to it."""
+    mutant = Mutant(model + content, np.random.default_rng(0))
+    entry = [row["name"] for row in mutant.index].index(name)
+    mutant.index["offset"][entry], mutant.index["bytes"][entry] = len(model), len(content)
+    return mutant.sealed(mutant.sections)
 
 
 def use(scorer: Scorer, random: np.random.Generator) -> None:
-    """Score and explain the features at the ends of every field, rank by them, and score rows of values."""
+    """Score, explain and rank the first and last features of every field, and score rows of values."""
     sizes = np.array(scorer.native.sizes)
     ids = np.stack([np.zeros_like(sizes), sizes - 1, *(random.integers(0, sizes, (6, len(sizes))))])
     assert scorer.predict(ids).shape == (8,)
     assert len(scorer.explain(ids[1]).fields) == len(sizes)
-    few = ids.astype(np.int32)
-    with contextlib.suppress(ValueError):  # Poly2 cannot
+    narrow = ids.astype(np.int32)
+    with contextlib.suppress(ValueError):  # Poly2 cannot rank
         ranking = _native.Ranking(scorer.native, [0])
-        ranking.rank(few[1, :1], np.ascontiguousarray(few[:, 1:]), 3, 1)
+        ranking.rank(narrow[1, :1], np.ascontiguousarray(narrow[:, 1:]), 3, 1)
         rows = np.empty((8, padded(ranking.width + 1)), np.float32)
-        ranking.describe(np.ascontiguousarray(few[:, 1:]), rows, 1)
-        ranking.top(few[1, :1], rows, 3, 1)
+        ranking.describe(np.ascontiguousarray(narrow[:, 1:]), rows, 1)
+        ranking.top(narrow[1, :1], rows, 3, 1)
     values = [dict(zip(scorer.columns, random.choice(VALUES, len(scorer.columns)), strict=True)) for _ in range(8)]
     ids = scorer.encode(values)
     assert (ids >= 0).all()
@@ -117,19 +126,19 @@ def use(scorer: Scorer, random: np.random.Generator) -> None:
 
 def main(model: str, folder: str, seed: str, count: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    whole, path, random = Path(model).read_bytes(), Path(folder) / "mutant.fm2", np.random.default_rng(int(seed))
-    refused = 0
+    original, path, random = Path(model).read_bytes(), Path(folder) / "mutant.fm2", np.random.default_rng(int(seed))
+    rejected = 0
     for _ in range(int(count)):
         path.unlink(missing_ok=True)
-        mutant = Mutant(whole, random)
+        mutant = Mutant(original, random)
         mutant.change()
         mutant.write(path)
         try:
             use(load(path, verify=False, threads=1), random)
             inspect(path)
         except Fm2Error:
-            refused += 1
-    print(refused, int(count) - refused)
+            rejected += 1
+    print(rejected, int(count) - rejected)
 
 
 if __name__ == "__main__":

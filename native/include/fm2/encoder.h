@@ -1,4 +1,4 @@
-// From the columns of a table to ids: the vocabularies are fixed, and what they do not hold is unknown, id 0.
+// Encodes the columns of a table as ids. The vocabularies are fixed; values they do not have are unknown, id 0.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,16 @@ namespace fm2 {
 
 class Encoder {
 public:
-    Encoder(std::vector<Field> fields, std::vector<std::string> missing) : fields_(std::move(fields)), reader_(std::move(missing)), tables_(fields_.size()), views_(fields_.size()) {}
+    Encoder(std::vector<Field> fields, std::vector<std::string> missing)
+        : fields_(std::move(fields)), reader_(std::move(missing)), tables_(fields_.size()), views_(fields_.size()) {}
 
-    // The vocabulary of a field: text i ends at ends[i] of the bytes and gets the id i + 1.
+    // Sets the vocabulary of a field: text i ends at ends[i] of the bytes and has the id i + 1.
     void set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
-    // The same by a table that lies elsewhere, and stays there.
+    // The same with a table that someone else owns and keeps.
     void set_vocabulary(std::size_t field, const StringIndexView& table) { views_[field] = table; }
     std::size_t fields() const { return fields_.size(); }
 
-    // ids[row][field] of whole rows of text. A row of a wrong shape is listed as bad, and all its ids are unknown.
+    // Writes ids[row][field] for complete rows of text. Malformed rows are listed as bad, and all their ids are unknown.
     struct EncodedText {
         TextBlock block;
         std::vector<std::int32_t> ids;
@@ -33,11 +34,11 @@ public:
     void encode(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last,
                 std::size_t threads, EncodedText& out) const;
 
-    // ids[row][field] of the rows [first, first + count) of the table's batch.
+    // Writes ids[row][field] for the rows [first, first + count) of the table's batch.
     void encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,
                 std::size_t threads, std::int32_t* ids) const;
 
-    // ids[field] of one row, whose cells are texts, a missing one empty; by the columns that the fields name.
+    // Writes ids[field] for one row of cells, one per column; missing cells are empty. Allocates nothing after the first call of a thread.
     void encode(std::span<const std::string_view> cells, std::int32_t* ids) const;
 
 private:
@@ -46,7 +47,7 @@ private:
 
     std::vector<Field> fields_;
     CellReader reader_;
-    std::vector<StringIndex> tables_;  // of those vocabularies that do not lie elsewhere
+    std::vector<StringIndex> tables_;  // of the vocabularies that the encoder owns
     std::vector<StringIndexView> views_;
 };
 

@@ -1,4 +1,4 @@
-// What every field and every pair of fields adds to a row's logit.
+// Explains a logit: the contribution of every field and every pair of fields.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace fm2 {
 struct Explanation {
     double bias;
     std::vector<double> fields;  // [fields]
-    std::vector<double> pairs;   // [fields, fields]: that of i < j stands at (i, j), the rest is zero
+    std::vector<double> pairs;   // [fields, fields]: entry (i, j) for i < j, zero elsewhere
 };
 
-// Of the ids [fields] of one row. Throws std::out_of_range where an id is not in its field.
+// Explains the row with these ids [fields]. Throws std::out_of_range if a field does not have an id.
 Explanation explain(const Kernels& kernels, const Scorer& scorer, const std::int32_t* ids);
 
 }  // namespace fm2

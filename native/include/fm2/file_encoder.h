@@ -1,4 +1,4 @@
-// The encoder of a compiled model: how its fields are read, and which value has which id, as the file has it.
+// The encoder of a compiled model: field types and vocabularies, read from the file.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ namespace fm2 {
 
 class FileEncoder {
 public:
-    // Throws BadModel where the parts of the file do not fit each other. Hashed and known values alike get ids below the sizes.
+    // Throws BadModel if sections do not match each other. The ids of hashed and of known values are below the sizes.
     FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const std::int32_t> sizes);
 
-    // The columns that a row has to have, in the order of its cells.
+    // The columns of a row, in the order of its cells.
     const std::vector<std::string>& columns() const { return columns_; }
     const Encoder& encoder() const { return encoder_; }
 

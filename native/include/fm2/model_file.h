@@ -1,8 +1,8 @@
-// A compiled model as a file: named sections of plain numbers, mapped into memory and never copied.
+// The file of a compiled model: named sections of numbers, mapped into memory and never copied.
 //
-// The file, little-endian: a header of 64 bytes (magic, version, number of sections, size of the file, checksum of all that follows the
-// header, checksum of the header so far); an entry of 64 bytes for every section (name, offset, bytes); the sections, each from a
-// multiple of 64 bytes on.
+// The format, little-endian: a header of 64 bytes (magic, version, number of sections, size of the file, checksum of everything after the
+// header, checksum of the header itself); an index entry of 64 bytes per section (name, offset, bytes); the sections, each starting at a
+// multiple of 64 bytes.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace fm2 {
 
-// What is wrong with a file; the message names it.
+// The file cannot be read or is not valid; the message names it.
 struct BadModel : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -25,34 +25,34 @@ public:
     static constexpr std::uint32_t version = 2;
     static constexpr std::size_t alignment = 64, name_size = 48;
 
-    // Throws BadModel, whatever bytes the file holds. With `verify` every byte is read and compared with the checksum.
+    // Throws BadModel if the file is not valid; no content can cause anything worse. With `verify`, the checksum of all bytes is compared.
     ModelFile(const std::string& path, bool verify, std::size_t threads);
     ~ModelFile();
     ModelFile(const ModelFile&) = delete;
     ModelFile& operator=(const ModelFile&) = delete;
 
     const std::string& path() const { return path_; }
-    std::uint64_t checksum() const { return checksum_; }  // of all that follows the header, as it was when it was written
-    std::size_t offset(std::string_view name) const { return static_cast<std::size_t>(bytes(name).data() - whole_.data()); }
-    bool has(std::string_view name) const;
+    std::uint64_t checksum() const { return checksum_; }  // of everything after the header, when it was written
+    std::size_t offset(std::string_view name) const { return static_cast<std::size_t>(bytes(name).data() - mapping_.data()); }
     std::vector<std::string> names() const;
-    std::span<const std::byte> bytes(std::string_view name) const;  // throws BadModel where there is no such section
+    std::span<const std::byte> bytes(std::string_view name) const;  // throws BadModel if the section does not exist
 
-    // The section as numbers: as many as it holds, or as many as are expected. Throws BadModel where it does not fit.
+    // Returns a section as numbers. Throws BadModel if it does not exist or, with `count`, does not have so many.
     template <class T>
     std::span<const T> numbers(std::string_view name) const {
-        const std::span<const std::byte> found = bytes(name);
-        if (found.size() % sizeof(T)) refuse("the section '" + std::string(name) + "' has a size that does not fit");
-        return {reinterpret_cast<const T*>(found.data()), found.size() / sizeof(T)};
+        const std::span<const std::byte> section = bytes(name);
+        if (section.size() % sizeof(T)) reject_size(name);
+        return {reinterpret_cast<const T*>(section.data()), section.size() / sizeof(T)};
     }
     template <class T>
     std::span<const T> numbers(std::string_view name, std::size_t count) const {
-        const std::span<const T> found = numbers<T>(name);
-        if (found.size() != count) refuse("the section '" + std::string(name) + "' has a size that does not fit");
-        return found;
+        const std::span<const T> section = numbers<T>(name);
+        if (section.size() != count) reject_size(name);
+        return section;
     }
 
-    [[noreturn]] void refuse(const std::string& reason) const { throw BadModel(path_ + " is no model that can be used: " + reason); }
+    // Throws BadModel.
+    [[noreturn]] void reject(const std::string& reason) const { throw BadModel(path_ + ": not a valid compiled model: " + reason); }
 
 private:
     struct Section {
@@ -62,17 +62,18 @@ private:
 
     void map();
     void read_index();
+    [[noreturn]] void reject_size(std::string_view name) const { reject("section '" + std::string(name) + "' has an unexpected size"); }
 
     std::string path_;
-    std::span<const std::byte> whole_;
+    std::span<const std::byte> mapping_;
     std::uint64_t checksum_ = 0;
     std::vector<Section> sections_;
 };
 
-// What the header says of the bytes after it.
+// Returns the checksum that the header stores.
 std::uint64_t checksum(std::span<const std::byte> bytes, std::size_t threads);
 
-// The header of a file whose other bytes, index and sections, are these.
-std::vector<std::byte> model_header(std::uint32_t sections, std::span<const std::byte> rest, std::size_t threads);
+// Returns the header of a file whose remaining bytes, index and sections, are `body`.
+std::vector<std::byte> model_header(std::uint32_t sections, std::span<const std::byte> body, std::size_t threads);
 
 }  // namespace fm2

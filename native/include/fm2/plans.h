@@ -1,100 +1,110 @@
-// The ways in which a compiled model is scored, and how its features' rows lie in memory.
+// The plans: ways to score a compiled model, and the memory layout of the feature rows each of them reads.
 //
-// A row holds everything that a feature brings to a prediction, in one piece. Its numbers are float32, float16, or int8 with a scale per
-// row; the linear weight is always float32. Numbers that are read eight at a time are padded with zeros to a multiple of eight.
+// A feature row is one contiguous piece of memory with everything a feature contributes to a prediction. Its numbers are float32,
+// float16, or int8 with a scale; the linear weight is always float32.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <variant>
 #include <vector>
 
 namespace fm2 {
 
-enum class Number : std::uint8_t { f32, f16, i8 };
+enum class Dtype : std::uint8_t { f32, f16, i8 };
 
-inline std::size_t number_size(Number number) { return number == Number::f32 ? 4 : number == Number::f16 ? 2 : 1; }
+inline std::size_t dtype_size(Dtype dtype) { return dtype == Dtype::f32 ? 4 : dtype == Dtype::f16 ? 2 : 1; }
 inline std::size_t padded(std::size_t count) { return (count + 7) / 8 * 8; }
 
-// How one row lies: numbers of a first part (padded), numbers of a second part, then the linear weight, then a scale for each part.
+// The layout of one feature row: the numbers of a first part, padded with zeros to a multiple of eight because kernels read eight at a
+// time; the numbers of a second part, without padding; the linear weight; and, for int8, a scale for each part.
 struct RowLayout {
-    std::size_t first, second;  // how many numbers
+    std::size_t first, second;                            // how many numbers
     std::size_t second_at, linear_at, scales_at, stride;  // bytes
 
-    RowLayout(Number number, std::size_t first, std::size_t second);
+    RowLayout(Dtype dtype, std::size_t first, std::size_t second);
 };
 
-// Writes rows [rows]: `first` [rows, layout.first] and `second` [rows, layout.second] (either may be null where it has no numbers) become
-// numbers of the type, each part of a row with its own scale where they are int8; `linear` [rows] stays as it is. Returns the largest
-// difference between a number and what it has become.
-float pack_rows(Number number, const RowLayout& layout, std::size_t rows, const float* first, const float* second, const float* linear,
+// Writes `rows` feature rows from `first` [rows, layout.first], `second` [rows, layout.second] (null if that part is empty) and
+// `linear` [rows]. Returns the largest rounding error of a number.
+float pack_rows(Dtype dtype, const RowLayout& layout, std::size_t rows, const float* first, const float* second, const float* linear,
                 std::byte* out, std::size_t threads);
 
-// Some of the numbers before a field's own, which it meets: `length` of them, a multiple of eight. The last eight begin before the field
-// does, and may reach into its own place or beyond; its matrix is zero there.
-struct Stretch {
+// Columns [begin, begin + length) of a row's concatenated embeddings; `length` is a multiple of eight.
+struct ColumnRange {
     std::uint32_t begin, length;
 };
 
-// Pair terms through prefixes. The embeddings of a row stand side by side in an order of the fields, which the plan chooses. The later
-// field p of a pair meets all fields before it at once: its term is <M[p]ᵀ v_p, prefix>, where prefix is what stands before v_p, or only
-// those stretches of it where M[p] is not zero. The product M[p]ᵀ v_p depends on the feature alone: it is cached for ids below `cached`,
-// and computed for others. With nothing cached this applies half of S to the row; with everything cached it is the paper's section 4.2,
-// with the lower dimension of each pair (4.3) if the fields are ordered by their dimensions.
-struct PrefixField {  // first what scoring with cached products reads, in few cache lines
-    std::size_t field;                       // its column of ids
-    std::size_t cached;                      // how many of its features have cached products
-    std::size_t dim, start;                  // its columns in the row of embeddings: [start, start + dim)
-    std::uint32_t first_stretch, stretches;  // of the plan's: those it meets, one behind the other in products and matrix
-    RowLayout whole;                         // of the features with cached products
-    const std::byte* whole_rows;
-    RowLayout rest;  // of those without
-    const std::byte* rest_rows;
-    const float* matrix;  // M[p]: [dim, whole.first], or the diagonals of its blocks [whole.first]
+// A field of a MatrixPlan. The members that scoring with cached products reads come first, so that they share few cache lines.
+struct MatrixField {
+    std::size_t field;                       // its column in the ids
+    std::size_t cached;                      // how many of its features have cached products: those with the ids below this
+    std::size_t dim, offset;                 // its embedding takes the columns [offset, offset + dim)
+    std::uint32_t first_range, range_count;  // the plan's column ranges it interacts with
+    RowLayout cached_layout;                 // of features with a cached product: the product, then the embedding
+    const std::byte* cached_rows;
+    RowLayout plain_layout;  // of the other features: the embedding only
+    const std::byte* plain_rows;
+    const float* matrix;  // M[p]: [dim, cached_layout.first], or the diagonals of its blocks [cached_layout.first]
     std::size_t size;     // how many features it has
 };
 
-struct PrefixPlan {
-    std::vector<PrefixField> fields;  // in their order
-    std::vector<Stretch> stretches;   // of one field after the other; a field's are sorted, and none overlaps another
-    std::size_t columns;              // of ids
+// The plans "direct" and "cached": pair terms through field matrices. The embeddings of a row are concatenated in an order of the fields
+// that the plan chooses. The later field p of each pair handles all earlier fields at once: its term is <M[p]ᵀ v_p, prefix>, where the
+// prefix is the concatenation so far, restricted to the column ranges where M[p] is not zero. The product M[p]ᵀ v_p depends on the
+// feature alone, so it can be cached; for other features it is computed. With nothing cached this applies one half of S to the row; with
+// everything cached it is section 4.2 of the paper, and section 4.3 if the fields are ordered by dimension.
+//
+// The last eight columns of a field's ranges may reach into its own columns, or beyond; its matrix is zero there.
+struct MatrixPlan {
+    std::vector<MatrixField> fields;  // in the plan's order
+    std::vector<ColumnRange> ranges;  // field by field; those of a field are sorted and do not overlap
+    std::size_t columns;              // of the ids
     std::size_t width;                // the sum of the dimensions
-    Number number;
-    bool diagonal;  // blocks of M are diagonal, and all dimensions equal
+    Dtype dtype;
+    bool diagonal;  // the blocks of M are diagonal, and all dimensions are equal
     float bias;
 
-    std::size_t room() const { return padded(width) + 8; }
+    std::size_t scratch_floats() const { return padded(width) + 8; }
+    std::span<const ColumnRange> ranges_of(const MatrixField& field) const {
+        return std::span(ranges).subspan(field.first_range, field.range_count);
+    }
 
-    // An entry of the matrix between two fields, whichever comes first.
-    float entry(const PrefixField& a, std::size_t i, const PrefixField& b, std::size_t j) const;
+    // Returns an entry of the matrix between two fields, in either order.
+    float entry(const MatrixField& a, std::size_t i, const MatrixField& b, std::size_t j) const;
 };
 
-// Sums and squares: the logit is the sum of the linear weights and Σ_k sign_k (Σ z_k)². A factorization machine is this, and any
-// quadratic form through its spectrum. A rank of 0 is logistic regression. With hash_bits, Poly2's pairs are added.
-struct SquaresField {
+// The rows of one field's features, in the order of their ids.
+struct FeatureTable {
     std::size_t size;
     const std::byte* rows;
 };
 
-struct SquaresPlan {
-    std::vector<SquaresField> fields;
-    RowLayout layout;
+// The plans "sums", "sum of embeddings" and "spectral": the logit is the sum of the linear weights plus Σ_k sign_k (Σ z_k)². A
+// factorization machine has this form, and so has any quadratic form through its spectrum. A rank of 0 is logistic regression. With
+// hash_bits, the weights of Poly2's pairs are added.
+struct SumsPlan {
+    std::vector<FeatureTable> fields;
+    RowLayout layout;  // the first part is z
     std::size_t rank;
-    Number number;
-    const float* signs;  // [padded(rank)]
-    const float* pairs;  // [2^hash_bits]
+    Dtype dtype;
+    const float* signs;         // [padded(rank)]
+    const float* pair_weights;  // [2^hash_bits]
     std::int32_t hash_bits;
     float bias;
 };
 
-// Field-aware machines: a feature has a vector for every other field; a pair's term is the product of the two that are meant for each
-// other. The vector for field j stands at j, or at j - 1 if j comes after the feature's own field.
-struct PartnersPlan {
-    std::vector<SquaresField> fields;
-    RowLayout layout;
+// The plan of field-aware factorization machines: a feature has a vector for every other field, and the term of a pair is the inner
+// product of the two vectors made for each other. The vector for field j is at index j, or j - 1 if j follows the feature's field.
+struct FieldAwarePlan {
+    std::vector<FeatureTable> fields;
+    RowLayout layout;  // the second part has the vectors
     std::size_t dim;
-    Number number;
+    Dtype dtype;
     float bias;
 };
+
+using Plan = std::variant<MatrixPlan, SumsPlan, FieldAwarePlan>;
 
 }  // namespace fm2

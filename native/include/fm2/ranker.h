@@ -1,5 +1,5 @@
-// Ranking candidates in one context. A model's logit falls into what the context has alone, what a candidate has alone, and what they have
-// together: an inner product of a query, made once from the context, and the candidate's vector.
+// Ranks candidates in one context. The logit is the sum of a context part, a candidate part, and the inner product of a query, computed
+// once from the context, and the candidate's vector.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace fm2 {
 
-// What a context comes to: a candidate's logit is base + own + <query, vector>.
+// The result of a context: a candidate's logit is base + its own part + <query vector, candidate vector>.
 struct Query {
     float base;
     std::vector<float> vector;
@@ -20,8 +20,8 @@ struct Query {
 
 class Ranker {
 public:
-    // The fields of the context; all others are the candidates'. Throws std::invalid_argument where one is there twice or not at all,
-    // where one of the sides has none, or where the model's pairs are hashed, which no inner product gives.
+    // Makes a ranker from the fields of the context; the candidates have all others. Throws std::invalid_argument if a field is repeated or
+    // does not exist, if either side has no field, or if the model hashes its pairs, which is not an inner product.
     static std::unique_ptr<Ranker> make(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context);
     virtual ~Ranker() = default;
 
@@ -30,20 +30,21 @@ public:
     std::span<const std::size_t> candidate() const { return candidate_; }
     virtual std::size_t width() const = 0;  // of a candidate's vector
 
-    // From ids [context fields]. Throws std::out_of_range where an id is not in its field; so do the others.
+    // Returns the query of context ids [context fields]. All functions throw std::out_of_range if a field does not have an id.
     Query query(const Kernels& kernels, const std::int32_t* ids) const;
-    // From ids [rows, candidate fields]: rows of a catalog [rows, stride], vectors with what each has alone behind them. The stride is
-    // padded(width() + 1) at least, and all of it up to there is written.
-    void describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* described, std::size_t stride, std::size_t threads) const;
-    // logits [rows] of candidates.
+    // Writes the catalog rows [rows, stride] of candidate ids [rows, candidate fields]: the vector, the candidate's own part, and zeros up to
+    // padded(width() + 1), which is the smallest stride.
+    void describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* catalog, std::size_t stride, std::size_t threads) const;
+    // Writes the logits [rows] of candidate ids [rows, candidate fields].
     void score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const;
 
 protected:
     Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate);
 
     virtual Query make_query(const Kernels& kernels, const std::int32_t* ids) const = 0;
+    // Writes the vectors [rows, stride] and the own parts [rows] of candidates.
     virtual void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                              float* own) const = 0;
+                              float* parts) const = 0;
 
 private:
     std::shared_ptr<const Scorer> scorer_;

@@ -1,12 +1,10 @@
-// A compiled model at work: ids in, logits out. Nothing in it changes after it is made, so any number of threads may use it.
+// Scores rows of ids with a compiled model. A scorer does not change after construction, so any number of threads may use it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <variant>
-#include <vector>
 
 #include "fm2/model_file.h"
 #include "fm2/plans.h"
@@ -17,9 +15,7 @@ struct Kernels;
 
 class Scorer {
 public:
-    using Plan = std::variant<PrefixPlan, SquaresPlan, PartnersPlan>;
-
-    // Throws BadModel where the file's parts do not fit each other.
+    // Throws BadModel if sections of the file do not match each other.
     explicit Scorer(std::shared_ptr<const ModelFile> file);
 
     const ModelFile& file() const { return *file_; }
@@ -27,7 +23,8 @@ public:
     std::span<const std::int32_t> sizes() const { return sizes_; }
     const Plan& plan() const { return plan_; }
 
-    // logits [rows] of ids [rows, fields]. Throws std::out_of_range where an id is not in its field.
+    // Writes the logits [rows] of ids [rows, fields]. Throws std::out_of_range if a field does not have an id. For up to 256 rows, nothing
+    // is allocated after the first call of a thread.
     void score(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const;
 
 private:
@@ -36,8 +33,8 @@ private:
     Plan plan_;
 };
 
-// Throws std::out_of_range where an id of the rows [first, first + rows) is not in its field. Ids have as many columns as there are sizes;
-// the message calls them by the numbers of `fields`, or by their own if there are none.
+// Throws std::out_of_range if an id in the rows [first, first + rows) is outside its field. Ids have one column per size. `fields` has the
+// field numbers for the message; if it is empty, the columns are the fields.
 void check_ids(std::span<const std::int32_t> sizes, std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t first,
                std::size_t rows);
 

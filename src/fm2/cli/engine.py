@@ -78,12 +78,12 @@ def _compile(settings: argparse.Namespace) -> None:
     for title, microseconds in compiled.measured.items():
         print(f"  {title:<48} {microseconds:6.2f} µs a row, median")
     print(f"{compiled.path}: {compiled.plan}, {compiled.bytes / 1e6:,.1f} MB")
-    if compiled.error:
-        print(f"largest difference that rounding to {settings.dtype} made to a number: {compiled.error:.2g}")
-    if compiled.lost:
-        print(f"logits differ from the exact ones by {compiled.lost['mean']:.2g} (root mean square),", end=" ")
+    if compiled.rounding_error:
+        print(f"largest difference that rounding to {settings.dtype} made to a number: {compiled.rounding_error:.2g}")
+    if compiled.logit_error:
+        print(f"logits differ from the exact ones by {compiled.logit_error['rms']:.2g} (root mean square),", end=" ")
         rows = f"rows of {settings.data}" if settings.data else "rows drawn by the features' frequencies"
-        print(f"{compiled.lost['most']:.2g} at most, on {rows}")
+        print(f"{compiled.logit_error['max']:.2g} at most, on {rows}")
 
 
 def add_inspect(commands: Any) -> argparse.ArgumentParser:
@@ -137,7 +137,7 @@ def _rank(settings: argparse.Namespace) -> None:
         for column in candidate.keys() & context.keys():
             raise Fm2Error(f"rank: {settings.candidates} line {number}: '{column}' is a column of the context already")
     ranked = scorer.ranker(context=list(context)).rank(context, candidates, top=settings.top)
-    for place, probability in zip(ranked.places.tolist(), ranked.probabilities.tolist(), strict=True):
+    for place, probability in zip(ranked.indices.tolist(), ranked.probabilities.tolist(), strict=True):
         if settings.json:
             print(json.dumps({"place": place, "probability": probability, "candidate": candidates[place]}))
         else:

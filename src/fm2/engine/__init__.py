@@ -1,1 +1,1 @@
-"""Trained models compiled to one file, and the file at work: scoring, ranking, explaining. Needs numpy alone."""
+"""Compiled models: compile a run to one file, then score, rank and explain rows with it. Needs only NumPy."""

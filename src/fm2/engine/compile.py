@@ -1,10 +1,12 @@
-"""``fm2.compile``: a run's best model becomes one file that scores without torch."""
+"""``fm2.compile``: write the best model of a run to one file that scores without PyTorch."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -18,32 +20,35 @@ from fm2.compression.weights import Floats, Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.engine import plans
 from fm2.engine.encoder_sections import encoder_sections
-from fm2.engine.model_file import BEGINS, new_model
+from fm2.engine.matrix_plans import cached_features, field_orders, matrix_plan
+from fm2.engine.model_file import MAGIC, ModelWriter, Sections
 from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scorer import load
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
-from fm2.files import check_replaceable, write_errors
+from fm2.files import atomic_file, check_replaceable, write_errors
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
+Progress = Callable[[str], None]
 MEASURED_ROWS = 5000
 DEFAULT_MEMORY, DEFAULT_RANK = 4e9, 16
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What was written: where, by which plan, how large, and the largest difference that rounding made to a number.
+    """The result of :func:`compile`.
 
-    ``measured`` tells the median microseconds of a prediction by each plan that was tried. ``lost`` tells, of the
-    spectral plan, how far the logits of some rows are from the exact ones: as a root mean square, and at most.
+    ``rounding_error`` is the largest rounding error of a number. ``measured`` has the median microseconds per
+    prediction of each plan that was tried. ``logit_error`` has, for the spectral plan, the root mean square ("rms") and
+    the maximum ("max") difference from the exact logits.
     """
 
     path: Path
     plan: str
     bytes: int
-    error: float
+    rounding_error: float
     measured: dict[str, float] = field(default_factory=dict)
-    lost: dict[str, float] = field(default_factory=dict)
+    logit_error: dict[str, float] = field(default_factory=dict)
 
 
 def compile(
@@ -55,141 +60,193 @@ def compile(
     dtype: Dtype = "f32",
     memory: float = DEFAULT_MEMORY,
     data: Dataset | str | Path | None = None,
-    watch: Callable[[str], None] = lambda doing: None,
+    watch: Progress = lambda step: None,
 ) -> Compiled:
-    """Compile the best model of a run into one file; a compiled model that is there already is replaced as a whole.
+    """Compile the best model of a run to one file, and replace the compiled model at ``out``, if any.
 
-    ``plan`` is how FwFM, FvFM and FmFM are scored. ``direct`` applies field matrices to embeddings. ``cached`` looks
-    the products up (sections 4.2 and 4.3 of the paper), of as many features as fit into ``memory`` bytes. ``spectral``
-    cuts the field matrices at a ``rank`` (16), where the training rows of ``data`` lie if given; it is not exact, and
-    how far it is from that is measured, on validation rows of the data, or on rows drawn by the features' frequencies.
-    ``auto`` tries the exact ones here, on rows drawn by the features' frequencies, and takes the quickest. ``watch`` is
-    told what comes next.
+    ``plan`` selects how FwFM, FvFM and FmFM are scored:
+
+    - ``direct`` multiplies embeddings by field matrices.
+    - ``cached`` looks up the products (sections 4.2 and 4.3 of the paper) of as many features as fit into ``memory``
+      bytes.
+    - ``spectral`` approximates the field matrices by a low ``rank`` (16 by default), most accurately for rows like the
+      training rows of ``data``. The approximation error is measured on validation rows of ``data``, or on rows drawn by
+      feature frequency.
+    - ``auto`` measures the exact plans on this machine, on rows drawn by feature frequency, and keeps the fastest.
+
+    ``watch`` is called with the name of each step.
     """
-    for name, value, choices in (("plan", plan, get_args(PlanName)), ("dtype", dtype, get_args(Dtype))):
-        if value not in choices:
-            raise Fm2Error(f"compile: the {name} is '{value}'; it is one of {', '.join(choices)}")
-    for name, given in (("data", data), ("rank", rank)):
-        if given is not None and plan != "spectral":
-            raise Fm2Error(f"compile: the {name} is for the plan spectral, and the plan is {plan}")
-    if not memory >= 0:  # what is no number is not
-        raise Fm2Error(f"compile: the memory is {memory:,.0f} bytes; it is 0 or more")
+    _check_options(plan, rank, dtype, memory, data)
     out = Path(out)
-    check_replaceable(out, "compile", "compiled model", BEGINS)
+    check_replaceable(out, "compile", "compiled model", MAGIC)
     watch("reading the model")
     weights = read_weights(run)
-    if plan == "spectral":
-        rank = DEFAULT_RANK if rank is None else rank
-        spectrum.check_rank(weights, rank)
-        watch("cutting the spectrum")
-        training, others = _known_rows(weights, Path(run), data)
-        moments = None if training is None else spectrum.measure_moments(weights, training)
-        compiled = write(weights, spectral_plan(weights, rank, dtype, moments), out)
-        return replace(compiled, lost=_lost(weights, out, others))
-    best, measured = choose(weights, out.parent, plan, dtype, memory, watch)
-    watch(f"writing {best.title}")
-    return write(weights, best, out, measured)
+    if plan != "spectral":
+        return write_fastest(weights, list(exact_plans(weights, plan, dtype, memory)), out, watch)
+    rank = DEFAULT_RANK if rank is None else rank
+    spectrum.check_rank(weights, rank)
+    watch("approximating the field matrices")
+    training, others = _sample_rows(weights, Path(run), data)
+    moments = None if training is None else spectrum.measure_moments(weights, training)
+    compiled = write(weights, spectral_plan(weights, rank, dtype, moments), out)
+    return replace(compiled, logit_error=_logit_error(weights, out, others))
 
 
-def choose(
-    weights: Weights,
-    folder: Path,
-    plan: PlanName = "auto",
-    dtype: Dtype = "f32",
-    memory: float = DEFAULT_MEMORY,
-    watch: Callable[[str], None] = lambda doing: None,
-) -> tuple[Plan, dict[str, float]]:
-    """Choose among the exact plans: the quickest here, tried in a folder; tell the microseconds of each as well."""
-    candidates = list(_candidates(weights, plan, dtype, memory))
-    measured = {}
-    for candidate in candidates if len(candidates) > 1 else ():
-        watch(f"trying {candidate.title}")
-        measured[candidate.title] = _measure(weights, candidate, folder)
-    return min(candidates, key=lambda candidate: measured.get(candidate.title, 0.0)), measured
+def _check_options(plan: str, rank: int | None, dtype: str, memory: float, data: object) -> None:
+    for name, value, choices in (("plan", plan, get_args(PlanName)), ("dtype", dtype, get_args(Dtype))):
+        if value not in choices:
+            raise Fm2Error(f"compile: unknown {name} '{value}'; {suggest(value, choices)}")
+    for name, option in (("data", data), ("rank", rank)):
+        if option is not None and plan != "spectral":
+            raise Fm2Error(f"compile: {name} requires the plan spectral, got {plan}")
+    if math.isnan(memory) or memory < 0:
+        raise Fm2Error(f"compile: memory must be 0 or more bytes, got {memory:,.0f}")
 
 
-def write(weights: Weights, plan: Plan, out: Path, measured: dict[str, float] | None = None) -> Compiled:
-    """Write a model by a plan."""
-    meta = {
-        "model": weights.config,
-        "schema": weights.schema.to_dict(),
-        "metrics": weights.metrics,
-        "plan": plan.title,
-        "measured": measured or {},
-    }
-    described = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-    with new_model(out, {**plan.sections, **encoder_sections(weights), "meta": described}) as parts:
-        error = plan.write_rows(parts["rows"])
-    return Compiled(out, plan.title, out.stat().st_size, error, measured or {})
-
-
-def _candidates(weights: Weights, plan: PlanName, dtype: Dtype, memory: float) -> Iterator[Plan]:
-    """Give the exact plans that the model has, of those that are asked for."""
+def exact_plans(
+    weights: Weights, plan: PlanName = "auto", dtype: Dtype = "f32", memory: float = DEFAULT_MEMORY
+) -> Iterator[Plan]:
+    """Yield the exact plans of a model that ``plan`` selects."""
     if weights.name in ("lr", "poly2"):
         yield plans.sums(weights, dtype)
     elif weights.name == "fm":
-        yield plans.machine(weights, dtype)
+        yield plans.sum_of_embeddings(weights, dtype)
     elif weights.name == "ffm":
-        yield plans.partners(weights, dtype)
+        yield plans.field_aware(weights, dtype)
     else:
-        orders = dict(plans.orders(weights))
+        orders = field_orders(weights)
         if plan in ("auto", "direct"):
             order = orders["by size"]
-            yield plans.prefixes(weights, order, [0] * len(order), dtype, "direct")
+            yield matrix_plan(weights, order, [0] * len(order), dtype, "direct")
         for name, order in orders.items():
             if plan in ("auto", "cached"):
-                cached = plans.affordable(weights, order, dtype, memory)
+                cached = cached_features(weights, order, dtype, memory)
                 share = sum(cached) / sum(weights.sizes)
-                yield plans.prefixes(weights, order, cached, dtype, f"cached {name}, {share:.0%} of the features")
-
-
-def _known_rows(
-    weights: Weights, run: Path, data: Dataset | str | Path | None
-) -> tuple[NDArray[np.int32] | None, NDArray[np.int32]]:
-    """Give training rows, if there is a data set, and others to measure with; without one, these are drawn."""
-    if data is None:
-        return None, draw_rows(weights, MEASURED_ROWS)
-    dataset = Dataset.of(data)
-    ours = make_id_map(weights, dataset, run, "compile")
-    training = map_ids(spectrum.sample_rows(dataset.train.ids), ours)
-    others = map_ids(np.asarray(dataset.validation.ids[:MEASURED_ROWS]), ours)
-    return training, others if len(others) else training[:MEASURED_ROWS]
+                yield matrix_plan(weights, order, cached, dtype, f"cached {name}, {share:.0%} of the features")
 
 
 def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", moments: Moments | None = None) -> Plan:
-    """Plan a cut spectrum, where the rows of such moments lie if they are given."""
-    found = spectrum.cut(weights, rank, moments)
+    """Plan an approximation of this rank, most accurate for rows with these ``moments``."""
+    approximation = spectrum.cut(weights, rank, moments)
 
-    def features(field: int, some: slice) -> tuple[Floats, Floats]:
-        return found.features(weights, field, some)
+    def features(field: int, ids: slice) -> tuple[Floats, Floats]:
+        return approximation.features(weights, field, ids)
 
-    moved = replace(weights, bias=weights.bias + found.constant)
-    return plans.pairs(moved, features, found.signs, dtype, f"spectral, rank {rank}")
-
-
-def _lost(weights: Weights, compiled: Path, ids: NDArray[np.int32]) -> dict[str, float]:
-    """Tell how far the logits of a compiled model are from the exact ones."""
-    far = load(compiled, verify=False).logits(ids) - spectrum.exact_logits(weights, ids)
-    return {"mean": float(np.sqrt(np.mean(np.square(far, dtype=np.float64)))), "most": float(np.abs(far).max())}
+    shifted = replace(weights, bias=weights.bias + approximation.constant)
+    return plans.pair_products(shifted, features, approximation.signs, dtype, f"spectral, rank {rank}")
 
 
-def _measure(weights: Weights, plan: Plan, folder: Path) -> float:
-    """Give the median microseconds of a prediction, of a file that is written for it and removed again."""
-    with write_errors(folder, "compile"):
-        room = tempfile.TemporaryDirectory(dir=folder)
-    with room as name:
-        scorer = load(write(weights, plan, Path(name) / "model.fm2").path, verify=False)
-        ids = draw_rows(weights, MEASURED_ROWS)
-        for _ in range(2):  # the second time its pages are there
-            times = scorer.time(ids)
-    return float(np.median(times)) * 1e6
+class _Draft:
+    """A complete model file under a temporary name. Its metadata has room for the latencies of these plans."""
+
+    def __init__(self, weights: Weights, plan: Plan, path: Path, titles: Sequence[str] = ()) -> None:
+        self.path, self.plan = path, plan
+        self.microseconds = 0.0
+        self._weights = weights
+        meta_bytes = len(self._metadata(dict.fromkeys(titles, 0.001))) + 16 * len(titles)
+        reserved: Sections = {"rows": plan.row_bytes, "meta": meta_bytes}
+        self._writer = ModelWriter(path, {**plan.sections, **encoder_sections(weights), **reserved})
+        self.rounding_error = plan.write_rows(self._writer["rows"])
+        self.store({})
+
+    def measure(self, ids: NDArray[np.int32]) -> None:
+        """Measure the median microseconds per prediction."""
+        scorer = load(self.path, verify=False)
+        for _ in range(2):  # the first time, pages are not mapped yet
+            latencies = scorer.measure_latency(ids)
+        self.microseconds = round(float(np.median(latencies)) * 1e6, 3)
+
+    def store(self, measured: dict[str, float]) -> None:
+        """Store the latencies of all plans in the metadata. JSON may end with spaces."""
+        section = self._writer["meta"]
+        section[:] = np.frombuffer(self._metadata(measured).ljust(len(section)), np.uint8)
+        self._writer.seal()
+
+    def compiled(self, out: Path, measured: dict[str, float] | None = None) -> Compiled:
+        return Compiled(out, self.plan.title, out.stat().st_size, self.rounding_error, measured or {})
+
+    def _metadata(self, measured: dict[str, float]) -> bytes:
+        metadata = {
+            "model": self._weights.config,
+            "schema": self._weights.schema.to_dict(),
+            "metrics": self._weights.metrics,
+            "plan": self.plan.title,
+            "measured": measured,
+        }
+        return json.dumps(metadata).encode()
+
+
+@contextlib.contextmanager
+def _output(out: Path) -> Iterator[Path]:
+    """Yield a temporary name for the output, which appears complete or not at all."""
+    if out.exists() and not out.is_file():
+        raise Fm2Error(f"compile: {out} exists and is not a file")
+    with write_errors(out.parent, "compile"), atomic_file(out) as partial:
+        yield partial
+
+
+def write(weights: Weights, plan: Plan, out: Path) -> Compiled:
+    """Write a model with this plan."""
+    with _output(out) as partial:
+        draft = _Draft(weights, plan, partial)
+    return draft.compiled(out)
+
+
+def write_fastest(
+    weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progress = lambda step: None
+) -> Compiled:
+    """Write a model with the plan that is fastest on this machine.
+
+    Each candidate is written once, next to ``out``, and measured. The fastest file becomes the output; at most two of
+    them exist at a time.
+    """
+    if len(candidates) == 1:
+        watch(f"writing {candidates[0].title}")
+        return write(weights, candidates[0], out)
+    titles = [plan.title for plan in candidates]
+    ids = draw_rows(weights, MEASURED_ROWS)
+    measured: dict[str, float] = {}
+    best: list[_Draft] = []
+    with _output(out) as partial, tempfile.TemporaryDirectory(prefix=f"{partial.name}.", dir=out.parent) as folder:
+        for plan in candidates:
+            watch(f"measuring {plan.title}")
+            draft = _Draft(weights, plan, Path(folder) / f"{len(measured)}.fm2", titles)
+            draft.measure(ids)
+            measured[plan.title] = draft.microseconds
+            best = sorted([*best, draft], key=lambda draft: draft.microseconds)
+            for slower in best[1:]:
+                slower.path.unlink()
+            best = best[:1]
+        best[0].store(measured)
+        best[0].path.replace(partial)
+    return best[0].compiled(out, measured)
+
+
+def _sample_rows(
+    weights: Weights, run: Path, data: Dataset | str | Path | None
+) -> tuple[NDArray[np.int32] | None, NDArray[np.int32]]:
+    """Return training rows, if there is a dataset, and rows to measure with."""
+    if data is None:
+        return None, draw_rows(weights, MEASURED_ROWS)
+    dataset = Dataset.of(data)
+    mapping = make_id_map(weights, dataset, run, "compile")
+    training = map_ids(spectrum.sample_rows(dataset.train.ids), mapping)
+    validation = map_ids(np.asarray(dataset.validation.ids[:MEASURED_ROWS]), mapping)
+    return training, validation if len(validation) else training[:MEASURED_ROWS]
+
+
+def _logit_error(weights: Weights, compiled: Path, ids: NDArray[np.int32]) -> dict[str, float]:
+    """Compare the logits of a compiled model with the exact ones."""
+    difference = load(compiled, verify=False).logits(ids) - spectrum.exact_logits(weights, ids)
+    rms = float(np.sqrt(np.mean(np.square(difference, dtype=np.float64))))
+    return {"rms": rms, "max": float(np.abs(difference).max())}
 
 
 def draw_rows(weights: Weights, rows: int, seed: int = 0) -> NDArray[np.int32]:
-    """Draw rows of ids, each field by the frequencies of its features."""
+    """Draw rows of ids, each field independently by the frequencies of its features."""
     random = np.random.default_rng(seed)
     columns = []
-    for place in range(len(weights.sizes)):
-        sums = np.cumsum(weights.counts(place), dtype=np.float64)
+    for index in range(len(weights.sizes)):
+        sums = np.cumsum(weights.counts(index), dtype=np.float64)
         columns.append(np.searchsorted(sums, random.random(rows) * sums[-1], side="right"))
     return np.ascontiguousarray(np.stack(columns, axis=1), dtype=np.int32)

@@ -1,40 +1,38 @@
-"""The encoder's sections of a compiled model: how fields are read, and the vocabularies as hash tables."""
+"""The sections of a compiled model that encode raw rows: field types, and vocabularies as hash tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.compression.weights import Weights
-from fm2.engine.plans import Sections
+from fm2.data.vocabulary import Vocabulary
 from fm2.schema import Field
 
-KINDS = ("none", "log_square", "quantiles", "weekday", "hour")  # fm2::Transform::Kind
+TRANSFORMS = ("none", "log_square", "quantiles", "weekday", "hour")  # fm2::Transform::Kind
+SLOT_BYTES = 16  # fm2::TableView::Slot
 
 
-def encoder_sections(weights: Weights) -> Sections:
-    """Give the sections from which raw rows are encoded."""
+def encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
+    """Return the sections that encode raw rows."""
     schema, vocabularies = weights.schema, weights.vocabularies
     columns = schema.source_columns[1:]  # without the label
-    entries = [
-        (columns.index(field.column), _kind(field), field.hash_bits or 0, len(vocabulary.boundaries))
+    fields = [
+        (columns.index(field.column), _transform(field), field.hash_bits or 0, len(vocabulary.boundaries))
         for field, vocabulary in zip(schema.fields, vocabularies, strict=True)
     ]
-    slots = [
-        np.frombuffer(_native.table_slots(vocabulary.data, vocabulary.ends), np.uint8)
-        if len(vocabulary.ends)
-        else _NONE
-        for vocabulary in vocabularies
-    ]
+    slots = [_slots(vocabulary) for vocabulary in vocabularies]
     counts = [
-        (len(own) // 16, len(vocabulary.ends), len(vocabulary.data))
-        for own, vocabulary in zip(slots, vocabularies, strict=True)
+        (len(table) // SLOT_BYTES, len(vocabulary.ends), len(vocabulary.data))
+        for table, vocabulary in zip(slots, vocabularies, strict=True)
     ]
     return {
         "encoder.columns": _texts(columns),
-        "encoder.fields": np.array(entries, np.int32),
+        "encoder.fields": np.array(fields, np.int32),
         "encoder.boundaries": np.concatenate([vocabulary.boundaries for vocabulary in vocabularies]).astype(np.float32),
         "encoder.formats": _texts(field.format or "" for field in schema.fields),
         "encoder.missing": _texts(schema.missing),
@@ -45,12 +43,15 @@ def encoder_sections(weights: Weights) -> Sections:
     }
 
 
-_NONE = np.empty(0, np.uint8)
+def _transform(field: Field) -> int:
+    return TRANSFORMS.index(field.transform or field.part or "none")
 
 
-def _kind(field: Field) -> int:
-    return KINDS.index(field.transform or field.part or "none")
+def _slots(vocabulary: Vocabulary) -> NDArray[np.uint8]:
+    """Return the bytes of a vocabulary's hash table; a hashed field has none."""
+    table = _native.table_slots(vocabulary.data, vocabulary.ends) if len(vocabulary.ends) else b""
+    return np.frombuffer(table, np.uint8)
 
 
-def _texts(words: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    return np.frombuffer(b"".join(word.encode() + b"\0" for word in words), np.uint8)
+def _texts(texts: Iterable[str]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(text.encode() + b"\0" for text in texts), np.uint8)

@@ -1,4 +1,4 @@
-"""Why a row has its probability."""
+"""Explanations: the contributions of fields and pairs of fields to a prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fm2.evaluation.metrics import sigmoid
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the bias, every field and every pair of fields adds to a logit, which is their sum.
+    """The contributions of the bias, each field and each pair of fields to a logit, which is their sum.
 
     >>> explanation = Explanation(-1.0, {"site": 0.25, "ad": 0.0}, {("site", "ad"): 0.75})
     >>> explanation.logit, explanation.probability
@@ -27,7 +27,7 @@ class Explanation:
 
     @property
     def logit(self) -> float:
-        """The sum of everything."""
+        """The sum of all contributions."""
         return self.bias + math.fsum(self.fields.values()) + math.fsum(self.pairs.values())
 
     @property
@@ -36,6 +36,6 @@ class Explanation:
         return float(sigmoid(np.array(self.logit)))
 
     def largest(self, count: int = 10) -> list[tuple[str, float]]:
-        """Give the contributions that matter most, by name."""
-        every = {**self.fields, **{f"{one} × {other}": term for (one, other), term in self.pairs.items()}}
-        return sorted(every.items(), key=lambda entry: -abs(entry[1]))[:count]
+        """Return the contributions of the largest absolute value, by name, without the bias."""
+        pairs = {f"{first} × {second}": term for (first, second), term in self.pairs.items()}
+        return sorted((self.fields | pairs).items(), key=lambda contribution: -abs(contribution[1]))[:count]

@@ -1,4 +1,4 @@
-"""What a trained or compiled model is made of: parameters, bytes, operations, dimensions."""
+"""``fm2 inspect``: the parameters, bytes, operations and dimensions of a trained or compiled model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from fm2.models.networks import NETWORKS
 
 
 def inspect(path: str | Path) -> dict[str, Any]:
-    """Describe a run or a compiled model in plain values."""
+    """Return the properties of a run or a compiled model as plain values."""
     path = Path(path)
+    compiled = {}
+    counts = {}
     if path.is_file():
         scorer = load(path)
+        file = path
         config, schema = scorer.meta["model"], scorer.schema
-        plan = {"plan": scorer.meta["plan"], "dtype": scorer.dtype, "measured": scorer.meta["measured"]}
-        file, counts = path, {}
+        compiled = {"plan": scorer.meta["plan"], "dtype": scorer.dtype, "measured": scorer.meta["measured"]}
     else:
+        file = path / MODEL
         with open_model(path) as opened:
-            config, schema, plan, file = opened.config, opened.schema, {}, path / MODEL
-            counts = opened.counts
+            config, schema, counts = opened.config, opened.schema, opened.counts
     sizes, dims, network = config["field_sizes"], dimensions(config), config["model"] in NETWORKS
     return {
         "path": str(path),
@@ -33,8 +35,8 @@ def inspect(path: str | Path) -> dict[str, Any]:
         "features": sum(sizes),
         "parameters": counts["parameters"] if network else parameters(config),
         "bytes": file.stat().st_size,
-        "flops": {"network": counts["flops"]} if network else operations(config, plan.get("plan", "")),
-        **plan,
+        "flops": {"network": counts["flops"]} if network else operations(config, compiled.get("plan", "")),
+        **compiled,
         "fields": [
             {"name": name, "features": size, "dimension": dim}
             for name, size, dim in zip(schema.names, sizes, dims, strict=True)
@@ -101,16 +103,20 @@ def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:
     return found | ({"spectral": complexity.spectral(n, rank)} if rank else {})
 
 
-def print_inspection(found: dict[str, Any]) -> None:
-    """Print what :func:`inspect` told."""
-    print(f"{found['path']}: {found['model']}, {found['features']:,} features, {found['parameters']:,} parameters")
-    compiled = f", {found['plan']}; features' numbers are {found['dtype']}" if "plan" in found else ""
-    print(f"{found['bytes'] / 1e6:,.1f} MB{compiled}")
-    counts = ", ".join(f"{name} {count:,}" for name, count in found["flops"].items())
-    print(f"operations per prediction, by the paper's counting: {counts}")
-    width = max(len(field["name"]) for field in found["fields"])
+def print_inspection(properties: dict[str, Any]) -> None:
+    """Print the result of :func:`inspect`."""
+    fields = properties["fields"]
+    print(
+        f"{properties['path']}: {properties['model']}, {properties['features']:,} features, "
+        f"{properties['parameters']:,} parameters"
+    )
+    plan = f", plan: {properties['plan']}, numbers: {properties['dtype']}" if "plan" in properties else ""
+    print(f"{properties['bytes'] / 1e6:,.1f} MB{plan}")
+    counts = ", ".join(f"{name} {count:,}" for name, count in properties["flops"].items())
+    print(f"operations per prediction, counted as in the paper: {counts}")
+    width = max(len(field["name"]) for field in fields)
     print(f"\n{'field':<{width}}{'features':>14}{'dimension':>12}")
-    for field in found["fields"]:
+    for field in fields:
         print(f"{field['name']:<{width}}{field['features']:>14,}{field['dimension']:>12}")
-    average = sum(field["dimension"] for field in found["fields"]) / len(found["fields"])
+    average = sum(field["dimension"] for field in fields) / len(fields)
     print(f"{'average':<{width}}{'':>14}{average:>12.2f}")

@@ -1,9 +1,9 @@
-"""What a compiled file says of its model. The file may be anyone's, so nothing of it is taken on trust."""
+"""The metadata of a compiled model. The file may come from anyone, so nothing in it is trusted."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,80 +12,81 @@ from fm2.schema import Schema
 
 FAMILY, OTHERS = ("fm", "fwfm", "fvfm", "fmfm"), ("lr", "poly2", "ffm")
 LINEAR = ("features", "fields", "both")
-MOST_BITS, LONGEST_PLAN = 30, 200
+MAX_HASH_BITS, MAX_TITLE = 30, 200
+
+Check = tuple[str, bool]  # the name of a value, and whether it is valid
 
 
-def read_description(
+def read_metadata(
     text: bytes, columns: Sequence[str], sizes: Sequence[int], path: Path
 ) -> tuple[dict[str, Any], Schema]:
-    """Read the description of a model with such columns and sizes of fields, and the schema in it."""
+    """Read and check the metadata of a model with these columns and field sizes; return it with its schema."""
     try:
         meta = json.loads(text)
-    except (ValueError, RecursionError) as wrong:
-        raise _useless(path, f"its description cannot be read: {wrong}") from wrong
+    except (ValueError, RecursionError) as error:
+        raise _invalid(path, f"its metadata is not JSON: {error}") from error
     if not isinstance(meta, dict):
-        raise _useless(path, f"its description is a {type(meta).__name__}")
-    schema = _schema(meta, columns, len(sizes), path)
-    wrong_part = _wrong_part(meta, list(sizes))
-    if wrong_part:
-        raise _useless(path, f"its description has no {wrong_part} that can be")
+        raise _invalid(path, f"its metadata is a {type(meta).__name__}, not an object")
+    schema = _read_schema(meta, columns, len(sizes), path)
+    for name, valid in _checks(meta, list(sizes)):
+        if not valid:
+            raise _invalid(path, f"missing or invalid {name} in its metadata")
     return meta, schema
 
 
-def _schema(meta: dict[str, Any], columns: Sequence[str], fields: int, path: Path) -> Schema:
-    """Read the schema, which has to be that of the file's encoder."""
+def _read_schema(meta: dict[str, Any], columns: Sequence[str], fields: int, path: Path) -> Schema:
+    """Read the schema, which has to match the file's encoder."""
     try:
         schema = Schema.from_dict(meta["schema"])
-    except (Fm2Error, KeyError, TypeError, ValueError, AttributeError) as wrong:
-        raise _useless(path, f"its schema is none: {wrong}") from wrong
+    except (Fm2Error, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _invalid(path, f"invalid schema: {error}") from error
     if len(schema.fields) != fields or list(schema.source_columns[1:]) != list(columns):
-        raise _useless(path, "its schema has other columns than its encoder")
+        raise _invalid(path, "its schema and its encoder have different columns")
     return schema
 
 
-def _wrong_part(meta: dict[str, Any], sizes: list[int]) -> str | None:
-    """Name what is missing or cannot be of a model with such fields, if anything."""
+def _checks(meta: dict[str, Any], sizes: list[int]) -> Iterator[Check]:
+    """Check the values one by one. A check may rely on those before it."""
     plan, measured, config = meta.get("plan"), meta.get("measured"), meta.get("model")
-    if not (isinstance(plan, str) and len(plan) <= LONGEST_PLAN):
-        return "plan"
-    if not (isinstance(measured, dict) and all(type(time) in (int, float) for time in measured.values())):
-        return "measured times"
-    if not isinstance(config, dict) or config.get("model") not in (*FAMILY, *OTHERS):
-        return "model"
-    if not sizes or config.get("field_sizes") != sizes:
-        return "field_sizes"
-    return _wrong_shape(config, len(sizes))
+    yield "plan", isinstance(plan, str) and len(plan) <= MAX_TITLE
+    yield "measured", isinstance(measured, dict) and all(type(time) in (int, float) for time in measured.values())
+    yield "model", isinstance(config, dict) and config.get("model") in (*FAMILY, *OTHERS)
+    assert isinstance(config, dict)
+    yield "field_sizes", bool(sizes) and config.get("field_sizes") == sizes
+    yield from _family_checks(config, len(sizes)) if config["model"] in FAMILY else _other_checks(config)
 
 
-def _wrong_shape(config: dict[str, Any], fields: int) -> str | None:
-    name, dims, pruned, signs = config["model"], config.get("dims"), config.get("pruned", []), config.get("signs")
-    if name == "poly2" and not _is_number(config.get("hash_bits"), MOST_BITS):
-        return "hash_bits"
-    if name == "ffm" and not _is_number(config.get("dim")):
-        return "dim"
-    if name in OTHERS:
-        return "dims" if dims is not None or signs or pruned else None
-    alike = name == "fmfm" or (isinstance(dims, list) and dims == dims[:1] * len(dims))
-    if not (isinstance(dims, list) and len(dims) == fields and alike and all(map(_is_number, dims))):
-        return "dims"
-    if config.get("linear") not in LINEAR:
-        return "linear part"
-    if not (isinstance(pruned, list) and all(_is_pair(pair, fields) for pair in pruned)):
-        return "pruned pairs"
-    if len({(i, j) for i, j in pruned}) < len(pruned):
-        return "pruned pairs"
-    ours = name == "fm" and isinstance(signs, list) and len(signs) == dims[0]
-    return None if not signs or (ours and all(sign in (1, -1) for sign in signs)) else "signs"
+def _family_checks(config: dict[str, Any], fields: int) -> Iterator[Check]:
+    """Check the settings of FM, FwFM, FvFM and FmFM."""
+    dims, pruned, signs = config.get("dims"), config.get("pruned", []), config.get("signs")
+    yield "dims", isinstance(dims, list) and len(dims) == fields and all(map(_is_count, dims))
+    assert isinstance(dims, list)
+    yield "dims", config["model"] == "fmfm" or len(set(dims)) == 1
+    yield "linear", config.get("linear") in LINEAR
+    yield "pruned", isinstance(pruned, list) and all(_is_pair(pair, fields) for pair in pruned)
+    yield "pruned", len({(i, j) for i, j in pruned}) == len(pruned)
+    if signs:
+        yield "signs", config["model"] == "fm" and isinstance(signs, list) and len(signs) == dims[0]
+        yield "signs", all(sign in (1, -1) for sign in signs)
 
 
-def _is_number(value: Any, most: int = 1 << 31) -> bool:
-    return type(value) is int and 1 <= value <= most
+def _other_checks(config: dict[str, Any]) -> Iterator[Check]:
+    """Check the settings of LR, Poly2 and FFM."""
+    yield "hash_bits", config["model"] != "poly2" or _is_count(config.get("hash_bits"), MAX_HASH_BITS)
+    yield "dim", config["model"] != "ffm" or _is_count(config.get("dim"))
+    yield "dims", "dims" not in config
+    yield "pruned", config.get("pruned", []) == []
+    yield "signs", not config.get("signs")
+
+
+def _is_count(value: Any, maximum: int = 1 << 31) -> bool:
+    return type(value) is int and 1 <= value <= maximum
 
 
 def _is_pair(value: Any, fields: int) -> bool:
-    two = isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)
-    return two and 0 <= value[0] < value[1] < fields
+    is_pair = isinstance(value, list) and len(value) == 2 and all(type(field) is int for field in value)
+    return is_pair and 0 <= value[0] < value[1] < fields
 
 
-def _useless(path: Path, why: str) -> Fm2Error:
-    return Fm2Error(f"load: {path} is no model that can be used: {why}")
+def _invalid(path: Path, reason: str) -> Fm2Error:
+    return Fm2Error(f"load: {path}: not a valid compiled model: {reason}")

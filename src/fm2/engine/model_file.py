@@ -1,9 +1,9 @@
-"""Writing a compiled model: named sections in one file, which appears whole or not at all."""
+"""Write compiled models and catalogs: files of named sections (``native/include/fm2/model_file.h`` has the format)."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,56 +12,71 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.errors import Fm2Error
-from fm2.files import atomic_file
 
 Bytes = NDArray[np.uint8]
-LINE, NAME = 64, 48
-BEGINS = "fm2model"
+Sections = Mapping[str, NDArray[Any] | int]  # arrays, or sizes in bytes
+LINE = 64  # the header, an index entry, and the alignment of sections
+INDEX_ENTRY = np.dtype([("name", "S48"), ("offset", "<u8"), ("bytes", "<u8")])
+MAGIC = "fm2model"
 
 
-def rounded(size: int) -> int:
-    """Round a size up to whole cache lines.
+def align(size: int) -> int:
+    """Round a size up to complete cache lines.
 
-    >>> rounded(1), rounded(64)
+    >>> align(1), align(64)
     (64, 64)
     """
     return -(-size // LINE) * LINE
 
 
 def open_sections(path: Path, kind: str) -> dict[str, Bytes]:
-    """Map the sections of a file of another kind than a model's; its checksum is compared."""
+    """Map the sections of a file of this kind into memory, and verify its checksum."""
     try:
-        whole = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
-        found = _native.model_sections(str(path))
-    except OSError as wrong:
-        raise Fm2Error(f"load: {wrong}") from wrong
-    sections = {name: np.asarray(whole[offset : offset + size]) for name, offset, size in found}
+        mapping = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        index = _native.model_sections(str(path))
+    except OSError as error:
+        raise Fm2Error(f"load: {error}") from error
+    sections = {name: np.asarray(mapping[offset : offset + size]) for name, offset, size in index}
     if sections.get("kind", np.empty(0, np.uint8)).tobytes() != kind.encode():
-        raise Fm2Error(f"load: {path} is no {kind}")
+        raise Fm2Error(f"load: {path}: not a {kind}")
     return sections
 
 
-@contextlib.contextmanager
-def new_model(path: Path, sections: Mapping[str, NDArray[Any] | int]) -> Iterator[dict[str, Bytes]]:
-    """Make a file of these sections: arrays, or sizes of those that the caller fills with bytes before this ends."""
-    sizes = {name: value if isinstance(value, int) else value.nbytes for name, value in sections.items()}
-    entry = np.dtype([("name", f"S{NAME}"), ("offset", "<u8"), ("bytes", "<u8")])
-    index, at = np.zeros(len(sections), entry), LINE + len(sections) * LINE
-    for place, (name, size) in enumerate(sizes.items()):
-        index[place] = (name.encode(), at, size)
-        at += rounded(size)
-    try:
-        with atomic_file(path) as partial:
-            with partial.open("wb") as file:
-                file.truncate(at)
-            whole = np.memmap(partial, np.uint8, "r+")
-            whole[LINE : LINE + index.nbytes] = index.view(np.uint8)
-            parts = {row["name"].decode(): whole[row["offset"] : row["offset"] + row["bytes"]] for row in index}
-            for name, value in sections.items():
-                if not isinstance(value, int):
-                    parts[name][:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            yield {name: parts[name] for name, value in sections.items() if isinstance(value, int)}
-            whole[:LINE] = np.frombuffer(_native.model_header(len(sections), whole[LINE:]), np.uint8)
-            whole.flush()
-    except OSError as refused:
-        raise Fm2Error(f"compile: {path}: {refused.strerror or refused}") from refused
+class ModelWriter:
+    """A new file of sections, mapped into memory.
+
+    Each section is an array, or a size in bytes for a section to be filled later, through ``writer[name]``. The file is
+    valid after :meth:`seal`; call it again after a change.
+    """
+
+    def __init__(self, path: Path, sections: Sections) -> None:
+        index = np.zeros(len(sections), INDEX_ENTRY)
+        end = LINE + index.nbytes
+        for entry, (name, section) in zip(index, sections.items(), strict=True):
+            size = section if isinstance(section, int) else section.nbytes
+            entry["name"], entry["offset"], entry["bytes"] = name.encode(), end, size
+            end += align(size)
+        _allocate(path, end)
+        self._mapping = np.memmap(path, np.uint8, "r+")
+        self._mapping[LINE : LINE + index.nbytes] = index.view(np.uint8)
+        self._index = {entry["name"].decode(): (int(entry["offset"]), int(entry["bytes"])) for entry in index}
+        for name, section in sections.items():
+            if not isinstance(section, int):
+                self[name][:] = np.ascontiguousarray(section).reshape(-1).view(np.uint8)
+
+    def __getitem__(self, name: str) -> Bytes:
+        offset, size = self._index[name]
+        return self._mapping[offset : offset + size]
+
+    def seal(self) -> None:
+        """Write the header, with the checksum of all sections."""
+        self._mapping[:LINE] = np.frombuffer(_native.model_header(len(self._index), self._mapping[LINE:]), np.uint8)
+
+
+def _allocate(path: Path, size: int) -> None:
+    """Create a file of zeros. Reserve its blocks: with a full disk, writing to the mapping would crash the process."""
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
