@@ -81,7 +81,7 @@ def test_a_run_scores_as_its_module_does(dataset, tmp_path, name):
     np.testing.assert_allclose(run.probabilities(ids), expected, rtol=1e-5)
     np.testing.assert_array_equal(run.probabilities(ids.astype(np.int64)), run.probabilities(ids))
     ids[3, 1] = 1000
-    with pytest.raises(Fm2Error, match=r"do not fit the model .* the id 1000 in field 1"):
+    with pytest.raises(Fm2Error, match=r"do not fit the model .* the id of field 1 must be between 0 and 12, got 1000"):
         run.probabilities(ids)
 
 
