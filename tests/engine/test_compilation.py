@@ -104,7 +104,7 @@ def test_the_spectral_plan_is_exact_at_full_rank_and_close_below(runs, dataset, 
         errors.append(float(np.abs(load(tmp_path / "model.fm2").predict(ids) - expected).max()))
     assert errors[-1] < 1e-5
     assert errors == sorted(errors, reverse=True)
-    with pytest.raises(fm2.Fm2Error, match="the rank is 30; it is a number from 1 to the sum of the dimensions, 29"):
+    with pytest.raises(fm2.Fm2Error, match="rank must be between 1 and the sum of the dimensions, 29, got 30"):
         compile(run.path, tmp_path / "model.fm2", plan="spectral", rank=30)
 
 

@@ -127,7 +127,7 @@ def test_the_error_names_a_directory_that_cannot_be_written_to(run, tmp_path, ca
 def test_the_spectral_plan_requires_field_matrices(dataset, tmp_path, name):
     other = train(name, dataset, tmp_path / "run", **QUICK)
     for data in (None, dataset):
-        with pytest.raises(Fm2Error, match=f"{name} has no field matrices; fm, fwfm, fvfm and fmfm have them"):
+        with pytest.raises(Fm2Error, match=f"expected fm, fwfm, fvfm or fmfm, got {name}, which has no field matrices"):
             fm2.compile(other.path, tmp_path / "m.fm2", plan="spectral", data=data)
 
 

@@ -150,7 +150,7 @@ def test_the_best_possible_metrics_and_the_gap_to_them(dataset, tmp_path, capsys
     assert f"{share:.1%}" in printed
     assert "best possible" in printed
     for invalid, message in (
-        (np.full(4000, 2.0), "the probabilities go from 2.0 to 2.0"),
+        (np.full(4000, 2.0), "probabilities must be between 0 and 1, got 2.0 to 2.0"),
         (np.ones(3), "true probabilities: expected .* got 3"),
     ):
         with pytest.raises(Fm2Error, match=message):
