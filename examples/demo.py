@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 import fm2
-from fm2.cli.comparison import Teller
+from fm2.cli.studies import RunReporter
 from fm2.data.description import describe, print_description
 from fm2.data.streams import open_stream
 from fm2.engine.inspect import operations
 from fm2.files import atomic_file
 from fm2.progress import Progress
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
-from fm2.training.progress import ProgressLine
+from fm2.training.progress import TrainingProgress
 
 ROWS, FEATURES = 650_000, 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")
@@ -47,16 +47,16 @@ def main() -> None:
     print_description(describe(dataset))
 
     print(f"\nTraining {', '.join(MODELS)} alike, each to its best on the validation rows ...", flush=True)
-    with ProgressLine() as watch:
-        teller = Teller(watch)
+    with TrainingProgress() as watch:
+        reporter = RunReporter(watch)
         truth = None if given else f"{log}.truth.npy"
-        options: dict[str, Any] = {"own": ALONE, "watch": watch, "begin": teller.begin, "tell": teller.tell}
+        options: dict[str, Any] = {"own": ALONE, "watch": watch, "begin": reporter.begin, "tell": reporter.end}
         table = fm2.compare(dataset, DIRECTORY / "compare", MODELS, truth=truth, overwrite=compared(), **options)
     if table.failed:
         raise fm2.Fm2Error(f"{table.failed[0]['run']} failed: {table.failed[0]['error']}")
 
     print("\nShrinking FmFM to the dimensions that keep 95 % of each field's variance ...", flush=True)
-    with ProgressLine() as watch:
+    with TrainingProgress() as watch:
         fmfm = DIRECTORY / "compare" / "fmfm-0"
         small = fm2.shrink(fmfm, dataset, DIRECTORY / "small", warm=True, overwrite=True, watch=watch)
 

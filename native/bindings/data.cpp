@@ -7,6 +7,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "fm2/arrow.h"
 #include "fm2/collector.h"
 #include "fm2/encoder.h"
@@ -201,6 +203,22 @@ void init_data(nb::module_& module) {
             if (row >= self.block.rows()) throw std::out_of_range("no such row");
             return self.block.line(row);
         }, "row"_a)
+        .def("cells", [](const EncodedText& self, std::size_t column) {
+            if (column >= self.block.columns()) throw std::out_of_range("no such column");
+            const auto cells = self.block.column(column);
+            const std::size_t rows = self.block.rows();
+            nb::typed<nb::list, nb::str> texts;
+            fm2::Batch batch;
+            for (std::size_t first = 0; first < rows; first += batch.size) {
+                cells->read(first, std::min(rows - first, fm2::Batch::capacity), batch);
+                for (std::size_t i = 0; i < batch.size; ++i) {
+                    const std::string_view cell = batch.cells[i];
+                    const auto size = static_cast<Py_ssize_t>(cell.size());
+                    texts.append(nb::steal(PyUnicode_DecodeUTF8(cell.data(), size, "replace")));
+                }
+            }
+            return texts;
+        }, "column"_a, "The cells of a column, as text. The text that was encoded must still be there, unchanged.")
         .def_prop_ro("ids", [](nb::handle_t<EncodedText> self) {
             const auto& text = nb::cast<const EncodedText&>(self);
             const std::size_t rows = text.block.rows();

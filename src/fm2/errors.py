@@ -44,4 +44,5 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as missing:
-        raise Fm2Error(f"{purpose} needs the package '{missing.name}': pip install 'fm2[{extra}]'") from missing
+        install = f"install it with: pip install 'fm2[{extra}]'"
+        raise Fm2Error(f"{purpose} requires the package '{missing.name}'; {install}") from missing

@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.test_help import COMMAND_NAMES
 from tests.helpers.documentation import ROOT, pages
 
 import fm2
 from fm2.cli.exit_codes import EXIT_CODES
+from fm2.cli.main import COMMANDS
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_every_page_is_there_and_asks_nothing_of_the_network(site):
 
 def test_every_command_has_its_help(site):
     shown = text_of(site / "commands.html")
-    for name in COMMAND_NAMES:
+    for name in COMMANDS:
         assert f"usage: fm2 {name} " in shown
 
 

@@ -58,11 +58,14 @@ def test_models_are_trained_and_tested_alike(dataset, tmp_path, capsys):
     losses = [row["log_loss"] for row in found["rows"] if row["model"] == "fmfm"]
     shown = next(line for line in table if line.startswith("fmfm"))
     assert f"{np.mean(losses):.5f} ± {np.std(losses, ddof=1):.5f}" in shown
-    assert "mean ± deviation of 2 seeds, on the test rows" in told.out
+    assert "mean ± standard deviation of 2 seeds, test split of" in told.out
     unfinished = [row["run"] for row in found["rows"] if row["unfinished"]]
     assert unfinished == [row["run"] for row in found["rows"] if row["best_epoch"] == 2]
-    assert f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume" in told.out
-    assert "dim is not for lr: trained without it" in told.err
+    assert (
+        f"validation score was still improving at the last epoch of {', '.join(unfinished)}; continue with --resume"
+        in told.out
+    )
+    assert "dim does not apply to lr; ignored there" in told.err
     assert "fmfm-1: AUC" in told.err
 
     assert main(command) == 1
@@ -82,7 +85,7 @@ def test_one_failure_does_not_take_the_others_down(dataset, tmp_path, capsys, mo
     assert main([*command, "--models", "fm,lr", *FAST]) == 1
     told = capsys.readouterr()
     assert "fm-0 failed: RuntimeError: no memory\\nleft" in told.out
-    assert "1 of 2 trainings failed: fm-0" in told.err
+    assert "1 of 2 runs failed: fm-0" in told.err
     rows = stored(out)["rows"]
     assert [(row["model"], row["error"], row["auc"] is None) for row in rows] == [
         ("fm", "RuntimeError: no memory\\nleft", True),
@@ -180,7 +183,7 @@ def test_what_was_not_pruned_to_the_end_is_named(dataset, tmp_path):
         dataset, tmp_path / "table", "deeplight,lr", epochs=1, threads=1, own={"deeplight": {"warm_up": 10**6}}
     )
     told = "\n".join(lines(found))
-    assert "not yet as sparse as asked to become when the epochs were over: deeplight-0; --resume" in told
+    assert "the target sparsity was not reached at the last epoch of deeplight-0; continue with --resume" in told
     assert [row["run"] for row in found.rows if row["unsettled"]] == ["deeplight-0"]
 
 

@@ -192,7 +192,7 @@ def test_the_same_report_is_the_same_page(compared, shrunk, page, tmp_path):
 def test_a_run_alone_has_a_report_with_and_without_its_data(runs, dataset, tmp_path, capsys):
     out = tmp_path / "report.html"
     assert main(["report", str(runs["fmfm"].path), "--out", str(out), "--data", str(dataset.path)]) == 0
-    assert "bytes in" in capsys.readouterr().out
+    assert "bytes to" in capsys.readouterr().out
     whole = Page(out)
     assert whole.headings == ["Learning curves", "Calibration", "Fields", "Settings"]
     assert whole.facts()["model"] == "fmfm"

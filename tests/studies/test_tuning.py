@@ -158,7 +158,7 @@ def test_auc_is_the_more_the_better(dataset, tmp_path):
 def test_the_time_ends_a_search_and_another_goes_on(dataset, tmp_path, capsys):
     words = ["tune", "lr", str(dataset.path), "--out", str(tmp_path / "tune"), "--trials", "2", "--fix", "epochs=1"]
     assert main([*words, "--timeout", "0.000001"]) == 0
-    assert capsys.readouterr().out == "no trial was finished; --resume goes on\n"
+    assert capsys.readouterr().out == "no trial finished; continue with --resume\n"
     assert main([*words, "--resume"]) == 0
     assert "2 trials" in capsys.readouterr().out
 
@@ -173,9 +173,9 @@ def test_the_command_tells_each_trial_in_a_line_and_the_best_in_a_table(dataset,
     lines = told.splitlines()
     assert len(lines) == 9
     assert lines[0].startswith("trial 0: log loss 0.")
-    assert lines[0].endswith("; the others say where they differ from it")
+    assert lines[0].endswith("; baseline for the other trials")
     assert "9 trials" in said
-    assert "what mattered: " in said
+    assert "importance of the settings: " in said
     assert f"--settings {out / 'best.toml'}" in said
     assert main(["tune", "lr", str(dataset.path), "--out", str(out), "--resume", "--trials", "9", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 9
@@ -191,7 +191,7 @@ def test_ctrl_c_says_what_is_kept(dataset, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("fm2.studies.tuning.search._Search._try", interrupt)
     assert main(words) == 130
-    assert capsys.readouterr().err == "fm2: interrupted; --resume goes on from here\n"
+    assert capsys.readouterr().err == "fm2: interrupted; continue with --resume\n"
 
 
 @pytest.mark.parametrize(
@@ -271,6 +271,8 @@ def test_a_full_disk_is_no_failed_trial(dataset, tmp_path, monkeypatch):
 
 def test_optuna_is_named_where_it_is_not_installed(dataset, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(Fm2Error, match=r"fm2 tune needs the package 'optuna': pip install 'fm2\[tune\]'"):
+    with pytest.raises(
+        Fm2Error, match=r"fm2 tune requires the package 'optuna'; install it with: pip install 'fm2\[tune\]'"
+    ):
         tune("lr", dataset, tmp_path / "tune", fix=QUICK)
     assert not (tmp_path / "tune").exists()

@@ -12,7 +12,7 @@ from fm2 import _native
 from fm2.data.chunks import read_chunks
 from fm2.data.faults import explain
 from fm2.data.rows import as_table, normalize_rows
-from fm2.data.sources import Source, Table, find_columns
+from fm2.data.sources import TextFile, find_columns
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.schema import Schema
@@ -82,14 +82,12 @@ class Encoder:
             raise Fm2Error(f"encode: {wrong}") from wrong
         return ids
 
-    def encode_file(self, source: Source, threads: int = 0) -> Iterator[NDArray[np.int32]]:
-        """Encode the rows of a source, some at a time. A row of a wrong shape is an error: each must get its ids."""
-        columns = self.schema.source_columns[1:]
-        if isinstance(source, Table):
-            for reader, positions in source.batches(columns):
-                yield self._encode_batch(reader, positions, threads)
-            return
-        positions = source.positions(columns)
+    def encode_text(self, source: TextFile, threads: int = 0) -> Iterator[tuple[_native.EncodedText, int]]:
+        """Encode a text file in chunks, each with the number of bytes read so far. Raise an error at an invalid row.
+
+        The ``cells`` of a chunk are valid until the next chunk is read.
+        """
+        positions = source.positions(self.schema.source_columns[1:])
         for chunk in read_chunks(source, "predict"):
             found = self._native.encode_text(chunk.text, source.format, [positions[0], *positions], chunk.last, threads)
             for row, field, fault, value in found.bad:
@@ -97,7 +95,7 @@ class Encoder:
                 raise Fm2Error(f"predict: {source} line {chunk.line + found.line(row)}: {reason}")
             chunk.consumed, chunk.lines = found.consumed, found.lines
             if len(found.ids):
-                yield found.ids
+                yield found, chunk.done
 
     def decode(self, ids: NDArray[np.integer[Any]]) -> dict[str, list[str | None]]:
         """Give the values that ids stand for, column by column: None is missing, <unknown> is id 0."""

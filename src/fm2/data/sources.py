@@ -9,12 +9,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fm2 import _native
 from fm2.data.streams import head, packing
 from fm2.errors import Fm2Error, require, suggest
 from fm2.schema import Schema
+
+if TYPE_CHECKING:
+    import polars
 
 SEPARATORS = "\t,;|\x01"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -74,6 +77,20 @@ class Table:
                 yield reader, positions
         if self.rows is not None and seen != self.rows:
             raise Fm2Error(f"{self.name} cannot be read: only {seen} of its {self.rows} rows came out")
+
+    def frames(self, columns: Sequence[str]) -> Iterator[polars.DataFrame]:
+        """Yield the rows as frames with these columns, one batch at a time if the table is not in memory."""
+        pl = require("polars", "train", "reading tables")
+        rows = 0
+        for part in _parts(self.table, columns, self.name):
+            with _readable(self.name):
+                frame: polars.DataFrame = pl.DataFrame(part)
+                find_columns(frame.columns, columns, self.name)
+                frame = frame.select(columns)
+            rows += frame.height
+            yield frame
+        if self.rows is not None and rows != self.rows:
+            raise Fm2Error(f"{self.name} cannot be read: only {rows} of its {self.rows} rows came out")
 
 
 Source = TextFile | Table

@@ -222,3 +222,12 @@ def _bins(counts: _Counts, bins: int) -> Floats:
     which = np.minimum((middle * bins / counts.rows.sum()).astype(np.int64), bins - 1)
     summed = (counts.rows, counts.rows * counts.probability, counts.clicks)
     return np.stack([np.bincount(which, values, minlength=bins) for values in summed])
+
+
+def metric_title(metric: str) -> str:
+    """Return a metric's name as it is written in text.
+
+    >>> metric_title("log_loss"), metric_title("auc")
+    ('log loss', 'AUC')
+    """
+    return {"auc": "AUC", "rig": "RIG"}.get(metric, metric.replace("_", " "))

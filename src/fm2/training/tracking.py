@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +11,6 @@ from typing import Any, Protocol
 from fm2.artifacts.settings import Settings
 from fm2.errors import printable
 from fm2.training.loop import Report
-from fm2.training.progress import say
 from fm2.training.run import HISTORY, read_history
 
 Evaluation = dict[str, Any]
@@ -76,7 +76,8 @@ class Tracking:
             except Exception as failed:  # whatever it is, it is not worth a training
                 self._trackers.remove(tracker)
                 reason = printable(str(failed).partition("\n")[0]) or type(failed).__name__
-                say(f"fm2: {type(tracker).__name__} tracks no more: {reason}; the training goes on without it")
+                name = type(tracker).__name__
+                print(f"fm2: {name} tracks no more: {reason}; the training goes on without it", file=sys.stderr)
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, Any]:
