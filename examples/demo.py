@@ -24,7 +24,7 @@ from fm2.engine.inspect import operations
 from fm2.files import atomic_file
 from fm2.progress import Progress
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
-from fm2.training.progress import TrainingProgress
+from fm2.training.progress import TrainingDisplay
 
 ROWS, FEATURES = 650_000, 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")
@@ -47,7 +47,7 @@ def main() -> None:
     print_description(describe(dataset))
 
     print(f"\nTraining {', '.join(MODELS)} alike, each to its best on the validation rows ...", flush=True)
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         reporter = RunReporter(watch)
         truth = None if given else f"{log}.truth.npy"
         options: dict[str, Any] = {"own": ALONE, "watch": watch, "begin": reporter.begin, "tell": reporter.end}
@@ -56,7 +56,7 @@ def main() -> None:
         raise fm2.Fm2Error(f"{table.failed[0]['run']} failed: {table.failed[0]['error']}")
 
     print("\nShrinking FmFM to the dimensions that keep 95 % of each field's variance ...", flush=True)
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         fmfm = DIRECTORY / "compare" / "fmfm-0"
         small = fm2.shrink(fmfm, dataset, DIRECTORY / "small", warm=True, overwrite=True, watch=watch)
 

@@ -9,7 +9,7 @@ import pytest
 
 from fm2.progress import Progress
 from fm2.training.loop import Report
-from fm2.training.progress import TrainingProgress
+from fm2.training.progress import TrainingDisplay
 
 EVALUATION = {"log_loss": 0.45, "auc": 0.75, "best": True}
 
@@ -35,7 +35,7 @@ def report(rows=5_000, loss=0.5, evaluation=EVALUATION, **more):
 def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         watch(report())
         print("a message", file=sys.stderr)
         watch(report(rows=10_000))
@@ -51,7 +51,7 @@ def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
 def test_a_message_of_restart_is_printed_after_the_bar_is_removed(monkeypatch):
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         watch(report())
         watch.restart("fm2: fmfm-0 ...")
     assert terminal.getvalue().endswith("\x1b[2Kfm2: fmfm-0 ...\n")
@@ -71,7 +71,7 @@ def test_long_tasks_show_rows_and_speed_and_short_tasks_nothing(monkeypatch):
 
 
 def test_other_streams_get_a_plain_line_now_and_then(capsys, monkeypatch):
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         watch(report())
         assert capsys.readouterr().err == ""
         monkeypatch.setattr("fm2.training.progress.PLAIN_LINE_SECONDS", 0)
@@ -103,14 +103,14 @@ def test_other_streams_get_a_plain_line_now_and_then(capsys, monkeypatch):
     ],
 )
 def test_the_summary_says_why_the_training_ended(last, reason):
-    watch = TrainingProgress(terminal=False)
+    watch = TrainingDisplay(terminal=False)
     watch(last)
     assert watch.summary().startswith(f"{last.rows / 10_000:.2f} epochs in 0 s (")
     assert watch.summary().endswith(f" rows/s); {reason}")
 
 
 def test_the_summary_of_a_resumed_run_counts_the_epochs_before():
-    watch = TrainingProgress(terminal=False)
+    watch = TrainingDisplay(terminal=False)
     assert watch.summary() == "already finished; nothing left to train"
     watch(Report(rows=15_000, total=20_000, begun=5_000, epoch_rows=10_000, loss=0.5, evaluation=None, waited=1))
     assert watch.summary().startswith("1.50 epochs (0.50 before resuming) in 0 s (")

@@ -16,7 +16,7 @@ from tests.training.test_resuming import compare_runs
 from fm2.errors import Fm2Error
 from fm2.models import build, network_complexity
 from fm2.models.deep.light_scoring import LightScoring
-from fm2.training.progress import TrainingProgress
+from fm2.training.progress import TrainingDisplay
 from fm2.training.run import Run
 from fm2.training.scorer import make_scorer
 from fm2.training.torch_backend import TorchBackend
@@ -129,7 +129,7 @@ def test_what_is_saved_is_sparse_and_stays_so_when_trained_on(run, dataset, tmp_
 
 
 def test_a_training_that_ends_before_all_is_pruned_says_so(dataset, tmp_path):
-    watcher = TrainingProgress(terminal=False)
+    watcher = TrainingDisplay(terminal=False)
     train("deeplight", dataset, tmp_path / "run", watch=watcher, **settings(epochs=1, warm_up=10**6))
     assert "the target sparsity was not reached, continue with --resume --epochs N" in watcher.summary()
 

@@ -79,9 +79,9 @@ def shrink(options: argparse.Namespace) -> None:
 
     from fm2.compression.retraining import measure
     from fm2.compression.shrink import compare, shrink
-    from fm2.training.progress import TrainingProgress
+    from fm2.training.progress import TrainingDisplay
 
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
 
         def tell(bases: list[Basis]) -> None:
             watch.restart()
@@ -112,12 +112,12 @@ def prune(options: argparse.Namespace) -> None:
 
     from fm2.compression.prune import prune
     from fm2.compression.retraining import measure
-    from fm2.training.progress import TrainingProgress
+    from fm2.training.progress import TrainingDisplay
 
     def tell(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
         _print_strengths(dataset.schema.names, strengths, pruned, _table_stream(options))
 
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         small = prune(run, dataset, options.out, keep=options.keep, tell=tell, watch=watch, **settings)
     rows = [
         {"keep": None, "run": str(run.path), **measure(run, dataset)},
@@ -146,9 +146,9 @@ def cut(options: argparse.Namespace) -> None:
     run, dataset, settings = _open("cut", options, several=len(ranks) > 1)
 
     from fm2.compression.cut import Yardstick, compare, cut_and_measure
-    from fm2.training.progress import TrainingProgress
+    from fm2.training.progress import TrainingDisplay
 
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
 
         def begin(rank: int) -> None:
             watch.restart(f"fm2: rank {rank}: computing the spectrum ...")

@@ -16,7 +16,7 @@ from fm2.errors import Fm2Error, suggest
 if TYPE_CHECKING:
     from fm2.studies.comparison.results import Comparison
     from fm2.studies.tuning.study import Trial
-    from fm2.training.progress import TrainingProgress
+    from fm2.training.progress import TrainingDisplay
 
 CONTINUE = "run the same command with --resume to continue"
 DATA = Argument("data", "dataset directory (fm2 prepare)", metavar="DATA")
@@ -91,9 +91,9 @@ def compare(options: argparse.Namespace) -> None:
             settings.pop(name, None)
 
     from fm2.studies.comparison.compare import compare  # after the checks: importing torch takes seconds
-    from fm2.training.progress import TrainingProgress
+    from fm2.training.progress import TrainingDisplay
 
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         reporter = RunReporter(watch, options.debug)
         comparison = compare(
             dataset,
@@ -137,7 +137,7 @@ def read_settings_files(operation: str, files: list[Path]) -> tuple[dict[str, An
 class RunReporter:
     """Prints a line on standard error when a run starts and when it ends."""
 
-    def __init__(self, watch: TrainingProgress, debug: bool = False) -> None:
+    def __init__(self, watch: TrainingDisplay, debug: bool = False) -> None:
         self._watch, self._debug = watch, debug
 
     def begin(self, run: str) -> None:
@@ -219,12 +219,12 @@ def tune(options: argparse.Namespace) -> None:
     from fm2.studies.tuning.choice import read_fixed
     from fm2.studies.tuning.printing import describe, show
     from fm2.studies.tuning.search import tune
-    from fm2.training.progress import TrainingProgress
+    from fm2.training.progress import TrainingDisplay
 
     def tell(trials: list[Trial]) -> None:
         watch.restart(describe(trials))
 
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         tuning = tune(
             options.model,
             options.data,
@@ -312,9 +312,9 @@ def reproduce(options: argparse.Namespace) -> None:
 
     from fm2.studies.reproduction.record import PAGE  # after the checks: importing torch takes seconds
     from fm2.studies.reproduction.reproduce import reproduce
-    from fm2.training.progress import TrainingProgress
+    from fm2.training.progress import TrainingDisplay
 
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         reporter = RunReporter(watch, options.debug)
         reproduction = reproduce(
             options.log,

@@ -81,7 +81,7 @@ def train(options: argparse.Namespace) -> None:
     changes |= chosen_settings(options, dataset.schema.names)
     settings = None if options.resume else Settings.of(options.model, **changes)
 
-    from fm2.training.progress import TrainingProgress  # after the checks: importing torch takes seconds
+    from fm2.training.progress import TrainingDisplay  # after the checks: importing torch takes seconds
     from fm2.training.rowwise_backend import slow_path_warning
     from fm2.training.trackers import tracker
     from fm2.training.train import train
@@ -89,7 +89,7 @@ def train(options: argparse.Namespace) -> None:
     warning = slow_path_warning(settings) if settings else None
     if warning:
         print(f"fm2: {warning}", file=sys.stderr)
-    with TrainingProgress() as watch:
+    with TrainingDisplay() as watch:
         run = train(
             options.model,
             dataset,

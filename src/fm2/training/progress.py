@@ -16,7 +16,7 @@ from fm2.training.loop import Report
 BAR_SECONDS, PLAIN_LINE_SECONDS = 0.2, 30.0
 
 
-class TrainingProgress:
+class TrainingDisplay:
     """Shows a progress bar; if standard error is not a terminal, prints a line every 30 seconds instead.
 
     Pass it as ``watch`` to :func:`fm2.train`.
