@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fm2.cli.command import JSON, OVERWRITE, RESUME, ROW_WEIGHTS, Argument, command
+from fm2.cli.command import JSON, OVERWRITE, RESUME, ROW_WEIGHTS, Argument, command, flag
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -24,11 +24,6 @@ NEGLIGIBLE = 0.01  # effect on the logit, as a standard deviation
 CONTINUE = "run the same command with --resume to continue"
 
 TRAINING_OPTIONS = (
-    Argument(
-        "--learning-rate-scale",
-        "factor for the learning rates of RUN (default: 0.1 for further training, 0.02 after cut, 1 from scratch)",
-        float,
-    ),
     Argument("--epochs", "maximum number of epochs", int),
     Argument("--patience", "evaluations without improvement before early stopping", int),
     Argument("--seed", "random seed of initialization, shuffling and dropout", int),
@@ -36,17 +31,18 @@ TRAINING_OPTIONS = (
 )
 
 
-def _arguments(*specific: Argument) -> Sequence[Argument]:
-    """Return the arguments of a command: those that all three share, and its own."""
+def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
+    """Return the arguments of a command: those that all three share, and its own. ``scale`` is a default."""
     return (
         Argument("run_path", "run directory (fm2 train)", metavar="RUN"),
-        Argument("data", "the dataset of the training, or a newer one", metavar="DATA"),
+        Argument("data", "the training dataset, or a newer one", metavar="DATA"),
         Argument("--out", "run directory to create", metavar="RUN2", required=True),
         *specific,
         Argument("--settings", "TOML file with settings; options override it", metavar="FILE"),
         RESUME,
         OVERWRITE,
         ROW_WEIGHTS,
+        Argument("--learning-rate-scale", f"factor for the learning rates of RUN (default: {scale})", float),
         *TRAINING_OPTIONS,
         JSON,
     )
@@ -70,7 +66,8 @@ def _arguments(*specific: Argument) -> Sequence[Argument]:
             choices=("counts", "features", "interactions"),
             default="counts",
         ),
-        Argument("--warm", "start from the projected model instead of from scratch", action="store_true"),
+        flag("--warm", "start from the projected model instead of from scratch"),
+        scale="1, with --warm 0.1",
     ),
 )
 def shrink(options: argparse.Namespace) -> None:
@@ -105,7 +102,7 @@ def shrink(options: argparse.Namespace) -> None:
     description="Keep the strongest field pairs of an FwFM, FvFM or FmFM, and continue training without the others.",
     example="fm2 prune run data --out pruned --keep 0.3",
     interrupted=CONTINUE,
-    arguments=_arguments(Argument("--keep", "fraction of the field pairs to keep", float, default=0.3)),
+    arguments=_arguments(Argument("--keep", "fraction of the field pairs to keep", float, default=0.3), scale="0.1"),
 )
 def prune(options: argparse.Namespace) -> None:
     run, dataset, settings = _open("prune", options)
@@ -139,6 +136,7 @@ def prune(options: argparse.Namespace) -> None:
         Argument(
             "--no-training", "skip the training after the cut", action="store_false", dest="training", default=True
         ),
+        scale="0.02",
     ),
 )
 def cut(options: argparse.Namespace) -> None:
@@ -197,8 +195,7 @@ def _open(operation: str, options: argparse.Namespace, several: bool = False) ->
 
     run = Run.open(path, options.threads or 0)
     settings = read_changes(Path(options.settings), run.model.name) if options.settings else {}
-    for argument in TRAINING_OPTIONS:
-        name = argument.name.removeprefix("--").replace("-", "_")
+    for name in ("learning_rate_scale", "epochs", "patience", "seed", "threads"):
         if getattr(options, name) is not None:
             settings[name] = getattr(options, name)
     settings |= {name: getattr(options, name) for name in ("resume", "overwrite", "row_weights")}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fm2.cli.command import JSON, Argument, command
+from fm2.cli.command import JSON, Argument, command, flag
 from fm2.errors import Fm2Error
 
 PLANS, DTYPES = ("auto", "direct", "cached", "spectral"), ("f32", "f16", "i8")
@@ -109,7 +109,7 @@ def inspect(options: argparse.Namespace) -> None:
         Argument("context", "values of the context columns", metavar="CONTEXT"),
         Argument("candidates", "candidates, one per line; - is standard input", metavar="CANDIDATES"),
         Argument("--top", "number of candidates to print", int, default=10),
-        JSON,
+        flag("--json", "print JSON Lines"),
     ),
 )
 def rank(options: argparse.Namespace) -> None:

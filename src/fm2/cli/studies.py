@@ -44,7 +44,7 @@ def _compare_arguments() -> Sequence[Argument]:
 
     return (
         DATA,
-        Argument("--out", "directory of the comparison", metavar="DIR", required=True),
+        Argument("--out", "directory to create", metavar="DIR", required=True),
         Argument(
             "--models",
             "list like lr,fm,fmfm; all, shallow (the paper's seven) or deep (default: shallow)",
@@ -56,7 +56,7 @@ def _compare_arguments() -> Sequence[Argument]:
         OVERWRITE,
         Argument(
             "--settings",
-            "TOML files: settings of all models, of one model in a table [MODEL], or of the file's model = ...",
+            "TOML files with settings for all models; for one model, in a table [MODEL] or with model = NAME",
             metavar="FILE",
             many=True,
             default=[],
@@ -183,7 +183,7 @@ def _tune_arguments() -> Sequence[Argument]:
     return (
         model_argument(),
         DATA,
-        Argument("--out", "directory of the search", metavar="DIR", required=True),
+        Argument("--out", "directory to create", metavar="DIR", required=True),
         Argument("--trials", "total number of trials", int, default=20),
         Argument("--timeout", "stop the search after this time", float, metavar="SECONDS"),
         Argument("--metric", "validation metric to optimize (default: log_loss)", choices=METRICS),

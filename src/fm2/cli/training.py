@@ -133,7 +133,7 @@ def _check_paths(options: argparse.Namespace) -> None:
     example="fm2 evaluate run data --split test",
     arguments=(
         TRAINED_MODEL,
-        Argument("data", "the dataset of the training, or a newer one", metavar="DATA"),
+        Argument("data", "the training dataset, or a newer one", metavar="DATA"),
         Argument("--split", "rows to evaluate", choices=SPLITS, default="test"),
         THREADS,
         JSON,
@@ -178,7 +178,7 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
 @command(
     "predict",
     "predict click probabilities for raw rows",
-    description="Predict the click probability of every row of raw files, in the order of the rows.",
+    description="Predict the click probability of every row, in the order of the input.",
     example="fm2 predict model.fm2 new.csv --out predictions.csv --keep user,ad",
     notes="Input files have any format that fm2 prepare reads; the label is not needed. The extension of --out selects "
     "the format: .csv or .csv.gz (with a header), .parquet, .npy (float32), otherwise text with one probability per "
