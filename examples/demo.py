@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 
 import fm2
-from fm2.cli.comparison import Teller
+from fm2.cli.studies import RunReporter
 from fm2.data.decompress import open_stream
 from fm2.data.description import describe, print_description
 from fm2.engine.inspect import operations
 from fm2.files import atomic_file
 from fm2.progress import Progress
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
-from fm2.training.progress import ProgressLine
+from fm2.training.progress import TrainingDisplay
 
 ROWS, FEATURES = 650_000, 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")
@@ -47,8 +47,8 @@ def main() -> None:
     print_description(describe(dataset))
 
     print(f"\nTraining {', '.join(MODELS)} with early stopping on the validation rows ...", flush=True)
-    with ProgressLine() as watch:
-        teller = Teller(watch)
+    with TrainingDisplay() as watch:
+        reporter = RunReporter(watch)
         comparison = fm2.compare(
             dataset,
             DIRECTORY / "compare",
@@ -57,14 +57,14 @@ def main() -> None:
             overwrite=(DIRECTORY / "compare" / "compare.json").is_file(),
             model_settings=ONE_THREAD,
             watch=watch,
-            on_start=teller.begin,
-            on_result=teller.tell,
+            on_start=reporter.begin,
+            on_result=reporter.end,
         )
     for row in comparison.failed:
         raise fm2.Fm2Error(f"{row['run']} failed: {row['error']}")
 
     print("\nShrinking FmFM to the dimensions that keep 95% of each field's variance ...", flush=True)
-    with ProgressLine() as watch:
+    with TrainingDisplay() as watch:
         fmfm = DIRECTORY / "compare" / "fmfm-0"
         small = fm2.shrink(fmfm, dataset, DIRECTORY / "small", warm=True, overwrite=True, watch=watch)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from typing import Any
 from unittest import mock
 
 from mkdocs.structure.files import File, Files
 
-from fm2.cli.main import COMMANDS, make_parser
+from fm2.cli.help import command_help
+from fm2.cli.main import GROUPS
 
 COMMANDS_PAGE = "reference/commands.md"
 
@@ -22,13 +22,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 def commands_page() -> str:
     """Return the help of every command, by group."""
-    with mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}):
-        parser = make_parser()
-        (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-        named = iter(commands.choices.items())
+    with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
         parts = ["# All commands", "The output of `fm2 COMMAND --help`."]
-        for title, group in COMMANDS.items():
-            parts.append(f"## {title[0].upper()}{title[1:]}")
-            for name, command in (next(named) for _ in group):
-                parts += [f"### fm2 {name}", f"```text\n{command.format_help()}```"]
+        for title, group in GROUPS.items():
+            parts.append(f"## {title}")
+            for command in group:
+                parts += [f"### fm2 {command.name}", f"```text\n{command_help(command)}```"]
     return "\n\n".join(parts) + "\n"

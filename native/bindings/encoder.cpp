@@ -3,6 +3,8 @@
 
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
+
 #include "data.h"
 #include "python_rows.h"
 #include "topics.h"
@@ -44,6 +46,22 @@ void encode_rows(const Encoder& self, const std::vector<std::string>& columns, c
     for (std::size_t r = 0; r < rows.size(); ++r) encode_dict(self, names, nb::handle(rows[r]).ptr(), ids.data() + r * ids.shape(1));
 }
 
+nb::typed<nb::list, nb::str> cells(const EncodedText& self, std::size_t column) {
+    if (column >= self.block.columns()) throw std::out_of_range("column " + std::to_string(column) + " is out of range");
+    const auto cells = self.block.column(column);
+    const std::size_t rows = self.block.rows();
+    nb::typed<nb::list, nb::str> texts;
+    fm2::Batch batch;
+    for (std::size_t first = 0; first < rows; first += batch.size) {
+        cells->read(first, std::min(rows - first, fm2::Batch::capacity), batch);
+        for (std::size_t i = 0; i < batch.size; ++i) {
+            const std::string_view cell = batch.cells[i];
+            texts.append(nb::steal(PyUnicode_DecodeUTF8(cell.data(), static_cast<Py_ssize_t>(cell.size()), "replace")));
+        }
+    }
+    return texts;
+}
+
 }  // namespace
 
 void init_encoder(nb::module_& module) {
@@ -55,6 +73,7 @@ void init_encoder(nb::module_& module) {
             if (row >= self.block.rows()) throw std::out_of_range("row " + std::to_string(row) + " is out of range");
             return self.block.line(row);
         }, "row"_a)
+        .def("cells", &cells, "column"_a, "Returns the cells of a column as text, while the text that was encoded is unchanged.")
         .def_prop_ro("ids", [](nb::handle_t<EncodedText> self) {
             const auto& text = nb::cast<const EncodedText&>(self);
             const std::size_t rows = text.block.rows();

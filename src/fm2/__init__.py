@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         LRClassifier,
         Poly2Classifier,
     )
+    from fm2.evaluation.prediction import predict_files
     from fm2.export.onnx import export_onnx
     from fm2.studies.comparison.compare import compare
     from fm2.studies.reporting.report import report
@@ -51,6 +52,7 @@ _LATER = {
     "export_onnx": "fm2.export.onnx",
     "generate": "fm2.data.synthetic.generate",
     "load": "fm2.engine.scorer",
+    "predict_files": "fm2.evaluation.prediction",
     "prepare": "fm2.data.prepare",
     "prune": "fm2.compression.prune",
     "report": "fm2.studies.reporting.report",
@@ -82,6 +84,7 @@ __all__ = [
     "export_onnx",
     "generate",
     "load",
+    "predict_files",
     "prepare",
     "prune",
     "report",

@@ -44,4 +44,5 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise Fm2Error(f"{purpose} needs the package '{error.name}': pip install 'fm2[{extra}]'") from error
+        install = f"install it with: pip install 'fm2[{extra}]'"
+        raise Fm2Error(f"{purpose} requires the package '{error.name}'; {install}") from error

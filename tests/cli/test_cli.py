@@ -1,4 +1,4 @@
-"""The command line, as a person types it."""
+"""The command line, as a user types it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def log(write):
 def test_prepare_and_describe(log, tmp_path, capsys):
     out = tmp_path / "data"
     assert main(["prepare", str(log), "--label", "click", "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert "train" in shown
-    assert "site" in shown
-    assert "2 fields" in shown
+    printed = capsys.readouterr().out
+    assert "train" in printed
+    assert "site" in printed
+    assert "2 fields" in printed
     assert main(["describe", str(out)]) == 0
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == printed
     assert main(["describe", str(out), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert sum(split["rows"] for split in found["splits"].values()) == 200
-    assert [field["name"] for field in found["fields"]] == ["site", "n"]
-    assert found["fields"][0]["most_frequent"][0]["value"] == "a"
-    assert found["fields"][0]["unknown"] == {"train": 0, "validation": 0, "test": 0}
-    assert found["fields"][0]["features"] == 3
+    description = json.loads(capsys.readouterr().out)
+    assert sum(split["rows"] for split in description["splits"].values()) == 200
+    assert [field["name"] for field in description["fields"]] == ["site", "n"]
+    assert description["fields"][0]["most_frequent"][0]["value"] == "a"
+    assert description["fields"][0]["unknown"] == {"train": 0, "validation": 0, "test": 0}
+    assert description["fields"][0]["features"] == 3
 
 
 def test_options_reach_prepare(log, write, tmp_path, capsys):
@@ -40,9 +40,9 @@ def test_options_reach_prepare(log, write, tmp_path, capsys):
     out = tmp_path / "data"
     command = ["prepare", str(log), "--schema", str(schema), "--out", str(out), "--min-count", "60", "--json"]
     assert main([*command, "--fractions", "1,0,0", "--validation", str(log), "--test", str(log)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [split["rows"] for split in found["splits"].values()] == [200, 200, 200]
-    assert found["fields"][0]["features"] == 1
+    description = json.loads(capsys.readouterr().out)
+    assert [split["rows"] for split in description["splits"].values()] == [200, 200, 200]
+    assert description["fields"][0]["features"] == 1
     assert (
         main([*command, "--overwrite", "--split", "time", "--vocabulary", "all", "--seed", "3", "--threads", "1"]) == 0
     )
@@ -59,7 +59,7 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
     assert main(["prepare", str(bad), "--label", "click", "--out", out, "--bad-rows", "skip"]) == 0
     assert "1 bad rows (50.0%) were skipped (label 1)" in capsys.readouterr().out
     assert main(["prepare", str(log), "--label", "click", "--out", out, "--fractions", "some"]) == 1
-    assert "--fractions is 'some'" in capsys.readouterr().err
+    assert "--fractions: expected numbers like 0.8,0.1,0.1, got 'some'" in capsys.readouterr().err
     assert main(["describe", str(tmp_path / "nothing")]) == 1
     assert "is not a prepared dataset" in capsys.readouterr().err
     with pytest.raises(fm2.Fm2Error):
@@ -69,11 +69,11 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
     assert "--preset --schema --label --like is required" in capsys.readouterr().err
 
 
-def test_generate_prepare_describe_in_processes_of_their_own(tmp_path):
+def test_generate_prepare_describe_as_separate_processes(tmp_path):
     def fm2_command(*words: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run([sys.executable, "-m", "fm2", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        assert done.stderr == ""  # quiet where nobody watches
+        assert done.stderr == ""  # no progress where standard error is not a terminal
         return done
 
     log, out = str(tmp_path / "log.tsv"), str(tmp_path / "data")
@@ -83,7 +83,7 @@ def test_generate_prepare_describe_in_processes_of_their_own(tmp_path):
     assert fm2_command("--version").stdout == f"fm2 {fm2.__version__}\n"
 
 
-def test_a_log_is_not_replaced_unasked(tmp_path, capsys):
+def test_an_existing_log_is_replaced_only_on_request(tmp_path, capsys):
     log = tmp_path / "log.tsv"
     log.write_text("the log of a year")
     command = ["generate", str(log), "--rows", "10", "--features", "100"]
@@ -94,7 +94,7 @@ def test_a_log_is_not_replaced_unasked(tmp_path, capsys):
     assert log.read_bytes().count(b"\n") == 10
 
 
-def test_a_file_is_no_run(tmp_path, log, capsys):
+def test_a_file_is_not_a_run(tmp_path, log, capsys):
     assert main(["prepare", str(log), "--label", "click", "--out", str(tmp_path / "data")]) == 0
     for flag in ([], ["--overwrite"]):
         assert main(["train", "lr", str(tmp_path / "data"), "--out", str(log), *flag]) == 1

@@ -1,4 +1,4 @@
-"""Shell completion, as bash makes it."""
+"""Shell completion, as bash performs it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
     path = tmp_path_factory.mktemp("completion") / "fm2.bash"
-    done = subprocess.run([sys.executable, "-m", "fm2.cli.main", "completion", "bash"], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "fm2", "completion", "bash"], capture_output=True, check=True)
     path.write_bytes(done.stdout)
     return path
 
 
 @pytest.fixture
 def completed(script, tmp_path):
-    """Give a function that tells what bash would offer for the last of some words, in a directory with two files."""
+    """Return a function that asks bash for completions of the last word, in a directory with two entries."""
     (tmp_path / "data").mkdir()
     (tmp_path / "log.tsv").touch()
 

@@ -19,13 +19,13 @@ from fm2.models.paper import CRITEO_DIMS
 from fm2.training.train import train
 
 
-def test_a_run_is_compiled_and_the_file_predicts_and_ranks(dataset, tmp_path, capsys):
+def test_a_compiled_run_predicts_and_ranks(dataset, tmp_path, capsys):
     run = train("fmfm", dataset, tmp_path / "run", **QUICK)
     model, rows = str(tmp_path / "model.fm2"), planted(100, seed=3)
     assert main(["compile", str(run.path), "--out", model]) == 0
-    told = capsys.readouterr().out
-    assert "direct" in told
-    assert "µs a row, median" in told
+    printed = capsys.readouterr().out
+    assert "direct" in printed
+    assert "µs per row (median)" in printed
     assert main(["compile", str(run.path), "--out", model, "--plan", "cached", "--dtype", "f32", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == (tmp_path / "model.fm2").stat().st_size
 
@@ -38,10 +38,10 @@ def test_a_run_is_compiled_and_the_file_predicts_and_ranks(dataset, tmp_path, ca
     command = ["rank", model, '{"c0": "v3"}', str(tmp_path / "ads.jsonl"), "--top", "3"]
     assert main([*command, "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    whole = run.predict(rows.with_columns(c0=rows["c0"].replace_strict({}, default="v3")))
-    best = np.argsort(-whole, kind="stable")[:3]
+    expected = run.predict(rows.with_columns(c0=rows["c0"].replace_strict({}, default="v3")))
+    best = np.argsort(-expected, kind="stable")[:3]
     assert [line["place"] for line in lines] == best.tolist()
-    np.testing.assert_allclose([line["probability"] for line in lines], whole[best], atol=1e-5)
+    np.testing.assert_allclose([line["probability"] for line in lines], expected[best], atol=1e-5)
     assert lines[0]["candidate"] == rows.drop("click", "c0").to_dicts()[best[0]]
     assert main(command) == 0
     assert capsys.readouterr().out.count("\n") == 3
@@ -64,12 +64,15 @@ assert main(["evaluate", "model.fm2", sys.argv[1]]) == 0
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rank", "{model}", "{{", "x"], "the context '{' is neither JSON nor a file of JSON"),
-        (["rank", "{model}", "[1]", "x"], "neither JSON nor a file"),
-        (["rank", "{model}", '{{"c0": 1}}', "{model}"], "cannot be read"),
+        (["rank", "{model}", "{{", "x"], "context '{' is neither JSON nor a JSON file"),
+        (["rank", "{model}", "[1]", "x"], "neither JSON nor a readable file"),
+        (["rank", "{model}", '{{"c0": 1}}', "{model}"], "rank: cannot read"),
         (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "rank: unknown column 'c7'; "),
-        (["rank", "{model}", '{{"c0": 1, "c1": 2}}', "{lines}"], "line 1: 'c1' is a column of the context already"),
-        (["compile", "{run}", "--out", "x", "--memory", "much"], "--memory is 'much', not a size"),
+        (["rank", "{model}", '{{"c0": 1, "c1": 2}}', "{lines}"], "line 1: column 'c1' is already in the context"),
+        (
+            ["compile", "{run}", "--out", "x", "--memory", "much"],
+            "--memory: expected a size like 500MB or 2GB, got 'much'",
+        ),
         (["compile", "{none}", "--out", "x"], "has no trained model (model.safetensors); did you mean"),
         (["compile", "{none}/nothing", "--out", "x"], "nothing: run not found; fm2 train writes one"),
         (["compile", "{lines}", "--out", "x"], "is a file; expected a run, the directory that fm2 train writes"),
@@ -77,31 +80,31 @@ assert main(["evaluate", "model.fm2", sys.argv[1]]) == 0
         (["predict", "{lines}", "{lines}", "--out", "x"], "not a valid compiled model: it does not start with"),
     ],
 )
-def test_what_is_wrong_is_told(dataset, tmp_path, capsys, arguments, message):
+def test_errors_name_the_problem(dataset, tmp_path, capsys, arguments, message):
     train("lr", dataset, tmp_path / "run", **QUICK)
     main(["compile", str(tmp_path / "run"), "--out", str(tmp_path / "model.fm2")])
     (tmp_path / "lines").write_text('{"c1": "v1"}\n' * 10)
-    places = {"model": tmp_path / "model.fm2", "lines": tmp_path / "lines", "run": tmp_path / "run", "none": tmp_path}
-    assert main([argument.format(**places) for argument in arguments]) == 1
+    paths = {"model": tmp_path / "model.fm2", "lines": tmp_path / "lines", "run": tmp_path / "run", "none": tmp_path}
+    assert main([argument.format(**paths) for argument in arguments]) == 1
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fvfm"])
-def test_a_model_tells_what_it_is_made_of(dataset, tmp_path, capsys, name):
+def test_inspect_shows_parameters_flops_and_field_sizes(dataset, tmp_path, capsys, name):
     run = train(name, dataset, tmp_path / "run", **QUICK)
     assert main(["compile", str(run.path), "--out", str(tmp_path / "model.fm2")]) == 0
     capsys.readouterr()
     for path in (run.path, tmp_path / "model.fm2"):
         assert main(["inspect", str(path), "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["parameters"] == run.model.n_parameters
-        assert next(iter(found["flops"].values())) == run.model.flops()
-        assert [field["features"] for field in found["fields"]] == dataset.field_sizes
+        inspection = json.loads(capsys.readouterr().out)
+        assert inspection["parameters"] == run.model.n_parameters
+        assert next(iter(inspection["flops"].values())) == run.model.flops()
+        assert [field["features"] for field in inspection["fields"]] == dataset.field_sizes
     assert main(["inspect", str(tmp_path / "model.fm2")]) == 0
     assert "operations per prediction" in capsys.readouterr().out
 
 
-def test_the_papers_figures_come_out():
+def test_operation_counts_match_the_paper():
     """The table of section 4.2, n = 39 and K = 16, and the cached one of section 4.3."""
     every = {"field_sizes": [9] * 39, "dims": [16] * 39, "dim": 16, "linear": "features"}
     assert operations({**every, "model": "lr"}) == {"sums": 78}
@@ -114,34 +117,34 @@ def test_the_papers_figures_come_out():
     assert operations({**every, "model": "fmfm"}, "spectral, rank 16")["spectral"] == 734
 
 
-def test_a_compiled_model_is_evaluated_as_its_run_is(dataset, tmp_path, capsys):
-    """On its own data set, and on another day's, whose values have other ids and are partly unknown."""
+def test_a_compiled_model_has_the_same_scores_as_its_run(dataset, tmp_path, capsys):
+    """On its own dataset, and on a newer one whose values have other ids and are partly unknown."""
     run = train("fmfm", dataset, tmp_path / "run", **QUICK)
     fm2.compile(run.path, tmp_path / "model.fm2", plan="direct")
     later = planted(400, seed=5, values=15).reverse()
     fm2.prepare(later, SCHEMA, tmp_path / "later", fractions=(0.5, 0, 0.5))
     for data in (str(dataset.path), str(tmp_path / "later")):
-        told = []
+        outputs = []
         for model in (run.path, tmp_path / "model.fm2"):
             assert main(["evaluate", str(model), data, "--json"]) == 0
-            found = capsys.readouterr()
-            told.append((json.loads(found.out), found.err))
-        (expected, warned), (found, warning) = told
-        assert found == pytest.approx(expected, abs=1e-6)
-        assert warning == warned
-        assert fm2.load(tmp_path / "model.fm2").evaluate(data) == found
-    assert "was not prepared --like" in warned
+            captured = capsys.readouterr()
+            outputs.append((json.loads(captured.out), captured.err))
+        (expected, expected_warning), (metrics, warning) = outputs
+        assert metrics == pytest.approx(expected, abs=1e-6)
+        assert warning == expected_warning
+        assert fm2.load(tmp_path / "model.fm2").evaluate(data) == metrics
+    assert "was not prepared with --like" in warning
     assert main(["evaluate", str(tmp_path / "model.fm2"), str(tmp_path / "later"), "--split", "validation"]) == 1
     assert "has no rows in the split 'validation'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("given", [[], ["--data", "{data}"], ["--data", "{later}"]])
-def test_a_cut_spectrum_says_how_far_it_is_from_exact(dataset, tmp_path, capsys, given):
+@pytest.mark.parametrize("options", [[], ["--data", "{data}"], ["--data", "{later}"]])
+def test_a_truncated_spectrum_reports_its_error(dataset, tmp_path, capsys, options):
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=3)
     fm2.prepare(planted(400, seed=5).reverse(), SCHEMA, tmp_path / "later", fractions=(1, 0, 0))
-    places = {"data": dataset.path, "later": tmp_path / "later"}
+    paths = {"data": dataset.path, "later": tmp_path / "later"}
     command = ["compile", str(run.path), "--out", str(tmp_path / "m.fm2"), "--plan", "spectral"]
-    command += [word.format(**places) for word in given]
+    command += [option.format(**paths) for option in options]
     lost = {}
     for rank in (1, 4, 12):
         assert main([*command, "--rank", str(rank), "--json"]) == 0
@@ -150,7 +153,7 @@ def test_a_cut_spectrum_says_how_far_it_is_from_exact(dataset, tmp_path, capsys,
     assert lost[1]["rms"] > lost[4]["rms"] > 1e-3
     assert lost[12]["max"] < 1e-5
     assert main([*command, "--rank", "4"]) == 0
-    assert f"logits differ from the exact ones by {lost[4]['rms']:.2g}" in capsys.readouterr().out
+    assert f"approximation error of the logits: {lost[4]['rms']:.2g} (root mean square)" in capsys.readouterr().out
 
 
 def test_what_a_cut_lost_is_what_its_probabilities_show(dataset, tmp_path):
@@ -163,7 +166,7 @@ def test_what_a_cut_lost_is_what_its_probabilities_show(dataset, tmp_path):
     assert cut.logit_error["max"] == pytest.approx(np.abs(far).max(), rel=1e-4)
 
 
-def test_a_data_set_of_other_fields_is_refused(dataset, tmp_path):
+def test_a_dataset_with_other_fields_is_an_error(dataset, tmp_path):
     run = train("fmfm", dataset, tmp_path / "run", **QUICK, dim=3)
     other = planted(300).rename({"c3": "c9"})
     schema = Schema([Field(name, min_count=1) for name in ("c0", "c1", "c2", "c9")], label="click")
@@ -173,7 +176,7 @@ def test_a_data_set_of_other_fields_is_refused(dataset, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])
-def test_the_type_of_the_numbers_is_shown(dataset, tmp_path, capsys, dtype):
+def test_inspect_shows_the_number_type(dataset, tmp_path, capsys, dtype):
     run = train("fm", dataset, tmp_path / "run", **QUICK, dim=3)
     fm2.compile(run.path, tmp_path / "m.fm2", dtype=dtype)
     assert main(["inspect", str(tmp_path / "m.fm2")]) == 0
@@ -182,7 +185,7 @@ def test_the_type_of_the_numbers_is_shown(dataset, tmp_path, capsys, dtype):
 
 
 @pytest.mark.parametrize("command", ["compile", "export", "predict", "report"])
-def test_a_file_is_replaced_by_the_next_of_its_kind_alone(dataset, tmp_path, capsys, command):
+def test_only_files_of_the_same_kind_are_replaced(dataset, tmp_path, capsys, command):
     run, out = train("lr", dataset, tmp_path / "run", **QUICK), tmp_path / "out"
     planted(20).write_csv(tmp_path / "rows.csv")
     words = [command, str(run.path), *([str(tmp_path / "rows.csv")] if command == "predict" else []), "--out"]
@@ -199,7 +202,7 @@ def test_a_file_is_replaced_by_the_next_of_its_kind_alone(dataset, tmp_path, cap
             assert main([*words, str(tmp_path / "p.npy")]) == 0
 
 
-def test_sizes_are_read():
+def test_sizes_are_parsed():
     assert read_size("2GB") == 2e9
-    with pytest.raises(Fm2Error, match="not a size"):
+    with pytest.raises(Fm2Error, match="expected a size like 500MB or 2GB, got '2 apples'"):
         read_size("2 apples")

@@ -1,4 +1,4 @@
-"""Errors on the command line: one line, no trace, and an exit code that says whose fault it was."""
+"""Errors on the command line: one line, no traceback, and the exit code of their kind."""
 
 from __future__ import annotations
 
@@ -15,25 +15,34 @@ from fm2.training.train import train
 
 
 def undecodable() -> UnicodeDecodeError:
-    with pytest.raises(UnicodeDecodeError) as found:
+    with pytest.raises(UnicodeDecodeError) as raised:
         b"caf\xe9".decode()
-    return found.value
+    return raised.value
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "code"),
+    ("error", "message", "code"),
     [
         (Fm2Error("describe: no\nsuch thing"), "describe: no such thing", 1),
         (OSError(errno.ENOSPC, "No space left on device", "data/ids.npy"), "data/ids.npy: No space left on device", 1),
         (PermissionError(errno.EACCES, "Permission denied"), "describe: Permission denied", 1),
-        (MemoryError(), "describe: there is not enough memory (none is left)", 1),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 TB"), "there is not enough memory", 1),
-        (undecodable(), "describe: what was read is no UTF-8 text, from byte 3 on", 1),
-        (KeyError("rows"), "describe: KeyError: 'rows'; this is a fault of fm2's, and --debug shows where", 3),
-        (KeyboardInterrupt(), "interrupted; nothing was left half done", 130),
+        (MemoryError(), "describe: not enough memory; use fewer rows", 1),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 TB"), "describe: not enough memory (Default", 1),
+        (undecodable(), "describe: the input is not valid UTF-8 (byte 3)", 1),
+        (
+            KeyError("rows"),
+            "describe: KeyError: 'rows'; internal error; please report it (--debug shows the traceback)",
+            3,
+        ),
+        (
+            ModuleNotFoundError("No module named 'torch'", name="torch"),
+            "describe requires the package 'torch'; install it with: pip install 'fm2[train]'",
+            1,
+        ),
+        (KeyboardInterrupt(), "interrupted; no output was written", 130),
     ],
 )
-def test_an_error_is_one_line(error, said, code, monkeypatch, capsys):
+def test_an_error_is_one_line(error, message, code, monkeypatch, capsys):
     def fail(path: str) -> None:
         raise error
 
@@ -41,7 +50,7 @@ def test_an_error_is_one_line(error, said, code, monkeypatch, capsys):
     assert main(["describe", "data"]) == code
     shown = capsys.readouterr().err
     assert shown.startswith("fm2: ")
-    assert said in shown
+    assert message in shown
     assert shown.count("\n") == 1
     if code != 130:
         for words in (["--debug", "describe", "data"], ["describe", "data", "--debug"]):
@@ -49,7 +58,7 @@ def test_an_error_is_one_line(error, said, code, monkeypatch, capsys):
                 main(words)
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(dataset, tmp_path, capsys):
+def test_a_full_disk_is_reported_and_leaves_nothing(dataset, tmp_path, capsys):
     run = train("lr", dataset, tmp_path / "run", **QUICK)
     planted(10).write_csv(tmp_path / "rows.csv")
     assert main(["predict", str(run.path), str(tmp_path / "rows.csv"), "--out", "/dev/full"]) == 1
@@ -61,7 +70,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(dataset, tmp_path, capsys):
         assert shown.count("\n") == 1
 
 
-def test_a_terminal_without_the_character_shows_its_number(dataset, monkeypatch):
+def test_a_character_that_the_terminal_lacks_is_escaped(dataset, monkeypatch):
     shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", shown)
     assert main(["describe", str(dataset.path)]) == 0

@@ -165,7 +165,7 @@ def test_the_command_cuts(fmfm, dataset, tmp_path, capsys):
     command = ["cut", str(fmfm.path), str(dataset.path), "--out", str(tmp_path / "small"), "--epochs", "1"]
     assert main([*command, "--rank", "4"]) == 0
     printed = capsys.readouterr().out
-    assert "on test" in printed and "as cut" in printed and "mean square error" in printed
+    assert "on test" in printed and "untrained: " in printed and "mean squared difference" in printed
     assert main([*command, "--rank", "4", "--no-training", "--overwrite", "--json"]) == 0
     first, small = json.loads(capsys.readouterr().out)
     assert first["rank"] is None and (small["rank"], small["flops"]) == (4, complexity.spectral(4, 4))
@@ -175,7 +175,7 @@ def test_the_command_cuts(fmfm, dataset, tmp_path, capsys):
     assert 0 < small["mean_square_error"] < small["worst_error"] ** 2
     assert main(["evaluate", str(tmp_path / "small"), str(dataset.path)]) == 0
     assert main([*command, "--rank", "a"]) == 1
-    assert "not a whole number or several like 8,16" in capsys.readouterr().err
+    assert "expected an integer, or several like 8,16, got 'a'" in capsys.readouterr().err
 
 
 def test_several_ranks_make_a_table_and_a_chart(fmfm, dataset, tmp_path, capsys):
@@ -184,7 +184,7 @@ def test_several_ranks_make_a_table_and_a_chart(fmfm, dataset, tmp_path, capsys)
     printed = capsys.readouterr()
     rows = json.loads(printed.out)
     for rank in (2, 4, 12):
-        assert f"fm2: rank {rank}: cutting the spectrum ...\nfm2: rank {rank}: training on ...\n" in printed.err
+        assert f"fm2: rank {rank}: computing the spectrum ...\nfm2: rank {rank}: training ...\n" in printed.err
     assert rows == json.loads((tmp_path / "by-rank" / "table.json").read_text())
     assert [row["rank"] for row in rows] == [None, 2, 4, 12]
     assert Run.open(tmp_path / "by-rank" / "rank-4").model.config["dims"] == [4] * 4

@@ -170,7 +170,7 @@ def test_the_command_prunes(dataset, tmp_path, capsys):
     (tmp_path / "settings.toml").write_text("dense_learning_rate = 0.001\n")
     assert main([*command, "--keep", "0.5", "--settings", str(tmp_path / "settings.toml")]) == 0
     printed = capsys.readouterr().out
-    assert "3 of 6 pairs kept" in printed
+    assert "kept 3 of 6 field pairs" in printed
     assert "on test" in printed
     assert "dense_learning_rate = 0.001" in (tmp_path / "small" / "settings.toml").read_text()
     assert main([*command, "--keep", "0.5", "--overwrite", "--json"]) == 0
@@ -190,4 +190,4 @@ def test_a_model_without_interactions_is_a_warning(dataset, tmp_path, capsys):
     )
     command = ["prune", str(tmp_path / "run"), str(dataset.path), "--keep", "0.5", "--epochs", "1"]
     assert main([*command, "--out", str(tmp_path / "pruned")]) == 0
-    assert "no pair of fields matters to this model" in capsys.readouterr().err
+    assert "the model has learned no interactions" in capsys.readouterr().err

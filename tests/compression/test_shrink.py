@@ -179,7 +179,7 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
     command = ["shrink", str(run.path), str(dataset.path), "--out", str(out), "--epochs", "1", "--seed", "3"]
     assert main([*command, "--variance", "0.5,0.9"]) == 0
     printed = capsys.readouterr().out
-    assert "on average" in printed
+    assert "\nmean " in printed
     assert "on test" in printed
     rows = json.loads((out / "table.json").read_text())
     assert [row["variance"] for row in rows] == [None, 0.5, 0.9]

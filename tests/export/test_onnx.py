@@ -107,7 +107,9 @@ def test_wrong_arguments_are_an_error(runs, tmp_path, monkeypatch, capsys):
     with pytest.raises(fm2.Fm2Error, match=r"export: cannot write to .*model.onnx: No such file"):
         fm2.export_onnx(runs["lr"], tmp_path / "no" / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(fm2.Fm2Error, match=r"export needs the package 'onnx': pip install 'fm2\[onnx\]'"):
+    with pytest.raises(
+        fm2.Fm2Error, match=r"export requires the package 'onnx'; install it with: pip install 'fm2\[onnx\]'"
+    ):
         fm2.export_onnx(runs["lr"], tmp_path / "model.onnx")
 
 

@@ -15,7 +15,7 @@ from tests.helpers.runs import compare_runs
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.light_scoring import LightScoring
-from fm2.training.progress import ProgressLine
+from fm2.training.progress import TrainingDisplay
 from fm2.training.run import Run
 from fm2.training.scorer import make_scorer
 from fm2.training.train import train
@@ -136,9 +136,9 @@ def test_a_saved_model_is_sparse_and_stays_sparse_after_a_warm_start(run, datase
 
 
 def test_a_run_that_ends_before_the_target_sparsity_reports_it(dataset, tmp_path):
-    watcher = ProgressLine(terminal=False)
+    watcher = TrainingDisplay(terminal=False)
     train("deeplight", dataset, tmp_path / "run", watch=watcher, **settings(epochs=1, warm_up=10**6))
-    assert "not yet as sparse as it was asked to become: --resume with more --epochs" in watcher.closing()
+    assert "the target sparsity was not reached, continue with --resume --epochs N" in watcher.summary()
 
 
 def test_a_state_before_the_target_sparsity_is_never_the_best(dataset, tmp_path):

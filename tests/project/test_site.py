@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.test_help import COMMAND_NAMES
 from tests.helpers.documentation import ROOT, pages
 
 import fm2
 from fm2.cli.exit_codes import EXIT_CODES
+from fm2.cli.main import COMMANDS
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_every_page_is_built_and_loads_nothing_from_the_network(site):
 
 def test_every_command_is_documented(site):
     shown = text_of(site / "reference" / "commands.html")
-    for name in COMMAND_NAMES:
+    for name in COMMANDS:
         assert f"usage: fm2 {name} " in shown
 
 

@@ -57,11 +57,12 @@ def test_models_are_trained_and_evaluated_under_the_same_conditions(dataset, tmp
     losses = [row["log_loss"] for row in results["rows"] if row["model"] == "fmfm"]
     line = next(line for line in printed.out.splitlines() if line.startswith("fmfm"))
     assert f"{np.mean(losses):.5f} ± {np.std(losses, ddof=1):.5f}" in line
-    assert "mean ± deviation of 2 seeds, on the test rows" in printed.out
+    assert "mean ± standard deviation of 2 seeds, test split of" in printed.out
     unfinished = [row["run"] for row in results["rows"] if row["unfinished"]]
     assert unfinished == [row["run"] for row in results["rows"] if row["best_epoch"] == 2]
-    assert f"still getting better when the epochs were over: {', '.join(unfinished)}; --resume" in printed.out
-    assert "dim is not for lr: trained without it" in printed.err
+    improving = f"validation score was still improving at the last epoch of {', '.join(unfinished)}"
+    assert f"{improving}; continue with --resume" in printed.out
+    assert "dim does not apply to lr; ignored there" in printed.err
     assert "fmfm-1: AUC" in printed.err
 
     assert main(command) == 1
@@ -81,7 +82,7 @@ def test_a_failed_training_does_not_stop_the_others(dataset, tmp_path, capsys, m
     assert main([*command, "--models", "fm,lr", *FAST]) == 1
     printed = capsys.readouterr()
     assert "fm-0 failed: RuntimeError: no memory\\nleft" in printed.out
-    assert "1 of 2 trainings failed: fm-0" in printed.err
+    assert "1 of 2 runs failed: fm-0" in printed.err
     rows = stored(out)["rows"]
     assert [(row["model"], row["error"], row["auc"] is None) for row in rows] == [
         ("fm", "RuntimeError: no memory\\nleft", True),
@@ -177,7 +178,7 @@ def test_runs_that_were_not_fully_pruned_are_named(dataset, tmp_path):
         dataset, tmp_path / "table", "deeplight,lr", epochs=1, threads=1, model_settings=never_pruned
     )
     printed = "\n".join(lines(comparison))
-    assert "not yet as sparse as asked to become when the epochs were over: deeplight-0; --resume" in printed
+    assert "the target sparsity was not reached at the last epoch of deeplight-0; continue with --resume" in printed
     assert [row["run"] for row in comparison.rows if row["unsettled"]] == ["deeplight-0"]
 
 

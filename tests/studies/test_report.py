@@ -208,7 +208,7 @@ def test_a_report_is_reproducible_byte_by_byte(compared, shrunk, page, tmp_path)
 def test_a_report_of_a_single_run_with_and_without_its_dataset(runs, dataset, tmp_path, capsys):
     out = tmp_path / "report.html"
     assert main(["report", str(runs["fmfm"].path), "--out", str(out), "--data", str(dataset.path)]) == 0
-    assert "bytes in" in capsys.readouterr().out
+    assert "bytes to" in capsys.readouterr().out
     whole = Page(out)
     assert whole.headings == ["Learning curves", "Calibration", "Fields", "Settings"]
     assert whole.facts()["model"] == "fmfm"

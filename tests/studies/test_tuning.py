@@ -162,7 +162,7 @@ def test_auc_is_maximized(dataset, tmp_path):
 def test_a_timeout_stops_a_search_that_can_be_resumed(dataset, tmp_path, capsys):
     command = ["tune", "lr", str(dataset.path), "--out", str(tmp_path / "tune"), "--trials", "2", "--fix", "epochs=1"]
     assert main([*command, "--timeout", "0.000001"]) == 0
-    assert capsys.readouterr().out == "no trial was finished; --resume goes on\n"
+    assert capsys.readouterr().out == "no trial finished; continue with --resume\n"
     assert main([*command, "--resume"]) == 0
     assert "2 trials" in capsys.readouterr().out
 
@@ -177,9 +177,9 @@ def test_the_command_prints_a_line_per_trial_and_a_table_of_the_best(dataset, tm
     lines = progress.splitlines()
     assert len(lines) == 9
     assert lines[0].startswith("trial 0: log loss 0.")
-    assert lines[0].endswith("; the others say where they differ from it")
+    assert lines[0].endswith("; baseline for the other trials")
     assert "9 trials" in printed
-    assert "what mattered: " in printed
+    assert "importance of the settings: " in printed
     assert f"--settings {out / 'best.toml'}" in printed
     assert main(["tune", "lr", str(dataset.path), "--out", str(out), "--resume", "--trials", "9", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 9
@@ -195,7 +195,7 @@ def test_ctrl_c_names_the_way_to_continue(dataset, tmp_path, monkeypatch, capsys
 
     monkeypatch.setattr("fm2.studies.tuning.search._Search._run_trial", interrupt)
     assert main(command) == 130
-    assert capsys.readouterr().err == "fm2: interrupted; --resume goes on from here\n"
+    assert capsys.readouterr().err == "fm2: interrupted; continue with --resume\n"
 
 
 @pytest.mark.parametrize(
@@ -281,6 +281,8 @@ def test_a_full_disk_stops_the_search(dataset, tmp_path, monkeypatch):
 
 def test_a_missing_optuna_is_named(dataset, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(Fm2Error, match=r"fm2 tune needs the package 'optuna': pip install 'fm2\[tune\]'"):
+    with pytest.raises(
+        Fm2Error, match=r"fm2 tune requires the package 'optuna'; install it with: pip install 'fm2\[tune\]'"
+    ):
         tune("lr", dataset, tmp_path / "tune", fix=QUICK)
     assert not (tmp_path / "tune").exists()

@@ -31,7 +31,7 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / "p.npy"), expected, atol=1e-6)
     assert main(["predict", str(tmp_path / "run"), str(tmp_path / "with.csv"), "--out", str(tmp_path / "p.txt")]) == 0
     np.testing.assert_allclose(np.loadtxt(tmp_path / "p.txt"), expected, atol=1e-6)
-    with pytest.raises(Fm2Error, match=r"with.csv is one of the files to score"):
+    with pytest.raises(Fm2Error, match=r"with.csv is one of the input files"):
         predict_files(run, [tmp_path / "with.csv"], tmp_path / "with.csv")
     os.mkfifo(tmp_path / "pipe")
     pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
@@ -41,7 +41,7 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
     command = [
         sys.executable,
         "-m",
-        "fm2.cli.main",
+        "fm2",
         "predict",
         str(tmp_path / "run"),
         str(tmp_path / "with.csv"),
@@ -66,8 +66,8 @@ def test_a_column_of_values_that_the_model_never_saw_is_told(dataset, tmp_path, 
     command = ["predict", str(tmp_path / "run"), str(tmp_path / "rows.csv"), "--out", str(tmp_path / "p.txt")]
     assert main([*command, "--threads", "1"]) == 0
     told = capsys.readouterr()
-    assert told.err == "fm2: in 100% of the rows the value of 'c1' is unknown to the model\n"
-    assert "200 probabilities in " in told.out
+    assert told.err == "fm2: field 'c1': 100% of the values are unknown to the model\n"
+    assert "wrote 200 probabilities to " in told.out
     assert main([*command, "--threads", "-1"]) == 1
     assert "predict: threads must be between 1 and 1024, or 0 for all, got -1" in capsys.readouterr().err
 

@@ -299,14 +299,14 @@ def test_a_settings_file_may_need_an_option_beside_it(dataset, write, tmp_path):
 def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--epochs"]
     assert main([*command, "1"]) == 0
-    assert "fm2: 1.00 epochs, in 0 s (" in capsys.readouterr().err
-    monkeypatch.setattr("fm2.training.progress.EVERY_SECONDS_IN_A_FILE", 0)
+    assert "fm2: 1.00 epochs in 0 s (" in capsys.readouterr().err
+    monkeypatch.setattr("fm2.training.progress.PLAIN_LINE_SECONDS", 0)
     options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--ema-decay", "0"]
     assert main([*command, "50", *options]) == 0
     told = capsys.readouterr().err
     assert "rows/s" in told.splitlines()[0]
-    assert "stopped, for it got no better" in told
-    assert "worse than the click rate alone" in told
+    assert "early stopping: no improvement in 1 evaluation\n" in told
+    assert "worse than predicting the mean click rate" in told
 
 
 @pytest.mark.parametrize("values", [DEFAULTS, {name: changes for name, changes in LARGE.items() if changes}])

@@ -109,7 +109,7 @@ def test_another_day_that_was_prepared_alone_is_measured_with_a_word(tmp_path, c
     prepare(planted(500, seed=4), old, tmp_path / "like")
     for name, told in (("old", False), ("like", False), ("alone", True)):
         assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / name)]) == 0
-        assert ("was not prepared --like" in capsys.readouterr().err) == told
+        assert ("was not prepared with --like" in capsys.readouterr().err) == told
     other = Schema(SCHEMA.fields, label="click", missing=("NA",))
     with pytest.raises(Fm2Error, match="has other missing values"):
         train("lr", prepare(planted(500), other, tmp_path / "words"), tmp_path / "none", start=tmp_path / "run")
@@ -139,7 +139,7 @@ def test_new_days_take_the_old_buckets(tmp_path, capsys):
     train("lr", new, tmp_path / "more", start=run, **QUICK)
     command = ["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "x"), "--min-count", "2"]
     assert main(command) == 1
-    assert "--min-count belongs to the schema" in capsys.readouterr().err
+    assert "--min-count cannot be combined with --like" in capsys.readouterr().err
 
 
 def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):

@@ -28,6 +28,7 @@ public:
     void read(std::string_view text, const TextFormat& format, bool last);
 
     std::size_t rows() const { return rows_.size(); }
+    std::size_t columns() const { return columns_; }
     std::size_t consumed() const { return consumed_; }                   // bytes in rows and empty lines
     std::size_t lines() const { return lines_; }                         // line ends among the consumed bytes
     std::size_t line(std::size_t row) const { return rows_[row].line; }  // the line where a row begins, from 0

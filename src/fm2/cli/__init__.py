@@ -1,1 +1,1 @@
-"""The command line: a thin layer of options over the public functions."""
+"""The command line: a thin, table-driven layer over the public functions."""

@@ -1,14 +1,15 @@
-"""The commands that make trained models smaller: ``fm2 shrink``, ``fm2 prune``, ``fm2 cut``."""
+"""Commands that make trained models smaller: ``shrink``, ``prune``, ``cut``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fm2.cli.command import JSON, OVERWRITE, RESUME, ROW_WEIGHTS, Argument, command, flag
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -18,239 +19,244 @@ if TYPE_CHECKING:
     from fm2.training.run import Run
 
 Number = TypeVar("Number", int, float)
-SHOWN_PAIRS, NOTHING = 10, 0.01  # a deviation of the logit that is none
-OPTIONS = (
-    (
-        "learning_rate_scale",
-        float,
-        "multiplies the first run's learning rates (default: 0.1 where it trains on, 0.02 for cuts, else 1)",
-    ),
-    ("epochs", int, "passes over the training rows, at most"),
-    ("patience", int, "evaluations without a better one before it stops"),
-    ("seed", int, "of first weights, shuffling and dropout"),
-    ("threads", int, "how many (default: the first run's)"),
+SHOWN_PAIRS = 10
+NEGLIGIBLE = 0.01  # effect on the logit, as a standard deviation
+CONTINUE = "run the same command with --resume to continue"
+
+TRAINING_OPTIONS = (
+    Argument("--epochs", "maximum number of epochs", int),
+    Argument("--patience", "evaluations without improvement before early stopping", int),
+    Argument("--seed", "random seed of initialization, shuffling and dropout", int),
+    Argument("--threads", "number of threads (default: as for RUN)", int),
 )
 
 
-def add_shrink(commands: Any) -> argparse.ArgumentParser:
-    """Add ``fm2 shrink``."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        "shrink",
-        help="train an FmFM again, with fewer dimensions",
-        description="Find by PCA how many dimensions each field of a trained FmFM needs, and train it anew so.",
-        epilog="Several variances make a table: a run for each in RUN2/variance-V, and RUN2/table.json.",
+def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
+    """Return the arguments of a command: those that all three share, and its own. ``scale`` is a default."""
+    return (
+        Argument("run_path", "run directory (fm2 train)", metavar="RUN"),
+        Argument("data", "the training dataset, or a newer one", metavar="DATA"),
+        Argument("--out", "run directory to create", metavar="RUN2", required=True),
+        *specific,
+        Argument("--settings", "TOML file with settings; options override it", metavar="FILE"),
+        RESUME,
+        OVERWRITE,
+        ROW_WEIGHTS,
+        Argument("--learning-rate-scale", f"factor for the learning rates of RUN (default: {scale})", float),
+        *TRAINING_OPTIONS,
+        JSON,
     )
-    _add_common(command)
-    command.add_argument(
-        "--variance", default="0.95", metavar="V", help="share to keep, or several: 0.8,0.9,0.95 (default: %(default)s)"
-    )
-    command.add_argument(
-        "--weighting",
-        choices=("counts", "features", "interactions"),
-        default="counts",
-        help="features count by frequency, or all alike, or by frequency and what other fields see of them "
-        "(default: %(default)s)",
-    )
-    command.add_argument("--warm", action="store_true", help="begin with the first model projected, not from scratch")
-    command.set_defaults(run=_shrink, command="shrink")
-    return command
 
 
-def add_prune(commands: Any) -> argparse.ArgumentParser:
-    """Add ``fm2 prune``."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        "prune",
-        help="leave out pairs of fields that hardly matter",
-        description="Keep the strongest pairs of fields of an FwFM, FvFM or FmFM, and train on without the others.",
-    )
-    _add_common(command)
-    command.add_argument(
-        "--keep", type=float, default=0.3, metavar="S", help="share of the pairs to keep (default: %(default)s)"
-    )
-    command.set_defaults(run=_prune, command="prune")
-    return command
-
-
-def add_cut(commands: Any) -> argparse.ArgumentParser:
-    """Add ``fm2 cut``."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        "cut",
-        help="turn field matrices into an FM with signs, through their spectrum",
-        description="Cut the spectrum of an FwFM, FvFM or FmFM where the data is, and train on as an FM with signs.",
-        epilog="Several ranks make a table: a run for each in RUN2/rank-R, RUN2/table.json and a picture, "
-        "RUN2/table.svg.",
-    )
-    _add_common(command)
-    command.add_argument(
-        "--rank", default="16", metavar="R", help="dimensions to keep, or several: 8,16,32 (default: %(default)s)"
-    )
-    command.add_argument("--no-training", dest="training", action="store_false", help="leave the cut as it is")
-    command.set_defaults(run=_cut, command="cut")
-    return command
-
-
-def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("run_path", metavar="RUN", help="a directory that fm2 train made")
-    command.add_argument("data", metavar="DATA", help="the data set it was trained on, or one of another day")
-    command.add_argument("--out", required=True, metavar="RUN2", help="the directory of the new run")
-    command.add_argument("--settings", metavar="FILE", help="a TOML file of settings; options come before it")
-    command.add_argument("--resume", action="store_true", help="go on with an interrupted run")
-    command.add_argument("--overwrite", action="store_true", help="replace a run that is there already")
-    command.add_argument("--row-weights", metavar="FILE", help="an .npy file: how much each row of the log counts")
-    for name, kind, text in OPTIONS:
-        command.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=text)
-    command.add_argument("--json", action="store_true", help="print the table of models as JSON")
-    command.set_defaults(interrupted="the same command with --resume goes on from here")
-
-
-def _shrink(settings: argparse.Namespace) -> None:
-    variances = _numbers(float, "shrink: --variance", settings.variance, "a number or several like 0.8,0.95")
-    run, dataset, options = _open(settings, several=len(variances) > 1)
+@command(
+    "shrink",
+    "retrain an FmFM with fewer dimensions per field",
+    description="Determine with PCA how many dimensions each field of a trained FmFM needs, and train it again with "
+    "these dimensions.",
+    example="fm2 shrink run data --out small --variance 0.9",
+    notes="Several variances produce a table: one run each in RUN2/variance-V, and RUN2/table.json.",
+    interrupted=CONTINUE,
+    arguments=_arguments(
+        Argument(
+            "--variance", "fraction of the variance to keep, or several: 0.8,0.9,0.95", metavar="V", default="0.95"
+        ),
+        Argument(
+            "--weighting",
+            "weight features by count, equally, or by count and interaction strength",
+            choices=("counts", "features", "interactions"),
+            default="counts",
+        ),
+        flag("--warm", "start from the projected model instead of from scratch"),
+        scale="1, with --warm 0.1",
+    ),
+)
+def shrink(options: argparse.Namespace) -> None:
+    variances = _numbers(float, "shrink: --variance", options.variance, "a number, or several like 0.8,0.95")
+    run, dataset, settings = _open("shrink", options, several=len(variances) > 1)
 
     from fm2.compression.retraining import measure
     from fm2.compression.shrink import compare, shrink
-    from fm2.training.progress import ProgressLine
+    from fm2.training.progress import TrainingDisplay
 
-    with ProgressLine() as watch:
+    with TrainingDisplay() as watch:
 
         def tell(bases: list[Basis]) -> None:
-            _show_dimensions(run, dataset.schema.names, bases, settings.json)
             watch.restart()
+            _print_dimensions(run, dataset.schema.names, bases, _table_stream(options))
 
-        options |= {"weighting": settings.weighting, "warm": settings.warm, "on_bases": tell, "watch": watch}
+        settings |= {"weighting": options.weighting, "warm": options.warm, "on_bases": tell, "watch": watch}
         if len(variances) > 1:
-            rows = compare(run, dataset, settings.out, variances, **options)
+            rows = compare(run, dataset, options.out, variances, **settings)
         else:
-            small = shrink(run, dataset, settings.out, variance=variances[0], **options)
+            small = shrink(run, dataset, options.out, variance=variances[0], **settings)
             rows = [
                 {"variance": None, "run": str(run.path), **measure(run, dataset)},
-                {"variance": variances[0], "run": settings.out, **measure(small, dataset)},
+                {"variance": variances[0], "run": options.out, **measure(small, dataset)},
             ]
-    _show_models("variance", rows, settings.json)
+    _print_models("variance", rows, options.json)
 
 
-def _prune(settings: argparse.Namespace) -> None:
-    run, dataset, options = _open(settings)
+@command(
+    "prune",
+    "remove weak field pairs",
+    description="Keep the strongest field pairs of an FwFM, FvFM or FmFM, and continue training without the others.",
+    example="fm2 prune run data --out pruned --keep 0.3",
+    interrupted=CONTINUE,
+    arguments=_arguments(Argument("--keep", "fraction of the field pairs to keep", float, default=0.3), scale="0.1"),
+)
+def prune(options: argparse.Namespace) -> None:
+    run, dataset, settings = _open("prune", options)
 
     from fm2.compression.prune import prune
     from fm2.compression.retraining import measure
-    from fm2.training.progress import ProgressLine
+    from fm2.training.progress import TrainingDisplay
 
     def tell(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
-        _show_strengths(dataset.schema.names, strengths, pruned, settings.json)
+        _print_strengths(dataset.schema.names, strengths, pruned, _table_stream(options))
 
-    with ProgressLine() as watch:
-        small = prune(run, dataset, settings.out, keep=settings.keep, on_pairs=tell, watch=watch, **options)
+    with TrainingDisplay() as watch:
+        small = prune(run, dataset, options.out, keep=options.keep, on_pairs=tell, watch=watch, **settings)
     rows = [
         {"keep": None, "run": str(run.path), **measure(run, dataset)},
-        {"keep": settings.keep, "run": settings.out, **measure(small, dataset)},
+        {"keep": options.keep, "run": options.out, **measure(small, dataset)},
     ]
-    _show_models("keep", rows, settings.json)
+    _print_models("keep", rows, options.json)
 
 
-def _cut(settings: argparse.Namespace) -> None:
-    ranks = _numbers(int, "cut: --rank", settings.rank, "a whole number or several like 8,16")
-    run, dataset, options = _open(settings, several=len(ranks) > 1)
+@command(
+    "cut",
+    "approximate field matrices by a low-rank spectrum",
+    description="Truncate the spectrum of an FwFM, FvFM or FmFM, weighted by the data, and continue training the "
+    "result: an FM with signs.",
+    example="fm2 cut run data --out rank16 --rank 16",
+    notes="Several ranks produce a table: one run each in RUN2/rank-R, RUN2/table.json and a chart, RUN2/table.svg.",
+    interrupted=CONTINUE,
+    arguments=_arguments(
+        Argument("--rank", "number of dimensions to keep, or several: 8,16,32", metavar="R", default="16"),
+        Argument(
+            "--no-training", "skip the training after the cut", action="store_false", dest="training", default=True
+        ),
+        scale="0.02",
+    ),
+)
+def cut(options: argparse.Namespace) -> None:
+    ranks = _numbers(int, "cut: --rank", options.rank, "an integer, or several like 8,16")
+    run, dataset, settings = _open("cut", options, several=len(ranks) > 1)
 
     from fm2.compression.cut import Baseline, compare, cut_and_measure
-    from fm2.training.progress import ProgressLine, say
+    from fm2.training.progress import TrainingDisplay
 
-    with ProgressLine() as watch:
+    with TrainingDisplay() as watch:
+
+        def begin(rank: int) -> None:
+            watch.restart(f"fm2: rank {rank}: computing the spectrum ...")
 
         def tell(bare: Run) -> None:
-            if settings.training:
-                say(f"fm2: rank {bare.model.tables['embedding'].dims[0]}: training on ...")
-            watch.restart()
+            rank = bare.model.tables["embedding"].dims[0]
+            watch.restart(f"fm2: rank {rank}: training ..." if options.training else None)
 
-        options |= {"on_rank": lambda rank: say(f"fm2: rank {rank}: cutting the spectrum ...")}
-        options |= {"training": settings.training, "on_cut": tell, "watch": watch}
+        settings |= {"on_rank": begin, "training": options.training, "on_cut": tell, "watch": watch}
         if len(ranks) > 1:
-            rows = compare(run, dataset, settings.out, ranks, **options)
+            rows = compare(run, dataset, options.out, ranks, **settings)
         else:
             baseline = Baseline(run, dataset)
-            small = cut_and_measure(baseline, settings.out, rank=ranks[0], **options)
-            rows = [{"rank": None, **baseline.row()}, {"rank": ranks[0], "run": settings.out, **small}]
-    _show_models("rank", rows, settings.json)
+            small = cut_and_measure(baseline, options.out, rank=ranks[0], **settings)
+            rows = [{"rank": None, **baseline.row()}, {"rank": ranks[0], "run": options.out, **small}]
+    _print_models("rank", rows, options.json)
 
 
 def _numbers(kind: Callable[[str], Number], option: str, text: str, expected: str) -> list[Number]:
-    """Understand numbers between commas."""
+    """Parse numbers that are separated by commas."""
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise Fm2Error(f"{option} is '{text}', not {expected}") from None
+        raise Fm2Error(f"{option}: expected {expected}, got '{text}'") from None
 
 
-def _open(settings: argparse.Namespace, several: bool = False) -> tuple[Run, Dataset, dict[str, Any]]:
-    """Open run and data, and give the options that all commands have; ``several`` runs have places of their own."""
+def _open(operation: str, options: argparse.Namespace, several: bool = False) -> tuple[Run, Dataset, dict[str, Any]]:
+    """Open the run and the dataset, and return the settings that the three commands share.
+
+    With ``several`` runs, each is checked when it starts.
+    """
     from fm2.artifacts.model_file import check_model
     from fm2.artifacts.run_directory import check_run_output
     from fm2.artifacts.settings import read_changes
     from fm2.cpu import check_threads
     from fm2.data.dataset import Dataset
 
-    check_threads(settings.command, settings.threads or 0)
-    path = Path(settings.run_path)
+    check_threads(operation, options.threads or 0)
+    path = Path(options.run_path)
     check_model(path)
-    dataset = Dataset.open(settings.data)
+    dataset = Dataset.open(options.data)
     if not several:
-        check_run_output(settings.command, Path(settings.out), settings.resume, settings.overwrite, source=path)
+        check_run_output(operation, Path(options.out), options.resume, options.overwrite, source=path)
 
-    from fm2.training.run import Run  # torch, which takes seconds: only now that there is something to do
+    from fm2.training.run import Run  # after the checks: importing torch takes seconds
 
-    run = Run.open(path, settings.threads or 0)
-    options = read_changes(Path(settings.settings), run.model.name) if settings.settings else {}
-    given = {name: getattr(settings, name) for name, _, _ in OPTIONS}
-    options |= {name: value for name, value in given.items() if value is not None}
-    options |= {name: getattr(settings, name) for name in ("resume", "overwrite", "row_weights")}
-    return run, dataset, options
+    run = Run.open(path, options.threads or 0)
+    settings = read_changes(Path(options.settings), run.model.name) if options.settings else {}
+    for name in ("learning_rate_scale", "epochs", "patience", "seed", "threads"):
+        if getattr(options, name) is not None:
+            settings[name] = getattr(options, name)
+    settings |= {name: getattr(options, name) for name in ("resume", "overwrite", "row_weights")}
+    return run, dataset, settings
 
 
-def _show_dimensions(run: Run, names: tuple[str, ...], bases: list[Basis], aside: bool) -> None:
-    """Print a table of fields, to standard error if it stands ``aside``."""
-    file = sys.stderr if aside else sys.stdout
+def _table_stream(options: argparse.Namespace) -> Any:
+    """Return standard output, or standard error where standard output is for JSON."""
+    return sys.stderr if options.json else sys.stdout
+
+
+def _print_dimensions(run: Run, names: tuple[str, ...], bases: list[Basis], file: Any) -> None:
+    """Print the old and the new dimension of every field."""
     old, sizes = run.model.tables["embedding"].dims, run.model.field_sizes
     width = max(len("field"), *(len(name) for name in names))
     print(f"{'field':<{width}} {'features':>10} {'old':>5} {'new':>5}", file=file)
     for name, size, before, basis in zip(names, sizes, old, bases, strict=True):
         print(f"{name:<{width}} {size:>10,} {before:>5} {basis.dim:>5}", file=file)
-    average, now = sum(old) / len(old), sum(basis.dim for basis in bases) / len(bases)
-    print(f"{'on average':<{width + 11}} {average:>5.2f} {now:>5.2f}", file=file)
+    old_mean = sum(old) / len(old)
+    new_mean = sum(basis.dim for basis in bases) / len(bases)
+    print(f"{'mean':<{width + 11}} {old_mean:>5.2f} {new_mean:>5.2f}", file=file)
 
 
-def _show_strengths(names: tuple[str, ...], strengths: dict[Pair, float], pruned: list[Pair], aside: bool) -> None:
-    """Print how much is kept, and the strongest pairs, to standard error if it stands ``aside``."""
-    file = sys.stderr if aside else sys.stdout
-    lost = sum(strengths[pair] ** 2 for pair in pruned) / max(sum(value**2 for value in strengths.values()), 1e-300)
+def _print_strengths(names: tuple[str, ...], strengths: dict[Pair, float], pruned: list[Pair], file: Any) -> None:
+    """Print how many pairs are kept, and the strongest ones."""
+    total = max(sum(value**2 for value in strengths.values()), 1e-300)
+    lost = sum(strengths[pair] ** 2 for pair in pruned) / total
     kept = len(strengths) - len(pruned)
-    print(f"{kept:,} of {len(strengths):,} pairs kept, with {1 - lost:.1%} of the variance", file=file)
+    print(f"kept {kept:,} of {len(strengths):,} field pairs with {1 - lost:.1%} of the variance", file=file)
     for i, j in sorted(strengths, key=lambda pair: -strengths[pair])[: min(SHOWN_PAIRS, kept)]:
         print(f"  {names[i]} × {names[j]}: {strengths[i, j]:.3g}", file=file)
-    if max(strengths.values(), default=0.0) < NOTHING:
+    if max(strengths.values(), default=0.0) < NEGLIGIBLE:
         print(
-            "fm2: no pair of fields matters to this model: it has learned no interactions, and which are left out is "
-            "chance; train it with less --l2 or more --matrix-scale",
+            "fm2: the model has learned no interactions, so that the choice of pairs is arbitrary; train it with a "
+            "smaller --l2 or a larger --matrix-std",
             file=sys.stderr,
         )
 
 
-def _show_models(kept: str, rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print the first model and the smaller ones, by what was kept of it; of cuts also how they began."""
+def _print_models(kept: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the original model and the smaller ones; for cuts, also the scores before further training."""
     if as_json:
         print(json.dumps(rows))
         return
     cut = any("cut" in row for row in rows)
-    errors = f" {'worst':>7} {'square':>8}"
-    more = f"{errors} | as cut: {'AUC':>7} {'log loss':>9}{errors}" if cut else ""
+    errors = f" {'max err':>7} {'MSE':>8}"
+    more = f"{errors} | untrained: {'AUC':>7} {'log loss':>9}{errors}" if cut else ""
     print(f"{kept:>8} {'dimension':>10} {'FLOPs':>10} {'AUC':>8} {'log loss':>9}{more}   on {rows[0]['split']}")
     for row in rows:
         share = "before" if row[kept] is None else f"{row[kept]:g}"
         line = f"{share:>8} {row['dimension']:>10.2f} {row['flops']:>10,} {_quality(row)}"
-        print(f"{line} |        {_quality(row['cut'])}" if "cut" in row else line)
+        print(f"{line} |           {_quality(row['cut'])}" if "cut" in row else line)
     if cut:
-        print("worst, square: largest and mean square error of a logit against the first model's")
+        print("max err, MSE: maximum and mean squared difference from the original model's logits")
 
 
 def _quality(row: dict[str, Any]) -> str:
-    found = f"{row['auc']:>8.5f} {row['log_loss']:>9.5f}"
-    return f"{found} {row['worst_error']:>7.3f} {row['mean_square_error']:>8.5f}" if "worst_error" in row else found
+    quality = f"{row['auc']:>8.5f} {row['log_loss']:>9.5f}"
+    if "worst_error" not in row:
+        return quality
+    return f"{quality} {row['worst_error']:>7.3f} {row['mean_square_error']:>8.5f}"
+
+
+COMMANDS = (shrink, prune, cut)

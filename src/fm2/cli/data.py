@@ -1,4 +1,4 @@
-"""The commands that make and show data sets: ``fm2 generate``, ``fm2 prepare``, ``fm2 describe``."""
+"""Commands that create and describe datasets: ``generate``, ``prepare``, ``describe``."""
 
 from __future__ import annotations
 
@@ -8,161 +8,140 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fm2.cli.command import JSON, OVERWRITE, THREADS, Argument, command
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
     from fm2.schema import Schema
 
 
-def add_generate(commands: Any) -> argparse.ArgumentParser:
-    """Add ``fm2 generate``."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        "generate",
-        help="make a click log with known probabilities",
-        description="Make a click log whose labels come from a planted field-matrixed model.",
-        epilog="The true probability of each row goes to OUT.truth.npy.",
-    )
-    command.add_argument("out", metavar="OUT", help="a file: .tsv or .tsv.gz in Criteo's format, or .parquet")
-    command.add_argument("--rows", type=int, default=1_000_000, metavar="N", help="how many (default: %(default)s)")
-    command.add_argument(
-        "--fields", type=int, default=39, metavar="N", help="columns beside the label (default: %(default)s)"
-    )
-    command.add_argument(
-        "--features", type=int, default=1_000_000, metavar="N", help="of all fields (default: %(default)s)"
-    )
-    command.add_argument("--seed", type=int, default=0, metavar="S", help="of model and rows (default: %(default)s)")
-    command.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
-    command.set_defaults(run=_generate)
-    return command
-
-
-def _generate(settings: argparse.Namespace) -> None:
+@command(
+    "generate",
+    "generate a click log with known probabilities",
+    description="Generate a click log whose labels are drawn from a random field-matrixed model.",
+    example="fm2 generate log.tsv --rows 200000 --features 50000",
+    notes="The true probability of each row is written to OUT.truth.npy.",
+    arguments=(
+        Argument("out", "output file: .tsv or .tsv.gz in Criteo's format, or .parquet", metavar="OUT"),
+        Argument("--rows", "number of rows", int, default=1_000_000),
+        Argument("--fields", "number of columns besides the label", int, default=39),
+        Argument("--features", "number of distinct values in all fields together", int, default=1_000_000),
+        Argument("--seed", "random seed of the model and the rows", int, default=0),
+        OVERWRITE,
+    ),
+)
+def generate(options: argparse.Namespace) -> None:
     from fm2.data.synthetic.generate import generate
     from fm2.files import check_output
     from fm2.progress import Progress
 
-    check_output("generate", Path(settings.out), "log", overwrite=settings.overwrite)
-    with Progress("writing", settings.rows) as progress:
+    check_output("generate", Path(options.out), "log", overwrite=options.overwrite)
+    with Progress("writing", options.rows) as progress:
         log = generate(
-            Path(settings.out),
-            settings.rows,
-            fields=settings.fields,
-            features=settings.features,
-            seed=settings.seed,
+            Path(options.out),
+            options.rows,
+            fields=options.fields,
+            features=options.features,
+            seed=options.seed,
             progress=lambda rows: progress.update(rows, rows),
         )
-    print(f"{log.rows:,} rows in {log.path}, {log.click_rate:.1%} clicks; true probabilities in {log.truth}")
-    print(f"no model can expect more than AUC {log.auc:.4f} and log loss {log.log_loss:.4f}")
+    print(f"wrote {log.rows:,} rows to {log.path} ({log.click_rate:.1%} clicks), true probabilities to {log.truth}")
+    print(f"best expected scores of any model: AUC {log.auc:.4f}, log loss {log.log_loss:.4f}")
 
 
-def add_prepare(commands: Any) -> argparse.ArgumentParser:
-    """Add ``fm2 prepare``."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        "prepare",
-        help="turn raw logs into encoded rows",
-        description="Turn raw click logs into encoded rows in a new directory.",
-        epilog="Sources are CSV, TSV, Parquet or libffm files, plain, .gz or .zst; several, or a quoted glob.",
-    )
-    command.add_argument("source", nargs="+", metavar="SOURCE", help="files with the rows to learn from")
-    meaning = command.add_mutually_exclusive_group(required=True)
-    meaning.add_argument("--preset", choices=("criteo", "avazu"), help="the schema of a well-known data set")
-    meaning.add_argument("--schema", metavar="FILE", help="a TOML file that tells the fields and the label")
-    meaning.add_argument("--label", metavar="COLUMN", help="the column that is 1 for a click; fields are inferred")
-    meaning.add_argument("--like", metavar="DIR", help="an older data set, whose schema, buckets and values are kept")
-    command.add_argument("--out", required=True, metavar="DIR", help="the directory to make")
-    command.add_argument("--validation", nargs="+", metavar="FILE", help="files of their own for validation")
-    command.add_argument("--test", nargs="+", metavar="FILE", help="files of their own for the test")
-    command.add_argument(
-        "--split", choices=("random", "time"), default="random", help="how rows are divided (default: %(default)s)"
-    )
-    command.add_argument(
-        "--fractions", default="0.8,0.1,0.1", metavar="A,B,C", help="shares of the splits (default: %(default)s)"
-    )
-    command.add_argument("--seed", type=int, default=0, help="of the random split (default: %(default)s)")
-    command.add_argument("--min-count", type=int, metavar="N", help="rarer values are unknown, in every field")
-    command.add_argument(
-        "--vocabulary",
-        choices=("train", "all"),
-        default="train",
-        help="the rows whose values are counted (default: %(default)s)",
-    )
-    command.add_argument(
-        "--bad-rows",
-        choices=("stop", "skip"),
-        default="stop",
-        help="stop at a bad row, or set it aside (default: %(default)s)",
-    )
-    command.add_argument("--overwrite", action="store_true", help="replace a data set that is there already")
-    command.add_argument("--threads", type=int, default=0, metavar="N", help="how many (default: all processors)")
-    command.add_argument("--json", action="store_true", help="print what was found as JSON")
-    command.set_defaults(run=_prepare)
-    return command
-
-
-def _prepare(settings: argparse.Namespace) -> None:
+@command(
+    "prepare",
+    "encode raw logs as a dataset",
+    description="Build the vocabularies of raw click logs and write their rows, encoded, to a new directory.",
+    example="fm2 prepare log.tsv --preset criteo --out data",
+    notes="SOURCE is a CSV, TSV, Parquet or libffm file, plain or compressed (.gz, .zst); several files or a quoted "
+    "glob pattern are possible.",
+    arguments=(
+        Argument("source", "files with the rows to learn from", metavar="SOURCE", many=True),
+        Argument("--preset", "schema of a public log", choices=("criteo", "avazu"), alternative=True),
+        Argument("--schema", "TOML file that declares the fields and the label", metavar="FILE", alternative=True),
+        Argument("--label", "click column (0 or 1); the fields are inferred", metavar="COLUMN", alternative=True),
+        Argument("--like", "dataset whose schema, buckets and vocabulary are reused", metavar="DATA", alternative=True),
+        Argument("--out", "output directory", metavar="DATA", required=True),
+        Argument("--validation", "separate files for the validation split", metavar="FILE", many=True),
+        Argument("--test", "separate files for the test split", metavar="FILE", many=True),
+        Argument("--split", "split the rows at random or by time", choices=("random", "time"), default="random"),
+        Argument("--fractions", "fractions of train, validation and test", metavar="A,B,C", default="0.8,0.1,0.1"),
+        Argument("--seed", "random seed of the split", int, default=0),
+        Argument("--min-count", "treat values with fewer occurrences as unknown, in every field", int),
+        Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
+        Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
+        OVERWRITE,
+        THREADS,
+        JSON,
+    ),
+)
+def prepare(options: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
     from fm2.data.description import describe
     from fm2.data.prepare import prepare
 
-    like = Dataset.open(settings.like) if settings.like else None
-    schema = like.schema if like else _schema(settings)
-    if settings.min_count is not None:
+    like = Dataset.open(options.like) if options.like else None
+    schema = like.schema if like else _schema(options)
+    if options.min_count is not None:
         if like:
-            raise Fm2Error("prepare: --min-count belongs to the schema, and --like takes that of another data set")
-        schema = schema.with_min_count(settings.min_count)
-    try:
-        fractions = [float(share) for share in settings.fractions.split(",")]
-    except ValueError:
-        raise Fm2Error(f"prepare: --fractions is '{settings.fractions}', not numbers like 0.8,0.1,0.1") from None
-    if settings.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
-        print("fm2: there is no timestamp field: rows are taken to be in the order of time", file=sys.stderr)
+            raise Fm2Error("prepare: --min-count cannot be combined with --like, which reuses a schema")
+        schema = schema.with_min_count(options.min_count)
+    if options.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
+        print("fm2: no timestamp field; assuming that the rows are in chronological order", file=sys.stderr)
     dataset = prepare(
-        settings.source,
+        options.source,
         like or schema,
-        settings.out,
-        validation=settings.validation,
-        test=settings.test,
-        split=settings.split,
-        fractions=fractions,
-        seed=settings.seed,
-        vocabulary=settings.vocabulary,
-        bad_rows=settings.bad_rows,
-        overwrite=settings.overwrite,
-        threads=settings.threads,
+        options.out,
+        validation=options.validation,
+        test=options.test,
+        split=options.split,
+        fractions=_fractions(options.fractions),
+        seed=options.seed,
+        vocabulary=options.vocabulary,
+        bad_rows=options.bad_rows,
+        overwrite=options.overwrite,
+        threads=options.threads,
     )
-    _show(describe(dataset), settings.json)
+    _print(describe(dataset), options.json)
 
 
-def _schema(settings: argparse.Namespace) -> Schema:
+def _schema(options: argparse.Namespace) -> Schema:
     from fm2.schema import Schema
 
-    if settings.preset:
-        return Schema.preset(settings.preset)
-    return Schema.load(settings.schema) if settings.schema else Schema.infer(settings.source[0], label=settings.label)
+    if options.preset:
+        return Schema.preset(options.preset)
+    return Schema.load(options.schema) if options.schema else Schema.infer(options.source[0], label=options.label)
 
 
-def add_describe(commands: Any) -> argparse.ArgumentParser:
-    """Add ``fm2 describe``."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        "describe", help="show what a prepared data set holds", description="Show the fields and splits of a data set."
-    )
-    command.add_argument("data", metavar="DIR", help="a directory that fm2 prepare made")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(run=_describe)
-    return command
+def _fractions(text: str) -> list[float]:
+    try:
+        return [float(fraction) for fraction in text.split(",")]
+    except ValueError:
+        raise Fm2Error(f"prepare: --fractions: expected numbers like 0.8,0.1,0.1, got '{text}'") from None
 
 
-def _describe(settings: argparse.Namespace) -> None:
+@command(
+    "describe",
+    "describe a dataset",
+    description="Describe the fields and splits of a dataset.",
+    example="fm2 describe data",
+    arguments=(Argument("data", "dataset directory (fm2 prepare)", metavar="DATA"), JSON),
+)
+def describe(options: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
     from fm2.data.description import describe
 
-    _show(describe(Dataset.open(settings.data)), settings.json)
+    _print(describe(Dataset.open(options.data)), options.json)
 
 
-def _show(description: dict[str, Any], as_json: bool) -> None:
+def _print(description: dict[str, Any], as_json: bool) -> None:
     from fm2.data.description import print_description
 
     if as_json:
         print(json.dumps(description, ensure_ascii=False))
     else:
         print_description(description)
+
+
+COMMANDS = (generate, prepare, describe)

@@ -1,53 +1,53 @@
-"""What the command line says of an error, and with which code it ends."""
+"""Exit codes, and the one-line message for each kind of error."""
 
 from __future__ import annotations
 
 import argparse
 
-from fm2.cli.parser import MISUSED
+from fm2.cli.command import Command
 from fm2.errors import Fm2Error
 
-FINISHED, FAILED, FAULTY, INTERRUPTED = 0, 1, 3, 130
+SUCCESS, FAILED, MISUSED, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = {
-    FINISHED: "done",
-    FAILED: "refused, or failed: one line on standard error says why",
-    MISUSED: "the command line was not understood",
-    FAULTY: "a fault of fm2 itself; --debug shows where",
-    INTERRUPTED: "interrupted by Ctrl-C",
+    SUCCESS: "success",
+    FAILED: "error; standard error has a one-line message",
+    MISUSED: "invalid command line",
+    INTERNAL_ERROR: "internal error; please report it (--debug shows the traceback)",
+    INTERRUPTED: "interrupted with Ctrl-C",
 }
 
 
-def told(error: BaseException, settings: argparse.Namespace) -> tuple[str, int]:
-    """Give the line and the exit code for an error; what is no fault of fm2's says the way out.
+def explain(error: BaseException, command: Command, options: argparse.Namespace) -> tuple[str, int]:
+    """Return the message and the exit code for an error.
 
-    >>> told(PermissionError(13, "Permission denied", "model.fm2"), argparse.Namespace(command="compile"))
-    ('compile: model.fm2: Permission denied', 1)
+    >>> from fm2.cli.data import describe
+    >>> explain(PermissionError(13, "Permission denied", "data/ids.npy"), describe, argparse.Namespace())
+    ('describe: data/ids.npy: Permission denied', 1)
     """
     if isinstance(error, KeyboardInterrupt):
-        kept = settings.interrupted(settings) if callable(settings.interrupted) else settings.interrupted
+        kept = command.interrupted(options) if callable(command.interrupted) else command.interrupted
         return f"interrupted; {kept}", INTERRUPTED
     if isinstance(error, Fm2Error):
         return _one_line(str(error)), FAILED
     if isinstance(error, ModuleNotFoundError):
-        return f"this needs the package '{error.name}': pip install 'fm2[train]'", FAILED
-    cause = _cause(error)
+        install = "install it with: pip install 'fm2[train]'"
+        return f"{command.name} requires the package '{error.name}'; {install}", FAILED
+    cause = _external_cause(error)
     if cause is not None:
-        return f"{settings.command}: {_one_line(cause)}", FAILED
-    what = f"{type(error).__name__}: {_one_line(str(error))}"
-    return f"{settings.command}: {what}; this is a fault of fm2's, and --debug shows where", FAULTY
+        return f"{command.name}: {_one_line(cause)}", FAILED
+    message = f"{type(error).__name__}: {_one_line(str(error))}"
+    return f"{command.name}: {message}; {EXIT_CODES[INTERNAL_ERROR]}", INTERNAL_ERROR
 
 
-def _cause(error: BaseException) -> str | None:
-    """Say what of the machine or of a file led to an error; None if it was neither."""
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # as torch says it
-        return (
-            f"there is not enough memory ({str(error) or 'none is left'}); fewer rows, features or dimensions need less"
-        )
+def _external_cause(error: BaseException) -> str | None:
+    """Return a message if the environment or a file caused the error, None if fm2 did."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's wording
+        detail = f" ({error})" if str(error) else ""
+        return f"not enough memory{detail}; use fewer rows, features or dimensions"
     if isinstance(error, UnicodeDecodeError):
-        return f"what was read is no UTF-8 text, from byte {error.start} on; write it again as UTF-8"
+        return f"the input is not valid UTF-8 (byte {error.start}); convert it to UTF-8"
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}"
+        return f"{error.filename}: {error.strerror or error}" if error.filename else error.strerror or str(error)
     return None
 
 

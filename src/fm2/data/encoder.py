@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.data.bad_rows import explain_fault
 from fm2.data.row_inputs import normalize_rows
-from fm2.data.sources import FrameSource, Source
 from fm2.data.text_files import TextFile, find_columns, read_chunks
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
@@ -96,15 +95,11 @@ class Encoder:
     def _empty_ids(self, rows: int) -> NDArray[np.int32]:
         return np.empty((rows, len(self.schema.fields)), np.int32)
 
-    def encode_file(self, source: Source, threads: int = 0) -> Iterator[NDArray[np.int32]]:
-        """Yield the ids of a source, some rows at a time. A bad row is an error, because every row must get ids."""
-        if isinstance(source, FrameSource):
-            for reader, positions in source.batches(self._columns):
-                yield self._encode_batch(reader, positions, threads)
-        else:
-            yield from self._encode_text(source, threads)
+    def encode_text(self, source: TextFile, threads: int = 0) -> Iterator[tuple[_native.EncodedText, int]]:
+        """Encode a text file in chunks, each with the number of bytes read so far. Raise an error at a bad row.
 
-    def _encode_text(self, source: TextFile, threads: int) -> Iterator[NDArray[np.int32]]:
+        The ``cells`` of a chunk are valid until the next chunk is read.
+        """
         positions = source.positions(self._columns)
         for chunk in read_chunks(source, "predict"):
             encoded = self._native.encode_text(chunk.text, source.format, positions, chunk.last, threads)
@@ -114,7 +109,7 @@ class Encoder:
             chunk.consumed = encoded.consumed
             chunk.lines = encoded.lines
             if len(encoded.ids):
-                yield encoded.ids
+                yield encoded, chunk.bytes_read
 
     def decode(self, ids: NDArray[np.integer[Any]]) -> dict[str, list[str | None]]:
         """Return the values of ids by field: None is the missing value, ``<unknown>`` is id 0."""

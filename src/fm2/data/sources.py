@@ -7,13 +7,16 @@ import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fm2 import _native
 from fm2.data.decompress import file_kind
 from fm2.data.text_files import TextFile, find_columns, open_text_file
 from fm2.errors import Fm2Error, require
 from fm2.schema import Schema
+
+if TYPE_CHECKING:
+    import polars
 
 BATCH_ROWS = 65_536
 ROW_BYTES = 200
@@ -45,8 +48,24 @@ class FrameSource:
             while _next(reader, self.name):
                 rows_read += reader.rows
                 yield reader, positions
+        self._check_rows(rows_read)
+
+    def _check_rows(self, rows_read: int) -> None:
         if self.rows is not None and rows_read != self.rows:
             raise Fm2Error(f"cannot read {self.name}: it has {self.rows} rows, but only {rows_read} could be read")
+
+    def frames(self, columns: Sequence[str]) -> Iterator[polars.DataFrame]:
+        """Yield the rows as frames with these columns, one batch at a time if they are not in memory."""
+        pl = require("polars", "train", "reading DataFrames")
+        rows_read = 0
+        for part in _parts(self.frame, columns, self.name):
+            with _library_errors(self.name):
+                frame: polars.DataFrame = pl.DataFrame(part)
+                find_columns(frame.columns, columns, self.name)
+                frame = frame.select(columns)
+            rows_read += frame.height
+            yield frame
+        self._check_rows(rows_read)
 
 
 Source = TextFile | FrameSource

@@ -224,3 +224,12 @@ def _bins(counts: _Counts, bins: int) -> Floats:
     bin_of = np.minimum((middle * bins / counts.rows.sum()).astype(np.int64), bins - 1)
     totals = (counts.rows, counts.rows * counts.probability, counts.clicks)
     return np.stack([np.bincount(bin_of, values, minlength=bins) for values in totals])
+
+
+def metric_title(metric: str) -> str:
+    """Return a metric's name as it is written in text.
+
+    >>> metric_title("log_loss"), metric_title("auc")
+    ('log loss', 'AUC')
+    """
+    return {"auc": "AUC", "rig": "RIG"}.get(metric, metric.replace("_", " "))

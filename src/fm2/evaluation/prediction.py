@@ -1,100 +1,126 @@
-"""Probabilities for raw rows in files."""
+"""Click probabilities for raw rows in files."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.encoder import Encoder
-from fm2.data.sources import open_sources
+from fm2.data.sources import ROW_BYTES, Source, open_sources
+from fm2.data.text_files import TextFile
 from fm2.errors import Fm2Error
-from fm2.files import atomic_file, check_replaceable
+from fm2.evaluation.prediction_files import Batch, check_keep, check_replaceable, write_batches
 from fm2.progress import Progress
 
 LARGE_SHARE = 0.5
-PROBABILITIES = r"\x93NUMPY|[01](\.\d+)?(e-\d+)?\n|\d\.?\d*e-\d+\n"  # how a file of them begins
+
+__all__ = ["Predictions", "Predictor", "check_keep", "large_shares", "predict_files"]
 
 
 @dataclass
-class Scored:
-    """How many rows were scored, and in how many of them each field's value was unknown to the model."""
+class Predictions:
+    """The number of rows that were scored, and for each field the number of values that the model does not know."""
 
     rows: int
     unknown: dict[str, int]
 
     def mostly_unknown(self) -> dict[str, float]:
-        """Give the share of unknown values, of the fields where it is large: a column of another form, perhaps."""
+        """Return the fraction of unknown values for the fields where it is large, perhaps due to another format."""
         return large_shares(self.unknown, self.rows)
 
 
 class Predictor(Protocol):
-    """What gives probabilities: a run, or a compiled model."""
+    """A model that predicts probabilities: a run, or a compiled model."""
 
     path: Path
     threads: int
 
     @property
     def encoder(self) -> Encoder:
-        """What turns raw rows into ids."""
+        """The encoder of raw rows."""
 
     def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Give the click probability of encoded rows."""
+        """Return the click probabilities of encoded rows."""
 
 
-def predict_files(run: Predictor, sources: Sequence[str | Path], out: Path | None, shown: bool | None = None) -> Scored:
-    """Write one probability for each row, in the order of the rows, to a file or, if it is None, to standard output.
+def predict_files(
+    model: Predictor,
+    sources: Any,
+    out: str | Path | None,
+    *,
+    keep: Sequence[str] = (),
+    progress: bool | None = None,
+) -> Predictions:
+    """Write the click probability of every row of the sources to a file, in the order of the rows.
 
-    A file whose name ends in .npy becomes a float32 array, any other has one number a line. Such a file that is there
-    already is replaced.
+    ``sources`` is a path, a glob pattern, a table, or a list of these. The extension of ``out`` selects the format:
+    ``.csv`` or ``.csv.gz`` with a header, ``.parquet``, ``.npy`` (float32), otherwise text with one probability per
+    line; None writes text to standard output. CSV and Parquet have a column ``probability`` after the columns in
+    ``keep``, which are copied from the input. Memory use does not depend on the number of rows, except for ``.npy``.
+    An existing file of probabilities is replaced, on success only; any other file is an error. ``progress`` shows a
+    progress bar; by default, if standard error is a terminal.
+
+    >>> import fm2, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = fm2.generate(f"{folder}/log.tsv", 2000, features=500)
+    ...     data = fm2.prepare(log.path, fm2.Schema.preset("criteo"), f"{folder}/data")
+    ...     run = fm2.train("lr", data, f"{folder}/run", epochs=1)
+    ...     predictions = fm2.predict_files(run, log.path, f"{folder}/predictions.csv", keep=["C1"])
+    ...     header = Path(folder, "predictions.csv").read_text().splitlines()[0]
+    >>> predictions.rows, header
+    (2000, 'C1,probability')
     """
-    opened = open_sources(list(sources), run.encoder.schema, labeled=False)
-    if out is not None:
-        if any(Path(str(source)).exists() and out.exists() and out.samefile(str(source)) for source in sources):
-            raise Fm2Error(f"predict: {out} is one of the files to score; choose another --out")
-        check_replaceable(out, "predict", "file of probabilities", PROBABILITIES)
-    array = out is not None and out.suffix == ".npy"
-    rows, unknown = 0, np.zeros(len(run.encoder.schema.fields), np.int64)
-    try:
-        with _opened(out) as file, Progress("scoring", len(opened), shown) as progress:
-            parts = []
-            for done, source in enumerate(opened):
-                for ids in run.encoder.encode_file(source, run.threads):
-                    unknown += np.count_nonzero(ids == 0, axis=0)
-                    found = run.probabilities(ids)
-                    rows += len(found)
-                    if array:
-                        parts.append(found)
-                    else:
-                        file.write(b"".join(b"%.7g\n" % value for value in found.tolist()))
-                    progress.update(done, rows)
-            if array:
-                np.save(file, np.concatenate([np.empty(0, np.float32), *parts]))
-    except BrokenPipeError:
-        raise  # whoever read standard output has gone
-    except OSError as refused:
-        raise Fm2Error(f"predict: {out or 'standard output'}: {refused.strerror or refused}") from refused
-    return Scored(rows, dict(zip(run.encoder.schema.names, unknown.tolist(), strict=True)))
+    path = None if out is None else Path(out)
+    check_keep(path, keep)
+    opened = open_sources(sources, model.encoder.schema, labeled=False)
+    if path is not None:
+        if path.exists() and any(path.samefile(str(source)) for source in opened if Path(str(source)).exists()):
+            raise Fm2Error(f"predict: {path} is one of the input files; choose another output file")
+        check_replaceable(path)
+    predictions = Predictions(0, dict.fromkeys(model.encoder.schema.names, 0))
+    with Progress("scoring", sum(source.size for source in opened), progress) as bar:
+        write_batches(path, opened, keep, _score(model, opened, keep, predictions, bar))
+    return predictions
 
 
-@contextlib.contextmanager
-def _opened(out: Path | None) -> Iterator[IO[bytes]]:
-    """Open a file, or standard output where it stands: what it leads to may have more in it already."""
-    if out is None:
-        yield sys.stdout.buffer
+def _score(
+    model: Predictor, sources: Sequence[Source], keep: Sequence[str], predictions: Predictions, progress: Progress
+) -> Iterator[Batch]:
+    """Yield the kept columns and the probabilities of all rows, batch by batch."""
+    size = 0
+    for source in sources:
+        for kept, ids, done in _encode(model, source, keep):
+            probabilities = model.probabilities(ids)
+            predictions.rows += len(ids)
+            for name, count in zip(predictions.unknown, np.count_nonzero(ids == 0, axis=0).tolist(), strict=True):
+                predictions.unknown[name] += count
+            yield kept, probabilities
+            progress.update(size + done, predictions.rows)
+        size += source.size
+
+
+def _encode(model: Predictor, source: Source, keep: Sequence[str]) -> Iterator[tuple[Any, NDArray[np.int32], int]]:
+    """Yield the kept columns and the ids of a source, and how much of its size has been read."""
+    encoder = model.encoder
+    if isinstance(source, TextFile):
+        positions = dict(zip(keep, source.positions(keep), strict=True))
+        for encoded, done in encoder.encode_text(source, model.threads):
+            kept = {name: encoded.cells(position) for name, position in positions.items()}
+            yield kept, encoded.ids, done
         return
-    with atomic_file(out) as partial, partial.open("wb") as file:
-        yield file
+    rows = 0
+    for frame in source.frames(list(dict.fromkeys([*encoder.schema.source_columns[1:], *keep]))):
+        rows += frame.height
+        yield frame.select(keep), encoder.encode(frame, model.threads), rows * ROW_BYTES
 
 
 def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:
-    """Give those counts that are more than half of the rows, as shares.
+    """Return the counts that exceed half of the rows, as fractions.
 
     >>> large_shares({"a": 3, "b": 1}, rows=4)
     {'a': 0.75}

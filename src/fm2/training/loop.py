@@ -55,7 +55,8 @@ class Report:
 
     ``begun`` is the rows that were done before, by a run that is resumed now; ``epoch_rows`` those of an epoch.
     There is a report after every step, and one more after every evaluation, which says that it was ``evaluated`` just
-    now. A model that has seen no rows yet has no loss: it is NaN.
+    now. A model that has seen no rows yet has no loss: it is NaN. ``waited`` counts the evaluations since the last
+    improvement of ``metric``.
     """
 
     rows: int
@@ -65,6 +66,8 @@ class Report:
     loss: float
     evaluation: dict[str, Any] | None
     evaluated: bool = False
+    waited: int = 0
+    metric: str = "log_loss"
 
 
 class TrainingLoop:
@@ -186,7 +189,8 @@ class TrainingLoop:
         rows = len(self._train)
         done, total = self._at.epoch * rows + self._at.row, self.settings.epochs * rows
         try:
-            self._watch(Report(done, total, self._begun, rows, loss, self._evaluation, evaluated))
+            state = (done, total, self._begun, rows, loss, self._evaluation, evaluated)
+            self._watch(Report(*state, waited=self._at.waited, metric=self.settings.metric))
         except KeyboardInterrupt:
             self._interrupted = True
 

@@ -1,97 +1,112 @@
-"""The live line of a training: rows per second, time left, loss, the last validation figures."""
+"""Progress of a training run: speed, loss and validation scores, and at the end why it stopped."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Self
 
+from fm2.evaluation.metrics import metric_title
+from fm2.progress import ProgressBar
 from fm2.training.loop import Report
 
-EVERY_SECONDS, EVERY_SECONDS_IN_A_FILE = 0.2, 30.0
-CLEAR = "\r\x1b[2K"
+# Time between two updates: of the bar, and of plain lines where standard error is not a terminal.
+BAR_SECONDS, PLAIN_LINE_SECONDS = 0.2, 30.0
 
 
-def say(text: str) -> None:
-    """Write a line to standard error, in place of a live line that may stand there."""
-    print(f"{CLEAR if sys.stderr.isatty() else ''}{text}", file=sys.stderr, flush=True)
+class TrainingDisplay:
+    """Shows a progress bar; if standard error is not a terminal, prints a line every 30 seconds instead.
 
-
-class ProgressLine:
-    """Writes one line to the terminal, over and over; where standard error is a file, a new line now and then."""
+    Pass it as ``watch`` to :func:`fm2.train`.
+    """
 
     def __init__(self, terminal: bool | None = None) -> None:
-        self._terminal = sys.stderr.isatty() if terminal is None else terminal
-        self._start = self._last = time.perf_counter()
+        self._bar = ProgressBar("training", terminal)
+        self._start = self._last_update = time.perf_counter()
         self._report: Report | None = None
 
     def __call__(self, report: Report) -> None:
-        now, self._report = time.perf_counter(), report
-        if now - self._last < (EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_FILE):
+        now = time.perf_counter()
+        self._report = report
+        if now - self._last_update < (BAR_SECONDS if self._bar.shown else PLAIN_LINE_SECONDS):
             return
-        self._last = now
-        line = describe(report, now - self._start)
-        begin, end = (CLEAR, "") if self._terminal else ("", "\n")
-        print(begin + line, end=end, file=sys.stderr, flush=True)
+        self._last_update = now
+        text = describe(report, now - self._start)
+        if self._bar.shown:
+            self._bar.update(report.rows, report.total, text)
+        else:
+            print(f"{_position(report, now - self._start)}: {text}", file=sys.stderr, flush=True)
 
-    def restart(self) -> None:
-        """Begin to watch another training."""
-        self._start = self._last = time.perf_counter()
+    def restart(self, message: str | None = None) -> None:
+        """Remove the bar, print a message on standard error, and get ready for another run."""
+        self._bar.stop()
+        if message is not None:
+            print(message, file=sys.stderr, flush=True)
+        self._start = self._last_update = time.perf_counter()
         self._report = None
 
-    def closing(self) -> str:
-        """Say how long the training was and why it ended."""
-        report, seconds = self._report, time.perf_counter() - self._start
+    def summary(self) -> str:
+        """Return how long the training took and why it ended."""
+        report = self._report
+        seconds = time.perf_counter() - self._start
         if report is None:
-            return "there was nothing left to train"
-        epochs, before = (rows / report.epoch_rows for rows in (report.rows, report.begun))
-        done = f"{epochs:.2f} epochs" + (f", {before:.2f} of them before" if before else "")
-        reason = "stopped, for it got no better"
-        if report.rows == report.total:
-            reason = f"all epochs done{_unfinished(report.evaluation)}"
-        return f"{done}, in {seconds:.0f} s ({_speed(report, seconds):,.0f} rows/s); {reason}"
+            return "already finished; nothing left to train"
+        epochs = f"{report.rows / report.epoch_rows:.2f} epochs"
+        if report.begun:
+            epochs += f" ({report.begun / report.epoch_rows:.2f} before resuming)"
+        return f"{epochs} in {seconds:.0f} s ({_speed(report, seconds):,.0f} rows/s); {_reason(report)}"
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._terminal:
-            print(CLEAR, end="", file=sys.stderr, flush=True)
-
-
-def _unfinished(evaluation: Mapping[str, Any] | None) -> str:
-    """Say what the last evaluation tells of a training that had no more epochs."""
-    if evaluation is None or not evaluation["best"]:
-        return ""
-    settled = evaluation.get("settled", True)
-    reason = "still getting better" if settled else "not yet as sparse as it was asked to become"
-    return f", and {reason}: --resume with more --epochs"
+        self._bar.stop()
 
 
 def describe(report: Report, seconds: float) -> str:
-    """Say how far a training is, in one line.
+    """Format the speed, the training loss and the latest validation scores.
 
     >>> report = Report(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
     >>> describe(report, seconds=2)
-    ' 25% 2,500 rows/s, at most 0:06 left, loss 0.5000'
+    '2,500 rows/s, loss 0.5000'
     """
-    speed = _speed(report, seconds)
-    left = round((report.total - report.rows) / max(speed, 1e-9))
-    line = f"{report.rows / report.total:4.0%} {speed:,.0f} rows/s, at most {left // 60}:{left % 60:02d} left"
+    text = f"{_speed(report, seconds):,.0f} rows/s"
     if not math.isnan(report.loss):
-        line += f", loss {report.loss:.4f}"
+        text += f", loss {report.loss:.4f}"
     if report.evaluation:
-        line += f"; validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
-    return line
+        text += f"; validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
+    return text
+
+
+def _position(report: Report, seconds: float) -> str:
+    """Format how much is done, and how long the rest takes unless early stopping ends it.
+
+    >>> _position(Report(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None), seconds=2)
+    ' 25%, at most 0:06 left'
+    """
+    left = round((report.total - report.rows) / max(_speed(report, seconds), 1e-9))
+    return f"{report.rows / report.total:4.0%}, at most {left // 60}:{left % 60:02d} left"
+
+
+def _reason(report: Report) -> str:
+    """Return why a training run ended, and how to continue one that was too short."""
+    if report.rows < report.total:
+        return f"early stopping: no improvement in {_count(report.waited, 'evaluation')}"
+    reason = f"reached the maximum of {_count(report.total // report.epoch_rows, 'epoch')}"
+    if report.evaluation is None or not report.evaluation["best"]:
+        return reason
+    unfinished = f"validation {metric_title(report.metric)} was still improving"
+    if not report.evaluation.get("settled", True):
+        unfinished = "the target sparsity was not reached"
+    return f"{reason}; {unfinished}, continue with --resume --epochs N"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _speed(report: Report, seconds: float) -> float:

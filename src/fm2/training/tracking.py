@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,6 @@ from fm2.artifacts.run_directory import HISTORY
 from fm2.artifacts.settings import Settings
 from fm2.errors import printable
 from fm2.training.loop import Report
-from fm2.training.progress import say
 
 Evaluation = dict[str, Any]
 
@@ -77,7 +77,8 @@ class Tracking:
             except Exception as error:  # no failure of a tracker may stop a training
                 self._trackers.remove(tracker)
                 reason = printable(str(error).partition("\n")[0]) or type(error).__name__
-                say(f"fm2: {type(tracker).__name__} failed: {reason}; the training continues without it")
+                name = type(tracker).__name__
+                print(f"fm2: {name} failed: {reason}; the training continues without it", file=sys.stderr)
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, Any]:

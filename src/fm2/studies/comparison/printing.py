@@ -1,4 +1,4 @@
-"""A comparison as a table on the terminal."""
+"""The table of a comparison on the terminal."""
 
 from __future__ import annotations
 
@@ -6,54 +6,56 @@ from typing import Any
 
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
 
-# What a row may tell of a training that had too few epochs.
-UNDONE = {"unfinished": "still getting better", "unsettled": "not yet as sparse as asked to become"}
+# Why a run should have had more epochs, by the column of its row that says so.
+TOO_SHORT = {
+    "unfinished": "the validation score was still improving",
+    "unsettled": "the target sparsity was not reached",
+}
 
 
 def lines(comparison: Comparison) -> list[str]:
-    """Give the lines of the table: a model each, the best possible last if it is known, then what failed and why."""
+    """Return the lines of the table: one per model, the best possible scores if known, then warnings and failures."""
     rows = comparison.summary()
-    several = any(row["deviation"] for row in rows)
-    quality = 18 if several else 8
-    first = max([len(row["model"]) for row in rows] + [len(BEST_POSSIBLE) if comparison.truth else 0, 5])
-    gap = f" {'of the gap':>10}" if comparison.truth else ""
-    head = (
-        f"{'model':<{first}} {'parameters':>13} {'FLOPs':>11} {'cached':>9} {'AUC':>{quality}} {'log loss':>{quality}}"
-    )
-    found = [f"{head}{gap} {'epoch':>5} {'seconds':>7}"]
+    quality = 18 if any(row["deviation"] for row in rows) else 8
+    name_width = max([len(row["model"]) for row in rows] + [len(BEST_POSSIBLE) if comparison.truth else 0, 5])
+    gap = f" {'gap closed':>10}" if comparison.truth else ""
+    sizes = f"{'parameters':>13} {'FLOPs':>11} {'cached':>9}"
+    table = [
+        f"{'model':<{name_width}} {sizes} {'AUC':>{quality}} {'log loss':>{quality}}{gap} {'epoch':>5} {'seconds':>7}"
+    ]
     for row in rows:
-        figures = f"{_count(row['parameters']):>13} {_count(row['flops']):>11} {_count(row['flops_cached']):>9}"
-        measured = " ".join(f"{_measured(row, name):>{quality}}" for name in ("auc", "log_loss"))
-        share = f" {_shown(row['gap'], 'z.1%'):>10}" if comparison.truth else ""
-        rest = f"{_shown(row['best_epoch'], '.1f'):>5} {_shown(row['seconds'], '.0f'):>7}"
-        found.append(f"{row['model']:<{first}} {figures} {measured}{share} {rest}")
+        sizes = f"{_count(row['parameters']):>13} {_count(row['flops']):>11} {_count(row['flops_cached']):>9}"
+        scores = " ".join(f"{_score(row, name):>{quality}}" for name in ("auc", "log_loss"))
+        gap = f" {_format(row['gap'], 'z.1%'):>10}" if comparison.truth else ""
+        time = f"{_format(row['best_epoch'], '.1f'):>5} {_format(row['seconds'], '.0f'):>7}"
+        table.append(f"{row['model']:<{name_width}} {sizes} {scores}{gap} {time}")
     if comparison.truth:
         best = " ".join(
             f"{comparison.truth[name]:.5f}".ljust(quality - 1).rjust(quality) for name in ("auc", "log_loss")
         )
-        found.append(f"{BEST_POSSIBLE:<{first}} {'':>13} {'':>11} {'':>9} {best} {1:>10.1%}")
-    for state, reason in UNDONE.items():
-        runs = [row["run"] for row in comparison.rows if row.get(state)]
+        table.append(f"{BEST_POSSIBLE:<{name_width}} {'':>13} {'':>11} {'':>9} {best} {1:>10.1%}")
+    for column, reason in TOO_SHORT.items():
+        runs = [row["run"] for row in comparison.rows if row.get(column)]
         if runs:
-            found.append(f"{reason} when the epochs were over: {', '.join(runs)}; --resume with more --epochs")
-    found += [f"{row['run']} failed: {row['error']}" for row in comparison.failed]
-    return found
+            table.append(f"{reason} at the last epoch of {', '.join(runs)}; continue with --resume --epochs N")
+    table += [f"{row['run']} failed: {row['error']}" for row in comparison.failed]
+    return table
 
 
 def caption(comparison: Comparison) -> str:
-    """Say what the figures are."""
-    seeds = f"mean ± deviation of {len(comparison.seeds)} seeds, " if len(comparison.seeds) > 1 else ""
-    return f"{seeds}on the {comparison.split} rows of {comparison.data}; FLOPs by the paper's counting"
+    """Return a line that explains the scores."""
+    seeds = f"mean ± standard deviation of {len(comparison.seeds)} seeds, " if len(comparison.seeds) > 1 else ""
+    return f"{seeds}{comparison.split} split of {comparison.data}; FLOPs as counted in the paper"
 
 
-def _measured(row: dict[str, Any], name: str) -> str:
-    spread = f" ± {row['deviation'][name]:.5f}" if name in row["deviation"] else ""
-    return _shown(row[name], ".5f") + spread
+def _score(row: dict[str, Any], name: str) -> str:
+    deviation = f" ± {row['deviation'][name]:.5f}" if name in row["deviation"] else ""
+    return _format(row[name], ".5f") + deviation
 
 
 def _count(value: int | None) -> str:
-    return _shown(value, ",")
+    return _format(value, ",")
 
 
-def _shown(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+def _format(value: float | None, specification: str) -> str:
+    return "" if value is None else format(value, specification)

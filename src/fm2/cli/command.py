@@ -1,0 +1,154 @@
+"""Declarations of commands: parsers, help pages and shell completion are all generated from these."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fm2.errors import suggest
+
+NOTHING_WRITTEN = "no output was written"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a command: positional (``data``), or an option (``--min-count``).
+
+    ``action`` is one of argparse's actions; without it the argument takes a value. An ``alternative`` excludes the
+    command's other alternatives, and one of them is required. ``group`` is the section of the help page.
+
+    >>> Argument("--min-count", "replace rarer values by 'unknown'", int, default=4).usage
+    '--min-count N'
+    """
+
+    name: str
+    help: str
+    type: Callable[[str], Any] = str
+    metavar: str = ""
+    default: Any = None
+    choices: Sequence[str] = ()
+    many: bool = False
+    required: bool = False
+    alternative: bool = False
+    action: Any = None
+    dest: str = ""
+    group: str = ""
+
+    @property
+    def is_option(self) -> bool:
+        """Whether this is an option and not a positional argument."""
+        return self.name.startswith("-")
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a value follows the option's name."""
+        return self.action in (None, "append")
+
+    @property
+    def placeholder(self) -> str:
+        """The name of the value on the help page."""
+        if not self.takes_value:
+            return ""
+        if self.metavar:
+            return self.metavar
+        if self.choices:
+            return "|".join(self.choices)
+        if self.type in (int, float):
+            return "N" if self.type is int else "X"
+        return self.name.lstrip("-").upper()
+
+    @property
+    def usage(self) -> str:
+        """The argument as a user types it, with placeholders for its values."""
+        value = f"{self.placeholder} ..." if self.many else self.placeholder
+        return f"{self.name} {value}".rstrip() if self.is_option else value
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The option's name and, for one that can be negated, its ``--no-`` form."""
+        if self.action is argparse.BooleanOptionalAction:
+            return self.name, self.name.replace("--", "--no-", 1)
+        return (self.name,)
+
+    def add_to(self, parser: Any) -> argparse.Action:
+        """Add the argument to a parser, or to a group of one."""
+        options: dict[str, Any] = {"help": self.help, "default": self.default}
+        if self.takes_value:
+            options |= {"metavar": self.placeholder, "type": self._convert, "choices": self.choices or None}
+            options |= {"nargs": "+"} if self.many else {}
+        if self.is_option:
+            options |= {"required": self.required}
+            options |= {"action": self.action} if self.action else {}
+            options |= {"dest": self.dest} if self.dest else {}
+        action: argparse.Action = parser.add_argument(self.name, **options)
+        return action
+
+    def _convert(self, text: str) -> Any:
+        if self.choices and text not in self.choices:
+            what = "value" if self.is_option else self.placeholder.lower()
+            raise argparse.ArgumentTypeError(f"unknown {what} '{text}'; {suggest(text, self.choices)}")
+        try:
+            return self.type(text)
+        except ValueError:
+            expected = "an integer" if self.type is int else "a number"
+            raise argparse.ArgumentTypeError(f"expected {expected}, got '{text}'") from None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what it is called, what it takes, and the function that runs it.
+
+    ``arguments`` is a function where listing them requires the models, so that ``fm2 --help`` need not import these.
+    ``interrupted`` says after Ctrl-C what was kept: a text, or a function of the parsed arguments.
+    """
+
+    name: str
+    summary: str
+    description: str
+    example: str
+    run: Callable[[argparse.Namespace], None]
+    arguments: Callable[[], Sequence[Argument]]
+    notes: str = ""
+    interrupted: str | Callable[[argparse.Namespace], str] = NOTHING_WRITTEN
+
+
+def command(
+    name: str,
+    summary: str,
+    *,
+    description: str,
+    example: str,
+    arguments: Sequence[Argument] | Callable[[], Sequence[Argument]],
+    notes: str = "",
+    interrupted: str | Callable[[argparse.Namespace], str] = NOTHING_WRITTEN,
+) -> Callable[[Callable[[argparse.Namespace], None]], Command]:
+    """Declare the decorated function as a command.
+
+    >>> @command("hello", "greet", description="Greet.", example="fm2 hello", arguments=())
+    ... def hello(options):
+    ...     print("hello")
+    >>> hello.name
+    'hello'
+    """
+
+    def declare(run: Callable[[argparse.Namespace], None]) -> Command:
+        listed = arguments if callable(arguments) else lambda: arguments
+        return Command(name, summary, description, example, run, listed, notes, interrupted)
+
+    return declare
+
+
+def flag(name: str, help: str) -> Argument:
+    """Declare an option without a value."""
+    return Argument(name, help, action="store_true", default=False)
+
+
+# Options that several commands share.
+DEBUG = Argument("--debug", "show the traceback of an error", action="store_true", default=argparse.SUPPRESS)
+JSON = flag("--json", "print the result as JSON")
+OVERWRITE = flag("--overwrite", "replace existing output")
+RESUME = flag("--resume", "continue an interrupted run")
+ROW_WEIGHTS = Argument("--row-weights", ".npy file with one weight per row of the log", metavar="FILE")
+THREADS = Argument("--threads", "number of threads (default: all cores)", int, default=0)

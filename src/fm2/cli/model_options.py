@@ -1,0 +1,122 @@
+"""The training options of ``fm2 train`` and ``fm2 compare``: shared by all models, or specific to some networks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterator
+from typing import Any, get_args
+
+from fm2.cli.command import Argument
+from fm2.models.choices import Linear, Metric, Optimizer, Schedule
+from fm2.models.defaults import MODELS
+from fm2.models.networks import NETWORKS
+from fm2.models.networks.options import Option
+
+MODEL, OPTIMIZATION, REGULARIZATION = "Model", "Optimization", "Regularization"
+EVALUATION, RUN = "Evaluation and early stopping", "Execution"
+COMMON_NETWORKS, SOME_NETWORKS = "Options of most networks", "Options of some networks"
+
+# Name, type, help text and group of every setting that is not specific to networks.
+SHARED: tuple[tuple[str, Any, str, str], ...] = (
+    ("linear", Linear, "linear term: a weight per feature, a vector per field, or both", MODEL),
+    ("hash_bits", int, "log2 of the size of Poly2's hash table", MODEL),
+    ("embedding_std", float, "standard deviation of the initial embeddings", MODEL),
+    ("matrix_std", float, "standard deviation of the initial field matrices and field vectors", MODEL),
+    ("optimizer", Optimizer, "optimizer for the embedding tables", OPTIMIZATION),
+    ("learning_rate", float, "learning rate of the embedding tables", OPTIMIZATION),
+    ("dense_learning_rate", float, "learning rate of all other parameters", OPTIMIZATION),
+    ("learning_rate_scale", float, "factor for both learning rates, e.g. for fine-tuning", OPTIMIZATION),
+    ("schedule", Schedule, "learning rate schedule", OPTIMIZATION),
+    ("batch_size", int, "rows per step", OPTIMIZATION),
+    ("epochs", int, "maximum number of epochs", OPTIMIZATION),
+    ("initial_accumulator", float, "initial value of Adagrad's squared-gradient sums", OPTIMIZATION),
+    ("positive_weight", float, "weight of rows with a click", OPTIMIZATION),
+    ("l2", float, "L2 regularization of the embedding rows in a batch", REGULARIZATION),
+    ("l2_power", float, "divide it by the feature's count to this power", REGULARIZATION),
+    ("l1", float, "L1 regularization (FTRL only)", REGULARIZATION),
+    ("weight_decay", float, "decoupled weight decay of the networks' matrices, as in AdamW", REGULARIZATION),
+    ("dropout", float, "dropout rate of embedding elements", REGULARIZATION),
+    ("field_dropout", float, "dropout rate of entire fields", REGULARIZATION),
+    ("ema_decay", float, "decay of the exponential moving average of the weights; 0 disables it", REGULARIZATION),
+    ("metric", Metric, "validation metric that selects the best model (default: log_loss)", EVALUATION),
+    ("evaluations_per_epoch", int, "validation runs per epoch (default: 4)", EVALUATION),
+    ("patience", int, "evaluations without improvement before early stopping (default: 4)", EVALUATION),
+    ("seed", int, "random seed of initialization, shuffling and dropout (default: 0)", RUN),
+    ("threads", int, "number of threads (default: all cores)", RUN),
+    ("device", str, "cpu (native code) or a torch device (default: cpu)", RUN),
+)
+METRICS: tuple[str, ...] = get_args(Metric)
+DIM = Argument("--dim", "embedding dimension: 16; one per field: 4,8,...; or a JSON file", metavar="K", group=MODEL)
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of all models."""
+    return MODELS
+
+
+def model_argument() -> Argument:
+    """Return the positional argument that names the model to train."""
+    shallow = [name for name in MODELS if name not in NETWORKS]
+    listing = f"{', '.join(shallow)}; networks: {', '.join(NETWORKS)}"
+    return Argument("model", listing, metavar="MODEL", choices=MODELS)
+
+
+def training_options(without: Collection[str] = ()) -> list[Argument]:
+    """Return an option for every setting except those in ``without``. Defaults depend on the model."""
+    shared = [_shared_option(*setting) for setting in SHARED if setting[0] not in without]
+    network = sorted(map(_network_option, _network_options()), key=lambda option: option.group)  # those of most first
+    return [DIM, *shared, *network]
+
+
+def chosen_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict[str, Any]:
+    """Return the settings given on the command line; ``fields`` are the dataset's, for dimensions by field."""
+    from fm2.artifacts.settings import read_dim
+
+    names = (*(setting[0] for setting in SHARED), *(option.name for option in _network_options()))
+    values = {name: getattr(options, name, None) for name in names}
+    dim = {} if options.dim is None else {"dim": read_dim(options.dim, fields)}
+    return {name: value for name, value in values.items() if value is not None} | dim
+
+
+def _shared_option(name: str, kind: Any, help: str, group: str) -> Argument:
+    choices = get_args(kind)
+    return Argument(_flag(name), help, str if choices else kind, choices=choices, group=group)
+
+
+def _network_options() -> Iterator[Option]:
+    """Yield the options that only networks have, each once."""
+    seen = {setting[0] for setting in SHARED}
+    for network in NETWORKS.values():
+        for option in network.options:
+            if option.name not in seen:
+                seen.add(option.name)
+                yield option
+
+
+def _network_option(option: Option) -> Argument:
+    """Return an option of networks; its help names them unless most networks have it."""
+    users = [name for name, network in NETWORKS.items() if option.name in network.option_names]
+    common = 2 * len(users) > len(NETWORKS)
+    group = COMMON_NETWORKS if common else SOME_NETWORKS
+    help = option.help if common else f"{option.help} ({', '.join(users)})"
+    if option.kind is bool:
+        return Argument(_flag(option.name), help, action=argparse.BooleanOptionalAction, group=group)
+    if option.kind is tuple:
+        return Argument(_flag(option.name), help, _widths, metavar="N,N", group=group)
+    return Argument(_flag(option.name), help, option.kind, choices=option.choices, group=group)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _widths(text: str) -> list[int]:
+    """Parse layer widths such as 400,400.
+
+    >>> _widths("400,200"), _widths("none")
+    ([400, 200], [])
+    """
+    try:
+        return [] if text == "none" else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected integers like 400,400, or none, got '{text}'") from None

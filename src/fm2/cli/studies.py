@@ -1,0 +1,352 @@
+"""Commands that train many models: ``models``, ``compare``, ``tune``, ``report``, ``reproduce``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fm2.cli.command import JSON, NOTHING_WRITTEN, OVERWRITE, RESUME, ROW_WEIGHTS, THREADS, Argument, command
+from fm2.errors import Fm2Error, suggest
+
+if TYPE_CHECKING:
+    from fm2.studies.comparison.results import Comparison
+    from fm2.studies.tuning.study import Trial
+    from fm2.training.progress import TrainingDisplay
+
+CONTINUE = "run the same command with --resume to continue"
+DATA = Argument("data", "dataset directory (fm2 prepare)", metavar="DATA")
+SEEDS = Argument("--seeds", "number of training runs per model (default: 1)", int)
+
+
+@command(
+    "models",
+    "list all models",
+    description="List the models that can be trained and compared.",
+    example="fm2 models",
+    arguments=(JSON,),
+)
+def models(options: argparse.Namespace) -> None:
+    from fm2.studies.comparison.catalog import as_dicts, print_catalog
+
+    if options.json:
+        print(json.dumps(as_dicts(), ensure_ascii=False))
+    else:
+        print_catalog()
+
+
+def _compare_arguments() -> Sequence[Argument]:
+    from fm2.cli.model_options import training_options
+
+    return (
+        DATA,
+        Argument("--out", "directory to create", metavar="DIR", required=True),
+        Argument(
+            "--models",
+            "list like lr,fm,fmfm; all, shallow (the paper's seven) or deep (default: shallow)",
+            metavar="LIST",
+        ),
+        SEEDS,
+        Argument("--truth", ".npy file with the true probability of each row (fm2 generate)", metavar="FILE"),
+        RESUME,
+        OVERWRITE,
+        Argument(
+            "--settings",
+            "TOML files with settings for all models; for one model, in a table [MODEL] or with model = NAME",
+            metavar="FILE",
+            many=True,
+            default=[],
+        ),
+        JSON,
+        *training_options(without=["seed"]),
+    )
+
+
+@command(
+    "compare",
+    "train several models and compare them",
+    description="Train several models on one dataset, evaluate them on its test split and print a table.",
+    example="fm2 compare data --models lr,fm,fmfm --out comparison",
+    notes="DIR/compare.json and DIR/compare.csv contain the table and are updated after every run; DIR/MODEL-SEED are "
+    "ordinary runs. Training options apply to all models that have them. If a model fails, its row has the error, and "
+    "the exit code is 1. Ctrl-C stops cleanly; --resume continues with the same options.",
+    arguments=_compare_arguments,
+    interrupted=CONTINUE,
+)
+def compare(options: argparse.Namespace) -> None:
+    from fm2.cli.model_options import chosen_settings
+    from fm2.data.dataset import Dataset
+    from fm2.studies.comparison.catalog import chosen
+
+    dataset = Dataset.open(options.data)
+    names = None if options.models is None else chosen(options.models)
+    common, own = read_settings_files("compare", [Path(file) for file in options.settings])
+    from_options = chosen_settings(options, dataset.schema.names)
+    for settings in own.values():  # options override all files
+        for name in from_options:
+            settings.pop(name, None)
+
+    from fm2.studies.comparison.compare import compare  # after the checks: importing torch takes seconds
+    from fm2.training.progress import TrainingDisplay
+
+    with TrainingDisplay() as watch:
+        reporter = RunReporter(watch, options.debug)
+        comparison = compare(
+            dataset,
+            options.out,
+            names,
+            seeds=options.seeds,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            truth=options.truth,
+            model_settings=own,
+            watch=watch,
+            on_start=reporter.begin,
+            on_result=reporter.end,
+            **(common | from_options),
+        )
+    _print_comparison(comparison, options.json)
+
+
+def read_settings_files(operation: str, files: list[Path]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Read TOML files of settings; return the settings of all models, and those of single models."""
+    from fm2.artifacts.settings import read_settings
+    from fm2.cli.model_options import model_names
+
+    common: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}
+    for file in files:
+        settings = read_settings(file, operation)
+        tables = {name: settings.pop(name) for name in list(settings) if isinstance(settings[name], dict)}
+        model = settings.pop("model", None)
+        if model is not None:
+            tables[model] = settings
+            settings = {}
+        for name, table in tables.items():
+            if name not in model_names():
+                raise Fm2Error(f"{operation}: {file}: unknown model '{name}'; {suggest(name, model_names())}")
+            own[name] = own.get(name, {}) | table
+        common |= settings
+    return common, own
+
+
+class RunReporter:
+    """Prints a line on standard error when a run starts and when it ends."""
+
+    def __init__(self, watch: TrainingDisplay, debug: bool = False) -> None:
+        self._watch, self._debug = watch, debug
+
+    def begin(self, run: str) -> None:
+        """Print which run starts."""
+        self._watch.restart(f"fm2: {run} ...")
+
+    def end(self, row: dict[str, Any], error: Exception | None) -> None:
+        """Print the result of a run."""
+        result = f"failed: {row['error']}" if error else _scores(row)
+        self._watch.restart(f"fm2: {row['run']}: {result}")
+        if error is not None and self._debug:
+            import traceback
+
+            traceback.print_exception(error)
+
+
+def _scores(row: dict[str, Any]) -> str:
+    return f"AUC {row['auc']:.5f}, log loss {row['log_loss']:.5f}, {row['seconds']:.0f} s"
+
+
+def _print_comparison(comparison: Comparison, as_json: bool) -> None:
+    """Print the table and where it is stored; raise an error if a run failed."""
+    from fm2.studies.comparison.plan import ignored_settings, setting_title
+    from fm2.studies.comparison.printing import caption, lines
+    from fm2.studies.comparison.results import CSV, JSON
+
+    if as_json:
+        print((comparison.path / JSON).read_text(encoding="utf-8"), end="")
+    else:
+        print("\n".join(lines(comparison)))
+        print(f"{caption(comparison)}\nsaved as {comparison.path / JSON} and {comparison.path / CSV}")
+    for name, without in ignored_settings(comparison.models, comparison.settings).items():
+        setting = setting_title(name, comparison.settings[name])
+        print(f"fm2: {setting} does not apply to {', '.join(without)}; ignored there", file=sys.stderr)
+    if comparison.failed:
+        names = ", ".join(row["run"] for row in comparison.failed)
+        raise Fm2Error(f"compare: {len(comparison.failed)} of {len(comparison.rows)} runs failed: {names}")
+
+
+def _tune_arguments() -> Sequence[Argument]:
+    from fm2.cli.model_options import METRICS, model_argument
+
+    return (
+        model_argument(),
+        DATA,
+        Argument("--out", "directory to create", metavar="DIR", required=True),
+        Argument("--trials", "total number of trials", int, default=20),
+        Argument("--timeout", "stop the search after this time", float, metavar="SECONDS"),
+        Argument("--metric", "validation metric to optimize (default: log_loss)", choices=METRICS),
+        Argument("--fix", "setting of all trials; can be repeated", metavar="NAME=VALUE", action="append", default=[]),
+        Argument("--space", "TOML file with the search space (default: the model's)", metavar="FILE"),
+        ROW_WEIGHTS,
+        RESUME,
+        Argument("--seed", "random seed of the search and of all trials (default: 0)", int),
+        THREADS,
+        JSON,
+    )
+
+
+def _kept_after_interrupt(options: argparse.Namespace) -> str:
+    if not Path(options.out, "tune.json").exists():
+        return NOTHING_WRITTEN
+    best = Path(options.out, "best.toml")
+    kept = f"; the best settings so far are in {best}" if best.exists() else ""
+    return f"continue with --resume{kept}"
+
+
+@command(
+    "tune",
+    "search for the best settings of a model",
+    description="Train a model with many settings and keep those with the best validation score.",
+    example="fm2 tune fmfm data --trials 30 --out tuning",
+    notes="DIR/best.toml has the best settings, for fm2 train --settings, and DIR/best is the best run. Ctrl-C keeps "
+    "all finished trials; --resume continues.",
+    arguments=_tune_arguments,
+    interrupted=_kept_after_interrupt,
+)
+def tune(options: argparse.Namespace) -> None:
+    from fm2.studies.tuning.plan import read_fixed
+    from fm2.studies.tuning.printing import describe, show
+    from fm2.studies.tuning.search import tune
+    from fm2.training.progress import TrainingDisplay
+
+    def tell(trials: list[Trial]) -> None:
+        watch.restart(describe(trials))
+
+    with TrainingDisplay() as watch:
+        tuning = tune(
+            options.model,
+            options.data,
+            options.out,
+            trials=options.trials,
+            metric=options.metric,
+            fix=read_fixed(options.fix),
+            space=options.space,
+            seed=options.seed,
+            threads=options.threads,
+            timeout=options.timeout,
+            resume=options.resume,
+            row_weights=options.row_weights,
+            watch=watch,
+            on_trial=tell,
+        )
+    if options.json:
+        print(json.dumps([asdict(trial) for trial in tuning.trials]))
+    else:
+        show(tuning, options.model, options.data)
+
+
+@command(
+    "report",
+    "write an HTML report of trained models",
+    description="Write a self-contained HTML page about a run, or about all models of a comparison.",
+    example="fm2 report comparison --out report.html",
+    notes="The page has the paper's charts for your data. An existing HTML page is replaced.",
+    arguments=(
+        Argument("source", "directory of fm2 train or fm2 compare", metavar="RUN_OR_COMPARISON"),
+        Argument("--out", "HTML file to write, e.g. report.html", metavar="FILE", required=True),
+        Argument("--data", "dataset (default: the one that a comparison was made with)", metavar="DATA"),
+        Argument(
+            "--shrink",
+            "directory of fm2 shrink with several variances (default: searched next to the source)",
+            metavar="DIR",
+        ),
+        THREADS,
+    ),
+)
+def report(options: argparse.Namespace) -> None:
+    from fm2.studies.reporting.report import report
+
+    out = report(options.source, options.out, data=options.data, shrink=options.shrink, threads=options.threads)
+    if out.is_file():  # a pipe receives the page alone
+        print(f"wrote {out.stat().st_size:,} bytes to {out}; open it in a browser")
+
+
+@command(
+    "reproduce",
+    "reproduce the paper's tables from the original logs",
+    description="Reproduce tables 5 to 8 of the paper from its logs, next to the published figures.",
+    example="fm2 reproduce criteo train.txt --out tables",
+    notes="PATH is Criteo's train.txt or Avazu's train, complete or in part, plain or compressed. DIR contains the "
+    "dataset, the runs, and the tables as reproduction.md and reproduction.json. A complete log takes many hours; "
+    "Ctrl-C stops cleanly, and --resume continues.",
+    interrupted=CONTINUE,
+    arguments=(
+        Argument("log", "criteo or avazu", metavar="LOG", choices=("criteo", "avazu")),
+        Argument("source", "the log file", metavar="PATH"),
+        Argument("--out", "directory to create", metavar="DIR", required=True),
+        Argument(
+            "--protocol", "train with fm2's defaults, or like the paper's code", choices=("fm2", "paper"), default="fm2"
+        ),
+        Argument(
+            "--models", "list like lr,fmfm, or all (default: the models that the authors trained)", metavar="LIST"
+        ),
+        Argument("--tables", "5,6,8 for Criteo, 5,7 for Avazu (default: all)", metavar="LIST"),
+        SEEDS,
+        Argument("--settings", "TOML files of settings, as for fm2 compare", metavar="FILE", many=True, default=[]),
+        RESUME,
+        OVERWRITE,
+        THREADS,
+        JSON,
+    ),
+)
+def reproduce(options: argparse.Namespace) -> None:
+    from fm2.cpu import check_threads
+    from fm2.studies.reproduction.protocol import check_source
+
+    check_threads("reproduce", options.threads)
+    check_source(options.source)
+    common, own = read_settings_files("reproduce", [Path(file) for file in options.settings])
+    common |= {"threads": options.threads} if options.threads else {}
+
+    from fm2.studies.reproduction.record import PAGE  # after the checks: importing torch takes seconds
+    from fm2.studies.reproduction.reproduce import reproduce
+    from fm2.training.progress import TrainingDisplay
+
+    with TrainingDisplay() as watch:
+        reporter = RunReporter(watch, options.debug)
+        reproduction = reproduce(
+            options.log,
+            options.source,
+            options.out,
+            protocol=options.protocol,
+            models=options.models,
+            tables=_table_numbers(options.tables),
+            seeds=options.seeds,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            model_settings=own,
+            watch=watch,
+            on_start=reporter.begin,
+            on_result=reporter.end,
+            **common,
+        )
+    if options.json:
+        print(json.dumps(reproduction.record(), ensure_ascii=False))
+    else:
+        print("\n".join(reproduction.lines()))
+        print(f"\nsaved as {reproduction.path / PAGE}")
+    if reproduction.failed:
+        names = ", ".join(row["run"] for row in reproduction.failed)
+        raise Fm2Error(f"reproduce: failed runs: {names}; use --resume to try again")
+
+
+def _table_numbers(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise Fm2Error(f"reproduce: --tables: expected numbers like 5,6, got '{text}'") from None
+
+
+COMMANDS = (models, compare, tune, report, reproduce)

@@ -1,0 +1,116 @@
+"""Progress bars, plain progress lines, and the summary of a training run."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from fm2.progress import Progress
+from fm2.training.loop import Report
+from fm2.training.progress import TrainingDisplay
+
+EVALUATION = {"log_loss": 0.45, "auc": 0.75, "best": True}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def open_terminal(monkeypatch) -> Terminal:
+    """Replace standard error; not a fixture, because pytest sets standard error again before it calls the test."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    return terminal
+
+
+def report(rows=5_000, loss=0.5, evaluation=EVALUATION, **more):
+    return Report(rows=rows, total=20_000, begun=0, epoch_rows=10_000, loss=loss, evaluation=evaluation, **more)
+
+
+def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    with TrainingDisplay() as watch:
+        watch(report())
+        print("a message", file=sys.stderr)
+        watch(report(rows=10_000))
+    assert sys.stderr is terminal
+    shown = terminal.getvalue()
+    assert "training" in shown
+    assert "25%" in shown
+    assert "rows/s, loss 0.5000; validation log loss 0.4500, AUC 0.7500" in shown
+    assert "a message\n" in shown
+    assert shown.endswith("\x1b[2K")  # the bar is removed at the end
+
+
+def test_a_message_of_restart_is_printed_after_the_bar_is_removed(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    with TrainingDisplay() as watch:
+        watch(report())
+        watch.restart("fm2: fmfm-0 ...")
+    assert terminal.getvalue().endswith("\x1b[2Kfm2: fmfm-0 ...\n")
+
+
+def test_long_tasks_show_rows_and_speed_and_short_tasks_nothing(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    with Progress("reading", 100) as progress:
+        progress.update(50, rows=10)
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr("fm2.progress.SHOW_AFTER_SECONDS", 0)
+    with Progress("reading", 100) as progress:
+        progress.update(50, rows=1_234)
+    assert "reading" in terminal.getvalue()
+    assert "50%" in terminal.getvalue()
+    assert "1,234 rows " in terminal.getvalue()
+
+
+def test_other_streams_get_a_plain_line_now_and_then(capsys, monkeypatch):
+    with TrainingDisplay() as watch:
+        watch(report())
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr("fm2.training.progress.PLAIN_LINE_SECONDS", 0)
+        watch(report(loss=float("nan"), evaluation=None))
+    line = capsys.readouterr().err
+    assert line.startswith(" 25%, at most 0:00 left: ")
+    assert line.endswith(" rows/s\n")
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (report(evaluation={**EVALUATION, "best": False}, waited=4), "early stopping: no improvement in 4 evaluations"),
+        (report(rows=20_000, evaluation={**EVALUATION, "best": False}), "reached the maximum of 2 epochs"),
+        (
+            report(rows=20_000),
+            "reached the maximum of 2 epochs; validation log loss was still improving, "
+            "continue with --resume --epochs N",
+        ),
+        (
+            report(rows=20_000, metric="auc"),
+            "reached the maximum of 2 epochs; validation AUC was still improving, continue with --resume --epochs N",
+        ),
+        (
+            report(rows=20_000, evaluation={**EVALUATION, "settled": False}),
+            "reached the maximum of 2 epochs; the target sparsity was not reached, continue with --resume --epochs N",
+        ),
+    ],
+)
+def test_the_summary_says_why_the_training_ended(last, reason):
+    watch = TrainingDisplay(terminal=False)
+    watch(last)
+    assert watch.summary().startswith(f"{last.rows / 10_000:.2f} epochs in 0 s (")
+    assert watch.summary().endswith(f" rows/s); {reason}")
+
+
+def test_the_summary_of_a_resumed_run_counts_the_epochs_before():
+    watch = TrainingDisplay(terminal=False)
+    assert watch.summary() == "already finished; nothing left to train"
+    watch(Report(rows=15_000, total=20_000, begun=5_000, epoch_rows=10_000, loss=0.5, evaluation=None, waited=1))
+    assert watch.summary().startswith("1.50 epochs (0.50 before resuming) in 0 s (")
