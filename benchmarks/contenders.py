@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fm2.artifacts.settings import FAMILY
-from fm2.training.loop import Report, TrainingLoop
+from fm2.models.registry import get_spec
+from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.train import train
 from generated import open_shortened
 from peers import fit_xlearn
@@ -89,7 +89,7 @@ class Fm2(Contender):
             begun.append(time.perf_counter())
             run_epoch(loop)
 
-        def watch(report: Report) -> None:
+        def watch(report: TrainingProgress) -> None:
             if report.rows == self.rows * len(begun):
                 seconds.append(time.perf_counter() - begun[-1])
 
@@ -98,7 +98,7 @@ class Fm2(Contender):
             tempfile.TemporaryDirectory(dir=self.data.parent) as out,
             mock.patch.object(TrainingLoop, "_run_epoch", begin_and_run),
         ):
-            run = train(self.model, dataset, out, watch=watch, **self.settings())
+            run = train(self.model, dataset, out, callback=watch, **self.settings())
         return Timed(self.rows, min(seconds[1:]), parameters=run.model.n_parameters)
 
     def settings(self) -> dict[str, Any]:
@@ -112,13 +112,13 @@ class Fm2(Contender):
             "threads": self.threads,
         }
         chosen |= dict.fromkeys(("l2", "l2_power", "ema_decay"), 0.0)
-        if self.model in FAMILY:
+        if get_spec(self.model).has_field_matrices:
             chosen["field_dropout"] = 0.0
         if self.dim:
             chosen["dim"] = self.dim
         if self.model == "fm":
             chosen["linear"] = "features"  # as xLearn's has
-        elif self.model in FAMILY:
+        elif get_spec(self.model).has_field_matrices:
             chosen["linear"] = "fields"  # the paper's; plain torch has no linear part at all
         return chosen
 

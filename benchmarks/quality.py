@@ -36,7 +36,7 @@ from fm2.artifacts.settings import Settings
 from fm2.data.presets import PRESETS
 from fm2.evaluation import metrics
 from fm2.models.choices import Optimizer
-from fm2.models.defaults import DEFAULTS, MODELS
+from fm2.models.registry import model_names
 from fm2.studies.tuning.spaces import near, space_around
 from generated import working_directory
 from trials import Outcome, Trial, run, run_all
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="keep the data sets here (default: nowhere)")
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("search", help="search for a model's defaults")
-    command.add_argument("model", choices=MODELS)
+    command.add_argument("model", choices=model_names())
     command.add_argument("--trials", type=int, default=30)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--near", type=json.loads, metavar="JSON", help="search near these settings alone")
@@ -60,11 +60,16 @@ def main() -> None:
     command.add_argument("--generated", action="store_true", help="on a million generated rows, not on the real ones")
     command.set_defaults(job=search)
     command = commands.add_parser("defaults", help="train with defaults on real rows")
-    command.add_argument("--models", nargs="+", choices=MODELS, default=tuple(DEFAULTS))
+    command.add_argument("--models", nargs="+", choices=model_names(), default=model_names(deep=False))
     command.add_argument("--seeds", type=int, default=5)
     command.set_defaults(job=compare_defaults)
     command = commands.add_parser("generated", help="train on rows whose truth is known")
-    command.add_argument("--models", nargs="+", choices=MODELS, default=[name for name in DEFAULTS if name != "poly2"])
+    command.add_argument(
+        "--models",
+        nargs="+",
+        choices=model_names(),
+        default=[name for name in model_names(deep=False) if name != "poly2"],
+    )
     command.add_argument("--rows", type=int, default=5_000_000)
     command.add_argument("--features", type=int, default=100_000)
     command.set_defaults(job=compare_generated)
@@ -175,7 +180,7 @@ def bars(means: dict[tuple[str, str], float]) -> list[Bar]:
             return None
         return 1e3 * (means["criteo", other] - means["criteo", one])
 
-    worse = [Bar(f"{name} than lr", less(name, "lr"), least=0) for name in MODELS if name not in ("lr", "fmfm")]
+    worse = [Bar(f"{name} than lr", less(name, "lr"), least=0) for name in model_names() if name not in ("lr", "fmfm")]
     return [
         *worse,
         Bar("fmfm than lr", less("fmfm", "lr"), least=1),

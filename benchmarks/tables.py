@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.training.tables import (
+    EmbeddingTable,
     Optimizer,
-    Table,
     adagrad,
     adam,
     fm_logits,
@@ -65,9 +65,11 @@ class Jobs:
         begin = number * self.batch_size % (len(self.order) - self.batch_size)
         return self.order[begin : begin + self.batch_size]
 
-    def table(self, dim: int, optimizer: Optimizer) -> Table:
+    def table(self, dim: int, optimizer: Optimizer) -> EmbeddingTable:
         floats = sum(self.sizes) * dim
-        return Table(self.sizes, dim, optimizer, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100)
+        return EmbeddingTable(
+            self.sizes, dim, optimizer, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100
+        )
 
     def gather(self, dim: int, optimizer: Optimizer | None = None) -> Step:
         """Look rows up, and with an optimizer move them by some gradient."""
@@ -79,7 +81,7 @@ class Jobs:
             self.load(number)
             table.gather(self.batch, out, threads=self.threads)
             if optimizer:
-                update(self.batch, [table.by_rows(gradient)], number, self.threads)
+                update(self.batch, [table.update_by_rows(gradient)], number, self.threads)
 
         return step
 
@@ -90,7 +92,7 @@ class Jobs:
             self.load(number)
             logits = linear_logits(table, self.batch, threads=self.threads)
             _, slopes = log_loss(logits, self.labels[self.rows(number)])
-            update(self.batch, [table.by_logits(slopes)], number, self.threads)
+            update(self.batch, [table.update_by_logits(slopes)], number, self.threads)
 
         return step
 
@@ -101,7 +103,12 @@ class Jobs:
             self.load(number)
             logits, sums = fm_logits(linear, factors, self.batch, self.threads)
             _, slopes = log_loss(logits, self.labels[self.rows(number)])
-            update(self.batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums)], number, self.threads)
+            update(
+                self.batch,
+                [linear.update_by_logits(slopes), factors.update_by_sums(slopes, sums)],
+                number,
+                self.threads,
+            )
 
         return step
 

@@ -10,7 +10,7 @@ import pytest
 
 from fm2.cli.exit_codes import EXIT_CODES
 from fm2.cli.main import COMMANDS, main, make_parser
-from fm2.models.defaults import MODELS
+from fm2.models.registry import model_names
 
 
 def every_command() -> dict[str, argparse.ArgumentParser]:
@@ -107,7 +107,7 @@ def test_every_command_suggests_its_own_options(name, capsys):
 def test_a_model_that_is_like_no_other_is_answered_with_all(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["train", "transformer", "data", "--out", "run"])
-    assert f"there are {', '.join(MODELS)}" in capsys.readouterr().err
+    assert f"there are {', '.join(model_names())}" in capsys.readouterr().err
 
 
 def test_what_follows_two_dashes_is_no_option(tmp_path, monkeypatch, capsys):

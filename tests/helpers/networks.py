@@ -10,8 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fm2.export.onnx import Graph
-from fm2.models import DeepModel, build
-from fm2.models.networks import NETWORKS
+from fm2.models import DeepModel, build, get_spec
 
 SIZES = [12, 9, 12, 7]
 OWN_DIMS = [3, 1, 4, 2]
@@ -21,7 +20,7 @@ PAPER = {"field_sizes": [2] * 39, "dims": 16}  # the paper's n and K; its percep
 
 def options(name: str, **wanted: Any) -> dict[str, Any]:
     """Give those of the wanted options that a network has."""
-    return {key: value for key, value in wanted.items() if key in NETWORKS[name].option_names}
+    return {key: value for key, value in wanted.items() if key in get_spec(name).option_names}
 
 
 def small(name: str, seed: int | None = 0, **changes: Any) -> DeepModel:

@@ -10,20 +10,21 @@ import pytest
 import torch
 from tests.helpers.networks import OWN_DIMS, SIZES, SMALL, assert_exported, options, random_rows, small
 from tests.helpers.planted import QUICK, planted
-from tests.training.test_resuming import compare_runs
+from tests.helpers.runs import compare_runs
 
 import fm2
 from fm2.artifacts.settings import Settings
 from fm2.engine.inspect import inspect
 from fm2.errors import Fm2Error
-from fm2.models import MODELS, DeepModel, build
-from fm2.models.networks import NETWORKS
+from fm2.models import DeepModel, build, get_spec
+from fm2.models.registry import model_names, specs
+from fm2.training.construction import make_backend, make_model
 from fm2.training.run import Run
 from fm2.training.scorer import torch_threads
 from fm2.training.torch_backend import TorchBackend
-from fm2.training.train import make_backend, make_model, train
+from fm2.training.train import train
 
-every_network = pytest.mark.parametrize("name", NETWORKS)
+every_network = pytest.mark.parametrize("name", model_names(deep=True))
 ONE_THREAD = {"threads": 1}  # on a busy machine, small products wait long for others
 LIVELY = {**SMALL, "network_dropout": 0.3, "batch_norm": True}  # all that a resumed run could forget
 
@@ -54,7 +55,7 @@ def test_it_is_rebuilt_from_plain_values(name):
     ids = torch.from_numpy(random_rows(20)[0])
     torch.testing.assert_close(again.eval()(ids), model(ids), rtol=0, atol=0)
     assert model.name == name
-    assert type(model).__name__ == NETWORKS[name].title
+    assert type(model).__name__ == get_spec(name).class_name
     assert type(model).__doc__
 
 
@@ -96,7 +97,7 @@ def test_native_steps_are_torchs_steps(name):
     plain = TorchBackend(plain.model, plain.settings, spread)
     ids, labels = random_rows(100)
     np.testing.assert_allclose(learn(native, ids, labels, 10), learn(plain, ids, labels, 10), rtol=1e-3)
-    np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(native.score(ids), plain.score(ids), rtol=1e-2, atol=1e-3)
 
 
 @every_network
@@ -106,15 +107,13 @@ def test_fields_may_have_a_single_value_and_batches_a_single_row(name):
     backend = backend_for(name, sizes, **options(name, **LIVELY))
     assert np.isfinite(learn(backend, ids, labels, 5)).all()
     assert np.isfinite(learn(backend, ids[:1], labels[:1], 2)).all()
-    assert np.isfinite(backend.logits(ids)).all()
+    assert np.isfinite(backend.score(ids)).all()
 
 
 @every_network
 def test_dimensions_per_field_work_or_are_refused_clearly(name):
-    if NETWORKS[name].equal_dims:
-        with pytest.raises(
-            Fm2Error, match=f"{name}: the fields' dimensions are 3, 1, 4, 2; they have to be equal, for "
-        ):
+    if get_spec(name).dimensions == "equal":
+        with pytest.raises(Fm2Error, match=f"{name}: all fields need the same dimension, got 3, 1, 4, 2: .+"):
             small(name, dims=OWN_DIMS)
         return
     model = small(name, dims=OWN_DIMS)
@@ -124,12 +123,14 @@ def test_dimensions_per_field_work_or_are_refused_clearly(name):
 
 @every_network
 def test_wrong_options_are_named(name):
-    with pytest.raises(Fm2Error, match=f"{name}: 'nonsense' is no option; there are {NETWORKS[name].option_names[0]}"):
+    with pytest.raises(
+        Fm2Error, match=f"{name}: unknown option 'nonsense'; there are {get_spec(name).option_names[0]}"
+    ):
         small(name, nonsense=1)
-    first = NETWORKS[name].options[0]
-    with pytest.raises(Fm2Error, match=f"{name}: {first.name} is 'much'; it is "):
+    first = get_spec(name).options[0]
+    with pytest.raises(Fm2Error, match=f"{name}: {first.name} must be .+, got 'much'"):
         small(name, **{first.name: "much"})
-    with pytest.raises(Fm2Error, match=f"train: {first.name} is 'much'; it is "):
+    with pytest.raises(Fm2Error, match=f"train: {first.name} must be .+, got 'much'"):
         Settings.of(name, **{first.name: "much"})
 
 
@@ -165,7 +166,7 @@ def test_a_run_resumes_bit_for_bit(runs, dataset, tmp_path, name):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(name, dataset, tmp_path / "parts", watch=interrupt, **settings_of(name))
+        train(name, dataset, tmp_path / "parts", callback=interrupt, **settings_of(name))
     train(name, dataset, tmp_path / "parts", resume=True)
     compare_runs(runs(name).path, tmp_path / "parts")
 
@@ -203,7 +204,7 @@ def test_it_is_inspected_but_not_compiled(runs, tmp_path, name):
     found = inspect(runs(name).path)
     assert found["parameters"] == runs(name).model.n_parameters
     assert found["flops"] == {"network": runs(name).model.flops()}
-    with pytest.raises(Fm2Error, match=f"has a network, {name}, which is not compiled; fm2 export writes it as ONNX"):
+    with pytest.raises(Fm2Error, match=f": {name} cannot be compiled; fm2 export writes it as ONNX"):
         fm2.compile(runs(name).path, tmp_path / "model.fm2")
 
 
@@ -215,10 +216,9 @@ def test_its_onnx_graph_agrees(name, lively):
 
 
 def test_every_network_is_a_model():
-    assert list(MODELS)[-len(NETWORKS) :] == list(NETWORKS)
-    assert all(issubclass(MODELS[name], DeepModel) and MODELS[name].registered == name for name in NETWORKS)
+    assert all(issubclass(get_spec(name).load(), DeepModel) for name in model_names(deep=True))
     shared = {}
-    for network in NETWORKS.values():
-        for option in network.options:  # the same name means the same everywhere; defaults may differ
+    for spec in specs():
+        for option in spec.options:  # the same name means the same everywhere; defaults may differ
             known = shared.setdefault(option.name, option)
             assert (option.kind, option.choices, option.help) == (known.kind, known.choices, known.help)

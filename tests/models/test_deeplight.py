@@ -10,8 +10,8 @@ import torch
 from tests.helpers.equations import assert_follows, perceptron, random_model
 from tests.helpers.networks import PAPER, counted_flops, random_rows, small
 from tests.helpers.planted import QUICK
+from tests.helpers.runs import compare_runs
 from tests.models.test_deep_contract import ONE_THREAD, backend_for, learn
-from tests.training.test_resuming import compare_runs
 
 from fm2.errors import Fm2Error
 from fm2.models import build, network_complexity
@@ -113,7 +113,7 @@ def test_a_run_that_prunes_resumes_bit_for_bit(run, dataset, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train("deeplight", dataset, tmp_path / "parts", watch=interrupt, **settings())
+        train("deeplight", dataset, tmp_path / "parts", callback=interrupt, **settings())
     train("deeplight", dataset, tmp_path / "parts", resume=True)
     compare_runs(run.path, tmp_path / "parts")
 
@@ -130,7 +130,7 @@ def test_what_is_saved_is_sparse_and_stays_so_when_trained_on(run, dataset, tmp_
 
 def test_a_training_that_ends_before_all_is_pruned_says_so(dataset, tmp_path):
     watcher = ProgressLine(terminal=False)
-    train("deeplight", dataset, tmp_path / "run", watch=watcher, **settings(epochs=1, warm_up=10**6))
+    train("deeplight", dataset, tmp_path / "run", callback=watcher, **settings(epochs=1, warm_up=10**6))
     assert "not yet as sparse as it was asked to become: --resume with more --epochs" in watcher.closing()
 
 
@@ -158,7 +158,7 @@ def test_sparse_products_score_as_dense_ones_do(batch_norm):
     with torch.no_grad():
         expected = model.eval()(torch.from_numpy(ids)).numpy()
     for rows in (300, 1, 129):
-        np.testing.assert_allclose(light.logits(ids[:rows]), expected[:rows], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(light.score(ids[:rows]), expected[:rows], rtol=1e-4, atol=1e-4)
 
 
 def test_a_sparse_run_predicts_as_its_model_does(run, dataset):

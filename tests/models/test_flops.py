@@ -40,8 +40,9 @@ def test_operations_are_the_papers(model, flops):
 def test_operations_of_cached_vectors_are_the_papers():
     assert FmFM(SMALL, 16).flops(cached=True) == 24_531
     assert FmFM(SMALL, CRITEO_DIMS).flops(cached=True) == 8_960
-    with pytest.raises(Fm2Error, match="only an FmFM has vectors to cache"):
-        FwFM(SMALL, 16).flops(cached=True)
+    assert FwFM(SMALL, 16).flops(cached=True) == FvFM(SMALL, 16).flops(cached=True) == 24_531
+    with pytest.raises(Fm2Error, match="fm: the model has no field matrices whose products could be cached"):
+        FM(SMALL, 16).flops(cached=True)
 
 
 def test_parameters_are_the_papers():

@@ -9,16 +9,14 @@ import json
 import numpy as np
 import pytest
 from tests.helpers.planted import QUICK, SCHEMA, planted
-from tests.project.test_package import run as run_python
+from tests.helpers.processes import run_python
 
 import fm2
 from fm2 import Fm2Error
 from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
-from fm2.models import MODELS
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import model_names, specs
 from fm2.studies.comparison import compare as comparing
-from fm2.studies.comparison.catalog import CATALOG
 from fm2.studies.comparison.printing import lines
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.training.run import Run
@@ -261,16 +259,14 @@ def test_what_is_given_to_resume_comes_before_what_a_file_said(dataset, tmp_path
 
 
 def test_the_models_there_are(capsys, monkeypatch):
-    assert list(CATALOG) == list(MODELS)
     assert main(["models", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert {entry["name"]: entry["summary"] for entry in listed if entry["deep"]} == {
-        name: network.summary for name, network in NETWORKS.items()
-    }
+    assert [entry["name"] for entry in listed] == model_names()
+    assert {entry["name"]: entry["summary"] for entry in listed} == {spec.name: spec.summary for spec in specs()}
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
-    assert [line.split()[0] for line in lines if line[:1].isalpha()][1 : 1 + len(MODELS)] == list(MODELS)
+    assert [line.split()[0] for line in lines if line[:1].isalpha()][1 : 1 + len(specs())] == model_names()
     done = run_python("import sys, fm2.cli.main; fm2.cli.main.main(['models']); print('torch' in sys.modules)")
     assert done.stdout.splitlines()[-1] == "False", done.stderr

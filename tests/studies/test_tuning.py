@@ -14,7 +14,7 @@ import fm2
 from fm2 import Fm2Error
 from fm2.artifacts.settings import Settings
 from fm2.cli.main import main
-from fm2.models.defaults import MODELS
+from fm2.models.registry import model_names
 from fm2.studies.tuning.search import tune
 from fm2.studies.tuning.spaces import Between, OneOf, space_around
 from fm2.training.train import train
@@ -218,7 +218,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_written(dataset, 
 
 
 @pytest.mark.parametrize("rows", [0, 1_000_000])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", model_names())
 def test_every_model_has_a_space_with_its_defaults_inside(model, rows):
     usual = Settings.of(model, rows)
     space = space_around(usual)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from tests.helpers.killing import run_and_kill
 from tests.helpers.planted import QUICK, SCHEMA, planted
+from tests.helpers.runs import compare_runs
 
 from fm2 import Fm2Error, prepare
-from fm2.artifacts.arrays import load_arrays, save_arrays
+from fm2.artifacts.arrays import save_arrays
 from fm2.training import loop as loop_module
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -32,16 +33,16 @@ def test_a_run_resumes_bit_for_bit(dataset, tmp_path, monkeypatch, name):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(name, dataset, tmp_path / "parts", watch=interrupt, **settings)
+        train(name, dataset, tmp_path / "parts", callback=interrupt, **settings)
     with pytest.raises(KeyboardInterrupt):
-        train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
-    train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
+        train(name, dataset, tmp_path / "parts", callback=interrupt, resume=True, **settings)
+    train(name, dataset, tmp_path / "parts", callback=interrupt, resume=True, **settings)
     compare_runs(tmp_path / "whole", tmp_path / "parts")
     with pytest.raises(Fm2Error, match=r"has seed 4, not 5"):
         train(name, dataset, tmp_path / "parts", resume=True, **{**settings, "seed": 5})
 
 
-@pytest.mark.parametrize("place", ["fm2.training.backend.DenseOptimizer.step", "fm2.training.loop.save_model"])
+@pytest.mark.parametrize("place", ["fm2.training.dense_optimizer.DenseOptimizer.step", "fm2.training.loop.save_model"])
 def test_an_interrupt_in_the_middle_waits_for_the_end_of_the_step(dataset, tmp_path, monkeypatch, place):
     settings = {**QUICK, "dim": 5}
     train("fmfm", dataset, tmp_path / "whole", **settings)
@@ -70,7 +71,7 @@ def test_a_second_interrupt_does_not_wait(dataset, tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train("fmfm", dataset, tmp_path / "run", watch=watch, **QUICK)
+        train("fmfm", dataset, tmp_path / "run", callback=watch, **QUICK)
 
 
 def test_only_the_same_run_is_resumed(dataset, tmp_path):
@@ -79,16 +80,16 @@ def test_only_the_same_run_is_resumed(dataset, tmp_path):
 
     weights = np.linspace(1, 2, 4000)
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "run", watch=stop, row_weights=weights, **QUICK)
+        train("lr", dataset, tmp_path / "run", callback=stop, row_weights=weights, **QUICK)
     other = prepare(planted(4000, seed=1), SCHEMA, tmp_path / "other")
-    with pytest.raises(Fm2Error, match="had another data set; give the same"):
+    with pytest.raises(Fm2Error, match="had another dataset; use the same"):
         train("lr", other, tmp_path / "run", resume=True, row_weights=weights)
-    with pytest.raises(Fm2Error, match="had other row weights; give the same"):
+    with pytest.raises(Fm2Error, match="had other row weights; use the same"):
         train("lr", dataset, tmp_path / "run", resume=True)
-    with pytest.raises(Fm2Error, match=r"had another model to begin with \(--from\); give the same"):
+    with pytest.raises(Fm2Error, match=r"had another model to start from \(--from\); use the same"):
         start = train("lr", dataset, tmp_path / "start", **QUICK)
         train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights, start=start)
-    with pytest.raises(Fm2Error, match="has the model lr, not fmfm"):
+    with pytest.raises(Fm2Error, match="trains lr, not fmfm"):
         train("fmfm", dataset, tmp_path / "run", resume=True)
     train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights)
     with pytest.raises(Fm2Error, match="there is no run to resume"):
@@ -112,7 +113,7 @@ def test_a_half_written_line_of_history_is_written_again(dataset, tmp_path):
 
     train("lr", dataset, tmp_path / "whole", **QUICK)
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "parts", watch=stop, **QUICK)
+        train("lr", dataset, tmp_path / "parts", callback=stop, **QUICK)
     with (tmp_path / "parts" / "history.jsonl").open("a") as file:
         file.write('{"epoch": 1.5, "st')
     train("lr", dataset, tmp_path / "parts", resume=True)
@@ -126,7 +127,7 @@ def test_a_run_is_for_one_training_at_a_time(dataset, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "run", watch=watch, **QUICK)
+        train("lr", dataset, tmp_path / "run", callback=watch, **QUICK)
 
 
 def test_nothing_is_lost_to_a_training_that_cannot_begin(dataset, tmp_path):
@@ -151,22 +152,12 @@ loop.CHECKPOINT_SECONDS = 0
 def watch(report):
     if report.rows > 5000:
         print("far enough", flush=True); time.sleep(60)
-train("fmfm", sys.argv[1], sys.argv[2], watch=watch, **{settings!r})
+train("fmfm", sys.argv[1], sys.argv[2], callback=watch, **{settings!r})
 """
     run_and_kill(script, dataset.path, tmp_path / "parts")
     Run.open(tmp_path / "parts")  # the best so far is there
     train("fmfm", dataset, tmp_path / "parts", resume=True, **settings)
     compare_runs(tmp_path / "whole", tmp_path / "parts")
-
-
-def compare_runs(one, other):
-    for name in ("model.safetensors", "checkpoint.safetensors"):
-        (ours, values), (theirs, others) = load_arrays(one / name), load_arrays(other / name)
-        assert values == others
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
-    assert (one / "history.jsonl").read_text() == (other / "history.jsonl").read_text()
 
 
 def test_resuming_and_overwriting_exclude_each_other(dataset, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.tables import SIZES, draw_ids, loaded, make_table, normal
 
 from fm2 import _native
-from fm2.training.tables import Dropout, Optimizer, Table, adagrad, fm_logits, linear_logits, minibatch, update
+from fm2.training.tables import Dropout, EmbeddingTable, Optimizer, adagrad, fm_logits, linear_logits, minibatch, update
 
 
 def test_ids_and_rows_that_are_not_there_are_refused() -> None:
@@ -31,12 +31,12 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match="gather: out"):
             table.gather(batch, out)
         with pytest.raises(ValueError, match="update: rows"):
-            update(batch, [table.by_rows(out)], 1)
+            update(batch, [table.update_by_rows(out)], 1)
     for out in (good.astype(np.float64), normal(29, 10).T, normal(290)):
         with pytest.raises(TypeError):
             table.gather(batch, out)
         with pytest.raises(TypeError):
-            table.by_rows(out)
+            table.update_by_rows(out)
     read_only = good.copy()
     read_only.flags.writeable = False
     with pytest.raises(TypeError):
@@ -45,11 +45,15 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         batch.load(draw_ids(3).astype(np.int64))
     with pytest.raises(ValueError, match="column for every field"):
         batch.load(draw_ids(3)[:, :3].copy())
-    for wrong in (linear.by_logits(normal(9)), table.by_logits(normal(10)), table.by_sums(normal(10), normal(10, 3))):
+    for wrong in (
+        linear.update_by_logits(normal(9)),
+        table.update_by_logits(normal(10)),
+        table.update_by_sums(normal(10), normal(10, 3)),
+    ):
         with pytest.raises(ValueError, match="update: "):
             update(batch, [wrong], 1)
     with pytest.raises(ValueError, match="step"):
-        update(batch, [table.by_rows(good)], 0)
+        update(batch, [table.update_by_rows(good)], 0)
     with pytest.raises(ValueError, match="other sizes"):
         table.gather(loaded(draw_ids(10, [9, 9, 9, 9]), [9, 9, 9, 9]))
     with pytest.raises(ValueError, match="same dimension"):
@@ -58,7 +62,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="a sign for each"):
         fm_logits(None, equal, batch, signs=normal(2))
     with pytest.raises(ValueError, match="signs go with sums"):
-        update(batch, [equal.by_sums(normal(10), normal(10, 3), normal(4))], 1)
+        update(batch, [equal.update_by_sums(normal(10), normal(10, 3), normal(4))], 1)
     with pytest.raises(ValueError, match="dimension is 1"):
         linear_logits(table, batch)
     with pytest.raises(ValueError, match="no average"):
@@ -68,7 +72,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 def test_tables_that_cannot_be_are_refused() -> None:
     for sizes, dims in [([], []), ([0], [1]), ([3], [0]), ([3], [2000])]:
         with pytest.raises(ValueError, match="layout"):
-            Table(sizes, dims, adagrad())
+            EmbeddingTable(sizes, dims, adagrad())
     three, floats = np.array([3], dtype=np.int32), np.zeros(6, dtype=np.float32)
     with pytest.raises(ValueError, match="ends"):
         _native.Layout(np.array([0, 2]), np.array([1, 1], dtype=np.int32), np.array([3, 3], dtype=np.int32))

@@ -47,7 +47,7 @@ def stop_after(rows):
 
 def test_a_tracker_hears_of_the_beginning_every_evaluation_and_the_end(dataset, tmp_path):
     notes = Notes()
-    run = train("lr", dataset, tmp_path / "run", track=[notes], **QUICK)
+    run = train("lr", dataset, tmp_path / "run", trackers=[notes], **QUICK)
     evaluations = [("evaluated", entry["step"], entry["auc"]) for entry in history_of(run.path)]
     assert len(evaluations) == 4
     assert notes.heard == [("begin", "lr", "run", None), *evaluations, ("end", run.metrics)]
@@ -55,7 +55,7 @@ def test_a_tracker_hears_of_the_beginning_every_evaluation_and_the_end(dataset, 
 
 def test_a_watcher_is_told_of_every_evaluation_at_once(dataset, tmp_path):
     reports = []
-    train("lr", dataset, tmp_path / "run", watch=reports.append, **QUICK)
+    train("lr", dataset, tmp_path / "run", callback=reports.append, **QUICK)
     assert [report.evaluation for report in reports if report.evaluated] == history_of(tmp_path / "run")
     assert reports[-1].evaluated
     assert not reports[0].evaluated
@@ -67,16 +67,16 @@ def test_a_tracker_needs_no_more_than_the_method_that_it_uses(dataset, tmp_path,
         def evaluated(self, evaluation):
             print(evaluation["step"], figures(evaluation)["validation/auc"])
 
-    train("lr", dataset, tmp_path / "run", track=[ToTheTerminal()], **QUICK)
+    train("lr", dataset, tmp_path / "run", trackers=[ToTheTerminal()], **QUICK)
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
 def test_an_interrupted_training_ends_without_metrics_and_is_taken_up_again(dataset, tmp_path):
     first, second = Notes(), Notes()
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "run", track=[first], watch=stop_after(4000), **QUICK)
+        train("lr", dataset, tmp_path / "run", trackers=[first], callback=stop_after(4000), **QUICK)
     assert first.heard[-1] == ("end", None)
-    train("lr", dataset, tmp_path / "run", track=[second], resume=True)
+    train("lr", dataset, tmp_path / "run", trackers=[second], resume=True)
     before = second.heard[0][-1]
     assert len(before) == 2
     told = [*first.heard[1:-1], *second.heard[1:-1]]
@@ -93,10 +93,10 @@ def test_a_tracker_that_fails_is_named_once_and_the_training_goes_on(dataset, tm
 
     setattr(Broken, when, fail)
     other = Notes()
-    run = train("lr", dataset, tmp_path / "run", track=[Broken(), other], **QUICK)
+    run = train("lr", dataset, tmp_path / "run", trackers=[Broken(), other], **QUICK)
     assert other.heard[-1] == ("end", run.metrics)
     said = capsys.readouterr().err
-    assert said == "fm2: Broken tracks no more: no space left; the training goes on without it\n"
+    assert said == "fm2: Broken failed and is no longer used: no space left\n"
 
 
 def curves(directory):
@@ -120,12 +120,12 @@ def check_curves(directory, run, best):
 def test_tensorboard_draws_every_evaluation_once_however_often_it_is_resumed(dataset, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, track=[TensorBoard()], watch=stop_after(2000), **QUICK)
+        train("lr", dataset, run, trackers=[TensorBoard()], callback=stop_after(2000), **QUICK)
     check_curves(run / "tensorboard", run, best=False)
     (run / "checkpoint.safetensors").unlink()  # as if it had been killed before it wrote one: it begins anew
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, resume=True, watch=stop_after(4000))  # not tracked, this time
-    train("lr", dataset, run, track=[TensorBoard()], resume=True)
+        train("lr", dataset, run, resume=True, callback=stop_after(4000))  # not tracked, this time
+    train("lr", dataset, run, trackers=[TensorBoard()], resume=True)
     check_curves(run / "tensorboard", run, best=True)
     assert len(list((run / "tensorboard").iterdir())) == 1
 
@@ -133,9 +133,9 @@ def test_tensorboard_draws_every_evaluation_once_however_often_it_is_resumed(dat
 def test_tensorboard_keeps_runs_of_one_name_apart(dataset, tmp_path):
     for parent in ("a", "b"):
         track = [TensorBoard(tmp_path / "logs")]
-        train("lr", dataset, tmp_path / parent / "run", track=track, **QUICK)
+        train("lr", dataset, tmp_path / parent / "run", trackers=track, **QUICK)
     assert len(list((tmp_path / "logs" / "run").iterdir())) == 2
-    train("lr", dataset, tmp_path / "b" / "run", track=track, overwrite=True, **QUICK)
+    train("lr", dataset, tmp_path / "b" / "run", trackers=track, overwrite=True, **QUICK)
     assert len(list((tmp_path / "logs" / "run").iterdir())) == 2
 
 
@@ -156,14 +156,14 @@ def test_mlflow_has_every_evaluation_once_however_often_a_run_is_resumed(dataset
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "it's a run"
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, track=[MLflow()], watch=stop_after(2000), **QUICK)
+        train("lr", dataset, run, trackers=[MLflow()], callback=stop_after(2000), **QUICK)
     [(found, _)] = logged(tmp_path / "mlflow.db")
     assert found.info.status == "KILLED"
     (run / "checkpoint.safetensors").unlink()  # as if it had been killed: what was logged is made again
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, resume=True, watch=stop_after(4000))
+        train("lr", dataset, run, resume=True, callback=stop_after(4000))
     for epochs in (2, 2, 3):
-        train("lr", dataset, run, track=[MLflow()], resume=True, epochs=epochs)
+        train("lr", dataset, run, trackers=[MLflow()], resume=True, epochs=epochs)
     [(found, points)] = logged(tmp_path / "mlflow.db")
     assert found.info.status == "FINISHED"
     assert found.data.params["model"] == "lr"
@@ -174,15 +174,14 @@ def test_mlflow_has_every_evaluation_once_however_often_a_run_is_resumed(dataset
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["it's a run", "mlflow.db"]
     assert capfd.readouterr().err == ""
 
-    train("lr", dataset, run, track=[MLflow("mlflow.db")], overwrite=True, **QUICK)
+    train("lr", dataset, run, trackers=[MLflow("mlflow.db")], overwrite=True, **QUICK)
     assert len(logged(tmp_path / "mlflow.db")) == 2
 
 
 def test_a_server_that_is_not_there_costs_no_training(dataset, tmp_path, capsys):
-    train("lr", dataset, tmp_path / "run", track=[MLflow("http://127.0.0.1:9")], **QUICK)
+    train("lr", dataset, tmp_path / "run", trackers=[MLflow("http://127.0.0.1:9")], **QUICK)
     said = capsys.readouterr().err
-    assert said.startswith("fm2: MLflow tracks no more: ")
-    assert said.endswith("; the training goes on without it\n")
+    assert said.startswith("fm2: MLflow failed and is no longer used: ")
     assert said.count("\n") == 1
 
 
@@ -217,7 +216,7 @@ def test_trackers_are_named_on_the_command_line(dataset, tmp_path, capsys):
         check_curves(directory, tmp_path / "run", best=True)
     capsys.readouterr()
     assert main([*words, "--overwrite", "--track", "tensorbord"]) == 1
-    assert capsys.readouterr().err == "fm2: train: there is no tracker 'tensorbord'; did you mean 'tensorboard'?\n"
+    assert capsys.readouterr().err == "fm2: train: unknown tracker 'tensorbord'; did you mean 'tensorboard'?\n"
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])

@@ -15,12 +15,14 @@ from fm2 import Fm2Error, Schema, prepare
 from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settings
 from fm2.cli.main import main
 from fm2.evaluation import metrics
-from fm2.models.defaults import DEFAULTS, LARGE
+from fm2.models.registry import specs
+from fm2.training.construction import make_backend, make_model
 from fm2.training.forward_backward import AutogradForwardBackward
+from fm2.training.inputs import feature_counts
 from fm2.training.native_backend import NativeBackend
 from fm2.training.run import SETTINGS, Run
 from fm2.training.torch_backend import TorchBackend
-from fm2.training.train import feature_counts, make_backend, make_model, train
+from fm2.training.train import train
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
 
@@ -66,7 +68,7 @@ def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
     assert isinstance(native, NativeBackend)
     np.testing.assert_allclose(take_steps(native, dataset), take_steps(plain, dataset), rtol=1e-4)
     ids = np.asarray(dataset.validation.ids)
-    np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(native.score(ids), plain.score(ids), rtol=1e-3, atol=1e-4)
     for key, values in plain.weights().items():
         np.testing.assert_allclose(native.weights()[key], values, rtol=2e-3, atol=2e-4, err_msg=key)
 
@@ -77,7 +79,7 @@ def test_fmfm_is_dropped_alike_by_its_own_kernel_and_by_autograd(dataset, linear
     other._forward_backward = AutogradForwardBackward(other.model, 0, other._dropout)
     np.testing.assert_allclose(take_steps(ours, dataset), take_steps(other, dataset), rtol=1e-5)
     ids = np.asarray(dataset.validation.ids)
-    np.testing.assert_allclose(ours.logits(ids), other.logits(ids), atol=1e-5)
+    np.testing.assert_allclose(ours.score(ids), other.score(ids), atol=1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -158,7 +160,7 @@ def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
     for wrong, message in (
         (np.ones(10), "there are 10 row weights, and the log has 4,000 rows"),
         (np.ones(40000), "there are 40,000 row weights, and the log has 4,000 rows"),
-        (-np.ones(4000), "the weight of row 0 is -1.0; a weight is 0 or more"),
+        (-np.ones(4000), "row 0 has weight -1.0; weights must be 0 or more"),
         (np.ones((4000, 2)), r"have the shape \[4000, 2\]; one number a row"),
         (np.zeros(4000), "all row weights are zero"),
         (tmp_path / "none.npy", "No such file"),
@@ -227,26 +229,32 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"color": 1}, "'color' is not a setting; there are model, dim"),
-        ({"epoch": 1}, "'epoch' is not a setting; did you mean 'epochs'?"),
-        ({"optimizer": "sgd"}, "optimizer is 'sgd'; it is one of adagrad, adam, ftrl"),
-        ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0.0 to 0.99"),
-        ({"seed": -1}, "seed is -1; it is a whole number from 0 to"),
-        ({"batch_size": 64.5}, "batch_size is 64.5; it is a whole number"),
-        ({"epochs": 0}, "epochs is 0; it is a whole number from 1"),
-        ({"dim": 2000}, "a dimension is 2000; it is a whole number from 1 to 1024"),
-        ({"dim": True}, "a dimension is True"),
-        ({"linear": "some"}, "linear is 'some'; it is one of features, fields, both"),
-        ({"hash_bits": 10}, "hash_bits is for poly2, not for fmfm"),
-        ({"model": "lr", "dim": 16}, "dim is for fm, fwfm, fvfm, fmfm, ffm, networks, not for lr"),
-        ({"model": "lr", "optimizer": "ftrl", "schedule": "linear"}, "ftrl lets its rates fall by itself"),
-        ({"batch_size": "many"}, "batch_size is 'many'"),
-        ({"optimizer": "ftrl"}, "ftrl is for the linear models, lr and poly2, not for fmfm"),
-        ({"l1": 0.1}, "l1 is ftrl's"),
-        ({"initial_accumulator": 0.1}, "initial_accumulator are adagrad's"),
-        ({"model": "lr", "field_dropout": 0.1}, "field_dropout is for fm, fwfm, fvfm, fmfm, networks, not for lr"),
-        ({"model": "lr", "linear": "both"}, "linear is for fm, fwfm, fvfm, fmfm, .*deepfmfm, not for lr"),
-        ({"model": "ffm", "dim": [1, 2]}, "ffm has one dimension for all fields"),
+        ({"color": 1}, "unknown setting 'color'; there are model, dim"),
+        ({"epoch": 1}, r"unknown setting 'epoch'; did you mean 'epochs'\?"),
+        ({"optimizer": "sgd"}, "optimizer must be one of adagrad, adam, ftrl, got 'sgd'"),
+        ({"dropout": 1.5}, "dropout must be a number between 0.0 and 0.99, got 1.5"),
+        ({"seed": -1}, "seed must be an integer between 0 and .*, got -1"),
+        ({"batch_size": 64.5}, "batch_size must be an integer .*, got 64.5"),
+        ({"epochs": 0}, "epochs must be an integer between 1 and .*, got 0"),
+        ({"dim": 2000}, "dim must be an integer between 1 and 1024, got 2000"),
+        ({"dim": True}, "dim must be an integer between 1 and 1024, got True"),
+        ({"linear": "some"}, "linear must be one of features, fields, both, got 'some'"),
+        ({"hash_bits": 10}, "fmfm does not use hash_bits; it applies to poly2"),
+        ({"model": "lr", "dim": 16}, "lr does not use dim; it applies to fm, ffm, fwfm, fvfm, fmfm, networks"),
+        (
+            {"model": "lr", "optimizer": "ftrl", "schedule": "linear"},
+            "ftrl lowers its rates by itself",
+        ),
+        ({"batch_size": "many"}, "batch_size must be an integer .*, got 'many'"),
+        ({"optimizer": "ftrl"}, "fmfm cannot be trained with ftrl; lr, poly2 can"),
+        ({"l1": 0.1}, "l1 needs --optimizer ftrl"),
+        ({"initial_accumulator": 0.1}, "initial_accumulator needs --optimizer adagrad"),
+        (
+            {"model": "lr", "field_dropout": 0.1},
+            "lr does not use field_dropout; it applies to fm, .*, networks",
+        ),
+        ({"model": "lr", "linear": "both"}, "lr does not use linear; it applies to fm, fwfm, fvfm, fmfm, deepfmfm"),
+        ({"model": "ffm", "dim": [1, 2]}, r"ffm uses one dimension for all fields, got \(1, 2\)"),
     ],
 )
 def test_wrong_settings_are_named(changes, message):
@@ -257,20 +265,20 @@ def test_wrong_settings_are_named(changes, message):
 def test_dimensions_are_read_from_words_and_files(write):
     path = write("dims.json", '{"a": 3, "b": 5}')
     assert read_dim(str(path), ("b", "a")) == [5, 3]
-    with pytest.raises(Fm2Error, match="no dimension for the field 'c'"):
+    with pytest.raises(Fm2Error, match="has no dimension for field 'c'"):
         read_dim(str(path), ("a", "c"))
-    with pytest.raises(Fm2Error, match="there is no field 'b'; there are a"):
+    with pytest.raises(Fm2Error, match="unknown field 'b'; there are a"):
         read_dim(str(path), ("a",))
-    with pytest.raises(Fm2Error, match="is no number, no list and no readable JSON file"):
+    with pytest.raises(Fm2Error, match="--dim must be a number, a list or a readable JSON file, got 'large'"):
         read_dim("large", ("a",))
 
 
 def test_a_settings_file_is_named_where_it_is_wrong(write):
-    with pytest.raises(Fm2Error, match=r"train: .*/s.toml: 'rate' is not a setting"):
+    with pytest.raises(Fm2Error, match=r"train: .*/s.toml: unknown setting 'rate'"):
         read_changes(write("s.toml", "rate = 1"), "fmfm")
-    with pytest.raises(Fm2Error, match=r"s.toml is for lr, not for fmfm"):
+    with pytest.raises(Fm2Error, match=r"s.toml has settings for lr, not for fmfm"):
         read_changes(write("s.toml", 'model = "lr"'), "fmfm")
-    with pytest.raises(Fm2Error, match=r"s.toml: epochs is 0"):
+    with pytest.raises(Fm2Error, match=r"s.toml: epochs must be an integer between 1 and .*, got 0"):
         read_changes(write("s.toml", "epochs = 0"), "fmfm")
     assert read_changes(write("s.toml", "epochs = 3"), "fmfm") == {"epochs": 3}
 
@@ -295,7 +303,16 @@ def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     assert "worse than the click rate alone" in told
 
 
-@pytest.mark.parametrize("values", [DEFAULTS, {name: changes for name, changes in LARGE.items() if changes}])
+SHALLOW = [spec for spec in specs() if not spec.deep]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {spec.name: spec.defaults for spec in SHALLOW},
+        {spec.name: spec.large_defaults for spec in SHALLOW if spec.large_defaults},
+    ],
+)
 def test_the_documentation_has_the_defaults(values):
     text = Path("docs/training.md").read_text(encoding="utf-8")
     for name in {name: None for own in values.values() for name in own}:
@@ -306,8 +323,8 @@ def test_the_documentation_has_the_defaults(values):
 def test_few_fields_have_defaults_of_their_own(dataset, tmp_path):
     few, usual = Settings.of("fmfm", 5_000, 4), Settings.of("fmfm", 5_000, 23)
     assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
-    assert few.matrix_std == pytest.approx(usual.matrix_std * (741 / 6) ** 0.5, rel=1e-2)
-    assert Settings.of("fwfm", 5_000, 4).matrix_std == Settings.of("fwfm").matrix_std
+    assert few.options["matrix_std"] == pytest.approx(usual.options["matrix_std"] * (741 / 6) ** 0.5, rel=1e-2)
+    assert Settings.of("fwfm", 5_000, 4).options == Settings.of("fwfm").options
     run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
     assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
 

@@ -38,7 +38,7 @@ def test_a_model_goes_on_with_new_days(tmp_path):
     assert better.metrics["log_loss"] < untrained.metrics["log_loss"]
     assert main(["evaluate", str(tmp_path / "third"), str(tmp_path / "new")]) == 0
     other = train("lr", old, tmp_path / "lr", **QUICK)
-    with pytest.raises(Fm2Error, match="has model lr, not fmfm"):
+    with pytest.raises(Fm2Error, match="the model to start from is lr, not fmfm"):
         train("fmfm", new, tmp_path / "third", start=other, resume=True)
     with pytest.raises(Fm2Error, match="has dim 8, not 7"):
         train("fmfm", new, tmp_path / "fourth", start=run, **QUICK, dim=7)
@@ -111,7 +111,7 @@ def test_another_day_that_was_prepared_alone_is_measured_with_a_word(tmp_path, c
         assert main(["evaluate", str(tmp_path / "run"), str(tmp_path / name)]) == 0
         assert ("was not prepared --like" in capsys.readouterr().err) == told
     other = Schema(SCHEMA.fields, label="click", missing=("NA",))
-    with pytest.raises(Fm2Error, match="has other words for a missing value"):
+    with pytest.raises(Fm2Error, match="marks missing values in another way"):
         train("lr", prepare(planted(500), other, tmp_path / "words"), tmp_path / "none", start=tmp_path / "run")
 
 
@@ -129,7 +129,7 @@ def test_new_days_take_the_old_buckets(tmp_path, capsys):
     old = prepare(day(0), schema, tmp_path / "old")
     run = train("lr", old, tmp_path / "run", **QUICK)
     anew = prepare(day(1), schema, tmp_path / "anew")
-    with pytest.raises(Fm2Error, match="the field 'price' is read, hashed or cut into buckets otherwise"):
+    with pytest.raises(Fm2Error, match="field 'price' is read, hashed or bucketed in another way"):
         train("lr", anew, tmp_path / "none", start=run, **QUICK)
     with pytest.raises(Fm2Error, match=r"the field 'price' of .* prepare the rows with --like"):
         run.evaluate(anew)
@@ -144,5 +144,5 @@ def test_new_days_take_the_old_buckets(tmp_path, capsys):
 
 def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):
     run = train("poly2", dataset, tmp_path / "run", **QUICK)
-    with pytest.raises(Fm2Error, match="finds its pairs by their ids"):
+    with pytest.raises(Fm2Error, match="poly2 cannot start from a trained model: it hashes the ids of pairs"):
         train("poly2", dataset, tmp_path / "more", start=run, **QUICK)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli.training import add_settings, given_settings
-from fm2.errors import Fm2Error, suggest
-from fm2.models.defaults import MODELS
+from fm2.errors import Fm2Error
+from fm2.models.registry import get_spec
 from fm2.studies.comparison.catalog import as_dicts, chosen, print_catalog
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ def read_files(operation: str, files: list[Path]) -> tuple[dict[str, Any], dict[
         if model is not None:
             tables, found = {**tables, model: found}, {}
         for name, table in tables.items():
-            if name not in MODELS:
-                raise Fm2Error(f"{operation}: {file}: there is no model '{name}'; {suggest(name, MODELS)}")
+            get_spec(name, f"{operation}: {file}")
             own[name] = own.get(name, {}) | table
         common |= found
     return common, own

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from fm2.errors import Fm2Error
-from fm2.models.choices import Linear, Metric, Optimizer, Schedule
-from fm2.models.defaults import MODELS
-from fm2.models.networks import NETWORKS
-from fm2.models.networks.options import Option
+from fm2.models.choices import Metric, Optimizer, Schedule
+from fm2.models.options import Option
+from fm2.models.registry import model_names, specs
 
 if TYPE_CHECKING:
     from fm2.engine.scorer import Scorer
@@ -30,7 +29,7 @@ def add_train(commands: Any) -> argparse.ArgumentParser:
         description="Train a model; the best state that validation saw is kept.",
         epilog="Options not given are the model's own defaults. Ctrl-C stops cleanly; --resume goes on.",
     )
-    command.add_argument("model", metavar="MODEL", choices=MODELS, help=named_models())
+    command.add_argument("model", metavar="MODEL", choices=model_names(), help=named_models())
     command.add_argument("data", metavar="DATA", help="a directory that fm2 prepare made")
     command.add_argument("--out", required=True, metavar="RUN", help="the directory of the run")
     command.add_argument("--settings", metavar="FILE", help="a TOML file of settings; options come before it")
@@ -78,8 +77,7 @@ def given_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict
 
 def named_models() -> str:
     """Name all models for a help text."""
-    machines = [name for name in MODELS if name not in NETWORKS]
-    return f"{', '.join(machines)}; networks: {', '.join(NETWORKS)}"
+    return f"{', '.join(model_names(deep=False))}; networks: {', '.join(model_names(deep=True))}"
 
 
 def _flag(name: str) -> str:
@@ -106,11 +104,11 @@ def _add_option(group: Any, option: Option) -> None:
 
 
 def _users(option: Option) -> list[str]:
-    return [name for name, network in NETWORKS.items() if option.name in network.option_names]
+    return [spec.name for spec in specs() if option.name in spec.option_names]
 
 
 def _is_common(option: Option) -> bool:
-    return 2 * len(_users(option)) > len(NETWORKS)
+    return 2 * len(_users(option)) > len(model_names(deep=True))
 
 
 def _what_is_kept(settings: argparse.Namespace) -> str:
@@ -121,10 +119,7 @@ def _what_is_kept(settings: argparse.Namespace) -> str:
 
 def _options() -> tuple[tuple[str, Any, str], ...]:
     return (
-        ("linear", Linear, "what the linear part is made of"),
-        ("hash_bits", int, "size of Poly2's table of pairs, as a power of two"),
         ("embedding_std", float, "deviation of the first embeddings"),
-        ("matrix_std", float, "deviation of the first field matrices, and of the linear part's vectors"),
         ("optimizer", Optimizer, "what moves the tables"),
         ("learning_rate", float, "how far a step moves the tables"),
         ("dense_learning_rate", float, "how far a step moves all other parameters"),
@@ -169,9 +164,7 @@ _GROUPS = {
 }
 _OPTIONS = _options()
 _SHARED = [name for name, _, _ in _OPTIONS]
-_NETWORK_OPTIONS = {
-    option.name: option for network in NETWORKS.values() for option in network.options if option.name not in _SHARED
-}
+_NETWORK_OPTIONS = {option.name: option for spec in specs() for option in spec.options if option.name not in _SHARED}
 
 
 def _train(settings: argparse.Namespace) -> None:
@@ -185,7 +178,7 @@ def _train(settings: argparse.Namespace) -> None:
     chosen = None if settings.resume else Settings.of(settings.model, **changes)
 
     from fm2.training.progress import ProgressLine
-    from fm2.training.rowwise_backend import slow_path_warning
+    from fm2.training.resolve import slow_path_warning
     from fm2.training.trackers import tracker
     from fm2.training.train import train  # torch, which takes seconds: only now that there is something to train
 
@@ -202,8 +195,8 @@ def _train(settings: argparse.Namespace) -> None:
             start=settings.start,
             overwrite=settings.overwrite,
             row_weights=settings.row_weights,
-            watch=watch,
-            track=trackers,
+            callback=watch,
+            trackers=trackers,
             **changes,
         )
     print(f"fm2: {watch.closing()}", file=sys.stderr)

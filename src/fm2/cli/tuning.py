@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from fm2.cli.training import named_models
 from fm2.models.choices import Metric
-from fm2.models.defaults import MODELS
+from fm2.models.registry import model_names
 
 if TYPE_CHECKING:
     from fm2.studies.tuning.study import Trial
@@ -25,7 +25,7 @@ def add_tune(commands: Any) -> argparse.ArgumentParser:
         epilog="The best settings are DIR/best.toml, for fm2 train --settings, and the best run is DIR/best. "
         "Ctrl-C keeps all; --resume goes on.",
     )
-    command.add_argument("model", metavar="MODEL", choices=MODELS, help=named_models())
+    command.add_argument("model", metavar="MODEL", choices=model_names(), help=named_models())
     command.add_argument("data", metavar="DATA", help="a directory that fm2 prepare made")
     command.add_argument("--out", required=True, metavar="DIR", help="the directory of the search")
     command.add_argument("--trials", type=int, default=20, metavar="N", help="in all (default: %(default)s)")

@@ -21,12 +21,12 @@ from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import map_ids
-from fm2.models import FactorizationMachine, build
-from fm2.training.loop import Report
+from fm2.models import FM, FactorizationMachine
+from fm2.models.registry import specs
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import CHECKPOINT, Run
 from fm2.training.train import train
 
-CUTTABLE = ("fwfm", "fvfm", "fmfm")
 # Features that shared field matrices have vectors of their own now, which soon fit too well: on Criteo's small log a
 # tenth of the first rates lost 0.0001 to 0.0005 of the cuts' test AUC at ranks of 29 and 64; this lost 0.00002 at most.
 RATE_SCALE = 0.02
@@ -43,7 +43,7 @@ def cut(
     resume: bool = False,
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     tell: Callable[[Run], None] = lambda bare: None,
     moments: Moments | None = None,
     **settings: Any,
@@ -73,11 +73,11 @@ def cut(
         "resume": resume,
         "overwrite": overwrite,
         "row_weights": row_weights,
-        "watch": watch,
+        "callback": watch,
     }
     with as_run(small, first, Path(out).resolve().parent) as start:
         tell(Run.open(start, first.threads))
-        return train("fm", dataset, out, start=start, learn=training, **options)
+        return train(small.name, dataset, out, start=start, learn=training, **options)
 
 
 def compare(
@@ -170,10 +170,9 @@ def cut_and_measure(
 
 def machine_of(weights: Weights, found: Spectrum) -> FactorizationMachine:
     """Give the FM that a cut spectrum is."""
-    rank = len(found.signs)
-    shape = {"model": "fm", "field_sizes": weights.sizes, "dims": rank, "linear": "features"}
-    small = build({**shape, "signs": found.signs.astype(int).tolist()}, seed=None)
-    assert isinstance(small, FactorizationMachine) and small.linear is not None
+    signs = found.signs.astype(int).tolist()
+    small = FM(weights.sizes, dims=len(signs), linear="features", signs=signs, seed=None)
+    assert small.linear is not None
     with torch.no_grad():
         small.bias.fill_(weights.bias + found.constant)
         for field in range(len(weights.sizes)):
@@ -193,10 +192,9 @@ def _kept(run: Run, small: FactorizationMachine) -> Run:
 
 
 def _read_cuttable(run: Run) -> Weights:
-    if run.model.name not in CUTTABLE:
-        raise Fm2Error(
-            f"cut: the model of {run.path} is {run.model.name}; {', '.join(CUTTABLE)} have a spectrum to cut"
-        )
+    if not run.model.spec.learns_field_matrices:
+        cuttable = ", ".join(spec.name for spec in specs() if spec.learns_field_matrices)
+        raise Fm2Error(f"cut: the model of {run.path} is {run.model.name}; {cuttable} have a spectrum to cut")
     return read_weights(run.path)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
+from fm2.models.registry import specs
 from fm2.training.run import Run
 
 Weighting = Literal["counts", "features", "interactions"]
@@ -117,8 +118,9 @@ def check_shrinkable(run: Run, variances: Sequence[float], warm: bool) -> Factor
     for variance in variances:
         if not 0 < variance <= 1:
             raise Fm2Error(f"shrink: the variance is {variance}; it is a share above 0, up to 1")
-    if not isinstance(model, FactorizationMachine) or model.name != "fmfm":
-        raise Fm2Error(f"shrink: the model of {run.path} is {model.name}; this is for fmfm alone")
+    if not isinstance(model, FactorizationMachine) or not model.spec.has_full_matrices:
+        shrinkable = ", ".join(spec.name for spec in specs() if spec.has_full_matrices)
+        raise Fm2Error(f"shrink: the model of {run.path} is {model.name}; shrink works on {shrinkable}")
     if model.pruned and not warm:
         raise Fm2Error(
             f"shrink: the model of {run.path} is pruned, which a training from scratch would undo; --warm keeps it so"

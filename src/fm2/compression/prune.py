@@ -22,12 +22,12 @@ from fm2.compression.retraining import as_run, counts_of, settings_of
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
-from fm2.training.loop import Report
+from fm2.models.registry import specs
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 
 Pair = tuple[int, int]
-PRUNABLE = ("fwfm", "fvfm", "fmfm")
 
 
 def prune(
@@ -39,7 +39,7 @@ def prune(
     resume: bool = False,
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     tell: Callable[[dict[Pair, float], list[Pair]], None] = lambda strengths, pruned: None,
     **settings: Any,
 ) -> Run:
@@ -50,17 +50,16 @@ def prune(
     """
     first = run if isinstance(run, Run) else Run.open(run)
     dataset = data if isinstance(data, Dataset) else Dataset.open(data)
-    if not isinstance(first.model, FactorizationMachine) or first.model.name not in PRUNABLE:
-        raise Fm2Error(
-            f"prune: the model of {first.path} is {first.model.name}; {', '.join(PRUNABLE)} have pairs to prune"
-        )
+    if not isinstance(first.model, FactorizationMachine) or not first.model.spec.learns_field_matrices:
+        prunable = ", ".join(spec.name for spec in specs() if spec.learns_field_matrices)
+        raise Fm2Error(f"prune: the model of {first.path} is {first.model.name}; {prunable} have pairs to prune")
     check_second("prune", first.path, Path(out), resume, overwrite)
     counts = counts_of(first, dataset)
     found = strengths(first.model, counts)
     pruned = weakest(found, keep)
     tell(found, pruned)
     options: dict[str, Any] = {**settings_of(first, gently=True), **settings}
-    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
+    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "callback": watch}
     with as_run(without(first.model, pruned, counts), first, Path(out).resolve().parent) as start:
         return train(first.model.name, dataset, out, start=start, **options)
 

@@ -19,10 +19,10 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import evaluate, sigmoid
 from fm2.files import atomic_file, write_errors
-from fm2.models import FactorizationMachine, complexity
+from fm2.models import FactorizationMachine
 from fm2.training.backend import to_numpy
+from fm2.training.inputs import feature_counts
 from fm2.training.run import SETTINGS, Run, save_model
-from fm2.training.train import feature_counts
 
 Counts = NDArray[np.float64]
 
@@ -92,7 +92,7 @@ def measure(run: Run, dataset: Dataset, logits: NDArray[np.float32] | None = Non
     found = evaluate(labels, sigmoid(logits_of(run, dataset) if logits is None else logits).astype(np.float32))
     return {
         "dimension": float(np.mean(model.embedding.dims)),
-        "flops": _flops(model),
+        "flops": min(model.flops_by_plan().values()),
         "split": split,
         "auc": found["auc"],
         "log_loss": found["log_loss"],
@@ -102,12 +102,6 @@ def measure(run: Run, dataset: Dataset, logits: NDArray[np.float32] | None = Non
 def logits_of(run: Run, dataset: Dataset) -> NDArray[np.float32]:
     """Give a model's logits of the rows that it is measured on."""
     return run.logits(dataset.split(measured_split(dataset)).ids, run.id_map(dataset))
-
-
-def _flops(model: FactorizationMachine) -> int:
-    if model.name == "fm":
-        return complexity.spectral(len(model.field_sizes), model.embedding.dims[0])
-    return model.flops(cached=model.name == "fmfm")
 
 
 def compare_all(

@@ -14,7 +14,7 @@ from fm2.compression.projection import project
 from fm2.compression.retraining import as_run, compare_all, counts_of, measure, settings_of
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 
@@ -30,7 +30,7 @@ def shrink(
     resume: bool = False,
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     tell: Callable[[list[Basis]], None] = lambda bases: None,
     **settings: Any,
 ) -> Run:
@@ -51,11 +51,11 @@ def shrink(
     bases = find_bases(model, counts_of(first, dataset), weighting, variance)
     tell(bases)
     options: dict[str, Any] = {**settings_of(first, gently=warm), **settings}
-    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
+    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "callback": watch}
     if not warm:
-        return train("fmfm", dataset, out, dim=[basis.dim for basis in bases], **options)
+        return train(model.name, dataset, out, dim=[basis.dim for basis in bases], **options)
     with as_run(project(model, bases), first, Path(out).resolve().parent) as start:
-        return train("fmfm", dataset, out, start=start, **options)
+        return train(model.name, dataset, out, start=start, **options)
 
 
 def compare(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fm2.compression.weights import Floats, Weights
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import sigmoid
+from fm2.models.registry import specs
 
 Matrix = NDArray[np.float64]
 ROUNDS, ENOUGH = 50, 1e-3  # of alternating; it stops where λ changes by less
@@ -77,8 +78,9 @@ def cut(weights: Weights, rank: int, moments: Moments | None = None) -> Spectrum
 
 def check_rank(weights: Weights, rank: int) -> None:
     """Refuse a rank that a model's block matrix cannot have, and a model without one."""
-    if weights.name not in ("fm", "fwfm", "fvfm", "fmfm"):
-        raise Fm2Error(f"spectrum: {weights.name} has no field matrices; fm, fwfm, fvfm and fmfm have them")
+    if not weights.spec.has_field_matrices:
+        have = ", ".join(spec.name for spec in specs() if spec.has_field_matrices)
+        raise Fm2Error(f"spectrum: {weights.name} has no field matrices; {have} have them")
     width = sum(weights.dims)
     if not 1 <= rank <= width:
         raise Fm2Error(f"spectrum: the rank is {rank}; it is a number from 1 to the sum of the dimensions, {width}")
@@ -100,7 +102,7 @@ def _pairs(fields: int) -> list[tuple[int, int]]:
 
 
 def _matrix(weights: Weights, i: int, j: int) -> Floats:
-    if weights.name == "fm":
+    if weights.spec.interaction == "constant":
         return np.diag(weights.signs)
     block = weights.blocks[i, j]
     return np.diag(block) if block.ndim == 1 else block

@@ -125,12 +125,9 @@ def write(weights: Weights, plan: Plan, out: Path, measured: dict[str, float] | 
 
 def _candidates(weights: Weights, plan: PlanName, dtype: Dtype, memory: float) -> Iterator[Plan]:
     """Give the exact plans that the model has, of those that are asked for."""
-    if weights.name in ("lr", "poly2"):
-        yield plans.sums(weights, dtype)
-    elif weights.name == "fm":
-        yield plans.machine(weights, dtype)
-    elif weights.name == "ffm":
-        yield plans.partners(weights, dtype)
+    single = {"sums": plans.sums, "embedding_sum": plans.machine, "field_aware": plans.partners}
+    if weights.spec.compile_plan in single:
+        yield single[weights.spec.compile_plan](weights, dtype)
     else:
         orders = dict(plans.orders(weights))
         if plan in ("auto", "direct"):

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
+from fm2.models.registry import get_spec, is_model
 from fm2.schema import Schema
 
-FAMILY, OTHERS = ("fm", "fwfm", "fvfm", "fmfm"), ("lr", "poly2", "ffm")
 LINEAR = ("features", "fields", "both")
 MOST_BITS, LONGEST_PLAN = 30, 200
 
@@ -50,7 +50,9 @@ def _wrong_part(meta: dict[str, Any], sizes: list[int]) -> str | None:
         return "plan"
     if not (isinstance(measured, dict) and all(type(time) in (int, float) for time in measured.values())):
         return "measured times"
-    if not isinstance(config, dict) or config.get("model") not in (*FAMILY, *OTHERS):
+    if not isinstance(config, dict) or not is_model(config.get("model")):
+        return "model"
+    if get_spec(config["model"]).compile_plan is None:
         return "model"
     if not sizes or config.get("field_sizes") != sizes:
         return "field_sizes"
@@ -58,14 +60,19 @@ def _wrong_part(meta: dict[str, Any], sizes: list[int]) -> str | None:
 
 
 def _wrong_shape(config: dict[str, Any], fields: int) -> str | None:
-    name, dims, pruned, signs = config["model"], config.get("dims"), config.get("pruned", []), config.get("signs")
-    if name == "poly2" and not _is_number(config.get("hash_bits"), MOST_BITS):
+    spec, dims, pruned, signs = (
+        get_spec(config["model"]),
+        config.get("dims"),
+        config.get("pruned", []),
+        config.get("signs"),
+    )
+    if "hash_bits" in spec.option_names and not _is_number(config.get("hash_bits"), MOST_BITS):
         return "hash_bits"
-    if name == "ffm" and not _is_number(config.get("dim")):
+    if spec.dimensions == "scalar" and not _is_number(config.get("dim")):
         return "dim"
-    if name in OTHERS:
+    if not spec.has_field_matrices:
         return "dims" if dims is not None or signs or pruned else None
-    alike = name == "fmfm" or (isinstance(dims, list) and dims == dims[:1] * len(dims))
+    alike = spec.dimensions == "per_field" or (isinstance(dims, list) and dims == dims[:1] * len(dims))
     if not (isinstance(dims, list) and len(dims) == fields and alike and all(map(_is_number, dims))):
         return "dims"
     if config.get("linear") not in LINEAR:
@@ -74,7 +81,7 @@ def _wrong_shape(config: dict[str, Any], fields: int) -> str | None:
         return "pruned pairs"
     if len({(i, j) for i, j in pruned}) < len(pruned):
         return "pruned pairs"
-    ours = name == "fm" and isinstance(signs, list) and len(signs) == dims[0]
+    ours = spec.interaction == "constant" and isinstance(signs, list) and len(signs) == dims[0]
     return None if not signs or (ours and all(sign in (1, -1) for sign in signs)) else "signs"
 
 

@@ -89,7 +89,7 @@ def meetings(weights: Weights, order: Sequence[int]) -> Iterator[Meeting]:
     for place, field in enumerate(order):
         # Of FwFM and FvFM only the diagonals of the blocks
         parts = [np.atleast_2d(weights.block(field, other)) for other in order[:place]]
-        rows = weights.dims[field] if weights.name == "fmfm" else 1
+        rows = weights.dims[field] if weights.spec.has_full_matrices else 1
         matrix = np.concatenate([np.zeros((rows, 0), np.float32), *parts, np.zeros((rows, 8), np.float32)], axis=1)
         columns = _octets(np.flatnonzero(matrix.any(axis=0)))
         yield Meeting(columns, matrix[:, columns])
@@ -110,7 +110,7 @@ def _octets(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def prefixes(weights: Weights, order: Sequence[int], cached: Sequence[int], dtype: Dtype, title: str) -> Plan:
     """Plan a model of FwFM, FvFM or FmFM: fields in this order, so many features of each with cached products."""
-    number, diagonal = NUMBERS[dtype], weights.name != "fmfm"
+    number, diagonal = NUMBERS[dtype], not weights.spec.has_full_matrices
     dims = [weights.dims[field] for field in order]
     meets = list(meetings(weights, order))
     size = 0

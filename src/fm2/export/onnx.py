@@ -20,7 +20,7 @@ from fm2 import __version__
 from fm2.errors import Fm2Error, require
 from fm2.export.onnx_rules import Translation
 from fm2.files import atomic_file, check_replaceable
-from fm2.models import FFM, DeepModel, FactorizationMachine, FlatEmbedding, Model, Poly2
+from fm2.models import FFM, LR, DeepModel, FactorizationMachine, FlatEmbedding, Model, Poly2
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
 from fm2.training.run import Run
 
@@ -103,7 +103,7 @@ class Graph:
             terms.append(self._field_aware(model, checked))
         elif isinstance(model, Poly2):
             terms.append(self._hashed_pairs(model, checked))
-        elif model.name != "lr":
+        elif not isinstance(model, LR):
             raise Fm2Error(f"export: there is no ONNX graph of the model '{model.name}'")
         return self.node("Sum", *terms)
 
@@ -157,7 +157,7 @@ class Graph:
         """Give 1/2 vᵀ S v and the linear part's wᵀ v."""
         rows = self.gathered("embedding", model.embedding, checked)
         half = self.constant("half", np.array(0.5, np.float32))
-        if model.name == "fm":
+        if model.spec.interaction == "constant":
             # The sum of all embeddings takes the place of S; what each has with itself is taken away again.
             dim = model.embedding.dims[0]
             shape = self.constant("by field", np.array([-1, len(model.field_sizes), dim], np.int64))

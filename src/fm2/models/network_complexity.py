@@ -1,10 +1,9 @@
-"""Operations per prediction of networks by the formulas of the paper's section 4.2, as its table estimates them.
+"""Operations per prediction of networks, as the table in the paper's section 4.2 estimates them.
 
-The table's figures are two operations for each of what the orders of growth count, with n = 39, K = 16, perceptrons of
-L = 3 layers of H = 200 units, K' = 32 in AutoInt, and 90 % of DeepLight's field pairs and 80 % of its perceptron's
-weights left out. DeepFM's alone is one operation each, so that it comes out at half of Wide & Deep's cost, though both
-have the same perceptron. The modules of ``fm2.models.deep`` count what they do, which is less: L hidden layers have
-L - 1 matrices H × H.
+The table counts two operations for each term of the orders of growth, with n = 39, K = 16, perceptrons of L = 3 layers
+of H = 200 units, K' = 32 in AutoInt, and without 90 % of DeepLight's field pairs and 80 % of its perceptron's weights.
+For DeepFM it counts only one, which makes it half as expensive as Wide & Deep with the same perceptron. The modules in
+``fm2.models.deep`` count their actual operations, which are fewer: L hidden layers have L - 1 matrices of H × H.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ N, K, H, L = 39, 16, 200, 3
 
 
 def perceptron(n: int = N, k: int = K, h: int = H, layers: int = L) -> int:
-    """Give nKH + LH², which most of the formulas share.
+    """Return nKH + LH², which most of the formulas share.
 
     >>> perceptron()
     244800
@@ -67,7 +66,7 @@ def fibinet(n: int = N, k: int = K, h: int = H, layers: int = L) -> int:
 
 
 def deeplight(n: int = N, k: int = K, h: int = H, layers: int = L, pairs: float = 0.9, weights: float = 0.8) -> int:
-    """Count what is left of n²K and of nKH + LH² without these shares; the paper says about 102,000.
+    """Count the remaining parts of n²K and of nKH + LH² after pruning; the paper says about 102,000.
 
     >>> deeplight()
     102787
@@ -78,7 +77,7 @@ def deeplight(n: int = N, k: int = K, h: int = H, layers: int = L, pairs: float 
 def deep_and_cross(n: int = N, k: int = K, h: int = H, layers: int = L, crosses: int = 6) -> int:
     """Count a perceptron and cross layers of x₀(xᵀw) + b + x, 5nK each; the paper says about 510,000.
 
-    Its formula has n²K² for them, which alone would be 778,752 operations; with six cross layers its figure comes out.
+    Its formula has n²K² for the cross layers, which alone would be 778,752 operations. Its figure matches six layers.
 
     >>> deep_and_cross()
     508320

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 
 EVERY_SECONDS, EVERY_SECONDS_IN_A_FILE = 0.2, 30.0
 CLEAR = "\r\x1b[2K"
@@ -26,9 +26,9 @@ class ProgressLine:
     def __init__(self, terminal: bool | None = None) -> None:
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._start = self._last = time.perf_counter()
-        self._report: Report | None = None
+        self._report: TrainingProgress | None = None
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: TrainingProgress) -> None:
         now, self._report = time.perf_counter(), report
         if now - self._last < (EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_FILE):
             return
@@ -77,10 +77,10 @@ def _unfinished(evaluation: Mapping[str, Any] | None) -> str:
     return f", and {reason}: --resume with more --epochs"
 
 
-def describe(report: Report, seconds: float) -> str:
+def describe(report: TrainingProgress, seconds: float) -> str:
     """Say how far a training is, in one line.
 
-    >>> report = Report(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
+    >>> report = TrainingProgress(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
     >>> describe(report, seconds=2)
     ' 25% 2,500 rows/s, at most 0:06 left, loss 0.5000'
     """
@@ -94,5 +94,5 @@ def describe(report: Report, seconds: float) -> str:
     return line
 
 
-def _speed(report: Report, seconds: float) -> float:
+def _speed(report: TrainingProgress, seconds: float) -> float:
     return (report.rows - report.begun) / max(seconds, 1e-9)

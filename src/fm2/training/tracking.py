@@ -1,4 +1,4 @@
-"""Those who follow a training from outside: they are told how it begins, every evaluation, and how it ends."""
+"""Trackers: receive a training's settings, every evaluation, and the result."""
 
 from __future__ import annotations
 
@@ -9,78 +9,78 @@ from typing import Any, Protocol
 
 from fm2.artifacts.settings import Settings
 from fm2.errors import printable
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 from fm2.training.progress import say
 from fm2.training.run import HISTORY, read_history
 
 Evaluation = dict[str, Any]
 
-# What an evaluation tells beside the metrics of the validation rows.
+# The entries of an evaluation that are not metrics of the validation rows.
 _PROGRESS = ("epoch", "step", "training_loss", "best", "settled")
 
 
 class Tracker(Protocol):
-    """Follows a training: a class of your own has those of these methods that it needs.
+    """Follows a training. A subclass implements the methods that it needs.
 
     >>> class Printer(Tracker):
     ...     def evaluated(self, evaluation):
     ...         print(f"step {evaluation['step']}: {figures(evaluation)}")
-    >>> found = {"epoch": 0.5, "step": 20, "training_loss": 0.45, "best": True, "settled": False, "auc": 0.75}
-    >>> Printer().evaluated(found)
+    >>> evaluation = {"epoch": 0.5, "step": 20, "training_loss": 0.45, "best": True, "settled": False, "auc": 0.75}
+    >>> Printer().evaluated(evaluation)
     step 20: {'epoch': 0.5, 'training/log_loss': 0.45, 'validation/auc': 0.75}
     """
 
     def begin(self, settings: dict[str, Any], path: Path, history: Sequence[Evaluation] | None) -> None:
-        """Hear of a training's settings and directory, and if it is resumed, of the evaluations that it goes on from.
+        """Receive the settings and directory of a training that begins.
 
-        ``history`` is None for a new training. One that was killed goes back to its last checkpoint: what a tracker
-        heard of later evaluations it will hear again.
+        ``history`` has the evaluations before a resumed training; it is None for a new one. A run that was killed
+        continues from its last checkpoint, so a tracker may receive some evaluations twice.
         """
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """Hear of an evaluation: what a line of the run's history.jsonl holds."""
+        """Receive an evaluation: the content of a line of the run's history.jsonl."""
 
     def end(self, metrics: dict[str, Any] | None) -> None:
-        """Hear of the best state's metrics, or None if the training was interrupted or failed."""
+        """Receive the metrics of the best state, or None if the training was interrupted or failed."""
 
 
 class Tracking:
-    """Tells trackers about one training. One that fails is left out from then on; the training goes on."""
+    """A callback that also notifies trackers. A tracker that fails is dropped, and the training continues."""
 
-    def __init__(self, trackers: Sequence[Tracker], watch: Callable[[Report], None]) -> None:
-        self._trackers, self._watch = list(trackers), watch
+    def __init__(self, trackers: Sequence[Tracker], callback: Callable[[TrainingProgress], None]) -> None:
+        self._trackers, self._callback = list(trackers), callback
 
-    def __call__(self, report: Report) -> None:
-        if report.evaluated and report.evaluation is not None:
-            self._tell("evaluated", report.evaluation)
-        self._watch(report)
+    def __call__(self, progress: TrainingProgress) -> None:
+        if progress.evaluated and progress.evaluation is not None:
+            self._notify("evaluated", progress.evaluation)
+        self._callback(progress)
 
     @contextlib.contextmanager
     def following(self, settings: Settings, path: Path, resumed: bool) -> Iterator[None]:
-        """Tell that a training begins, and at the end how it went."""
-        self._tell("begin", settings.used(), path, read_history(path / HISTORY) if resumed else None)
+        """Notify the trackers of the begin and the end of a training."""
+        self._notify("begin", settings.used(), path, read_history(path / HISTORY) if resumed else None)
         metrics = None
         try:
             yield
             best = [evaluation for evaluation in read_history(path / HISTORY) if evaluation["best"]]
             metrics = metrics_of(best[-1]) if best else None
         finally:
-            self._tell("end", metrics)
+            self._notify("end", metrics)
 
-    def _tell(self, event: str, *what: Any) -> None:
+    def _notify(self, event: str, *values: Any) -> None:
         for tracker in list(self._trackers):
-            hear = getattr(tracker, event, None)  # a class of one's own need not have all of them
+            method = getattr(tracker, event, None)  # a tracker need not implement all of them
             try:
-                if hear is not None:
-                    hear(*what)
-            except Exception as failed:  # whatever it is, it is not worth a training
+                if method is not None:
+                    method(*values)
+            except Exception as error:  # no failure of a tracker may stop a training
                 self._trackers.remove(tracker)
-                reason = printable(str(failed).partition("\n")[0]) or type(failed).__name__
-                say(f"fm2: {type(tracker).__name__} tracks no more: {reason}; the training goes on without it")
+                reason = printable(str(error).partition("\n")[0]) or type(error).__name__
+                say(f"fm2: {type(tracker).__name__} failed and is no longer used: {reason}")
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, Any]:
-    """Give the metrics of the validation rows.
+    """Return the metrics of the validation rows.
 
     >>> metrics_of({"epoch": 1.0, "step": 40, "training_loss": 0.5, "best": True, "auc": 0.75})
     {'auc': 0.75}
@@ -89,7 +89,7 @@ def metrics_of(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def figures(evaluation: Evaluation) -> dict[str, float]:
-    """Give what there is to draw over the steps, by names that tell training from validation.
+    """Return the numbers to plot over the steps; their names distinguish training from validation.
 
     >>> figures({"epoch": 1.0, "step": 40, "training_loss": None, "best": True, "auc": 0.75})
     {'epoch': 1.0, 'validation/auc': 0.75}

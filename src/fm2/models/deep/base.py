@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, suggest
 from fm2.models.base import GatheredModel
 from fm2.models.deep.dropout import Noise
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.initial import Seed, fill_normal, generator, initialize_all
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import spec_of_class
+from fm2.models.spec import ModelSpec
 
 
 class DeepModel(GatheredModel):
     """A network from embeddings side by side to logits: ``bias + linear part + network(embedding)``.
 
-    A network is a class that says its declared name, makes its parts in :meth:`assemble`, puts them together
+    A network is a class with a ModelSpec that makes its parts in :meth:`assemble`, puts them together
     in :meth:`network`, and counts what that costs in :meth:`flops`. Its keywords are the options that its declaration
     has; what is not given is the declaration's default, and all of them are in ``config``.
 
@@ -27,7 +28,6 @@ class DeepModel(GatheredModel):
     decides.
     """
 
-    registered: ClassVar[str]
     wide: bool = True
 
     def __init__(
@@ -39,16 +39,15 @@ class DeepModel(GatheredModel):
         seed: Seed = 0,
         **options: Any,
     ) -> None:
-        every, reason = per_field(dims, len(field_sizes)), NETWORKS[self.registered].equal_dims
-        if reason and len(set(every)) > 1:
+        spec, every = spec_of_class(type(self)), per_field(dims, len(field_sizes))
+        if spec.dimensions != "per_field" and len(set(every)) > 1:
             raise Fm2Error(
-                f"{self.registered}: the fields' dimensions are {', '.join(map(str, every))}; they have to be equal, "
-                f"for {reason}"
+                f"{spec.name}: all fields need the same dimension, got {', '.join(map(str, every))}: {spec.equal_dims}"
             )
-        options = self._completed(options)
+        options = self._completed(spec, options)
         super().__init__(
             {
-                "model": self.registered,
+                "model": spec.name,
                 "field_sizes": list(field_sizes),
                 "dims": list(every),
                 "embedding_std": embedding_std,
@@ -65,16 +64,16 @@ class DeepModel(GatheredModel):
         fill_normal(self.embedding.weight, embedding_std, source)
         initialize_all(self, source)
 
-    def _completed(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Give all options, those that are not given by their defaults."""
-        declared = {option.name: option for option in NETWORKS[self.registered].options}
+    @staticmethod
+    def _completed(spec: ModelSpec, given: dict[str, Any]) -> dict[str, Any]:
+        """Return all options, with defaults for those that are not given."""
         for name in given:
-            if name not in declared:
-                raise Fm2Error(f"{self.registered}: '{name}' is no option; there are {', '.join(declared)}")
+            if name not in spec.option_names:
+                raise Fm2Error(f"{spec.name}: unknown option '{name}'; {suggest(name, spec.option_names)}")
         try:
-            return {name: option.checked(given.get(name, option.default)) for name, option in declared.items()}
-        except ValueError as wrong:
-            raise Fm2Error(f"{self.registered}: {wrong}") from wrong
+            return {option.name: option.checked(given.get(option.name, option.default)) for option in spec.options}
+        except ValueError as error:
+            raise Fm2Error(f"{spec.name}: {error}") from error
 
     @abstractmethod
     def assemble(self, *args: Any, **options: Any) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
-from fm2.models import complexity
 from fm2.models.base import GatheredModel
+from fm2.models.choices import Interaction as InteractionName
 from fm2.models.choices import Linear
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.family.constant import Constant
@@ -18,8 +18,7 @@ from fm2.models.family.diagonal import Scalar, Vector
 from fm2.models.family.interaction import Interaction
 from fm2.models.family.matrix import FieldMatrixInteraction
 from fm2.models.initial import Seed, fill_normal, generator
-
-InteractionName = Literal["constant", "scalar", "vector", "matrix"]
+from fm2.models.registry import spec_of_interaction
 
 INTERACTIONS: dict[InteractionName, type[Interaction]] = {
     "constant": Constant,
@@ -27,7 +26,6 @@ INTERACTIONS: dict[InteractionName, type[Interaction]] = {
     "vector": Vector,
     "matrix": FieldMatrixInteraction,
 }
-NAMES: dict[InteractionName, str] = {"constant": "fm", "scalar": "fwfm", "vector": "fvfm", "matrix": "fmfm"}
 
 
 class FactorizationMachine(GatheredModel):
@@ -74,7 +72,7 @@ class FactorizationMachine(GatheredModel):
             interaction_std = kind.default_scale
         super().__init__(
             {
-                "model": NAMES[interaction],
+                "model": spec_of_interaction(interaction).name,
                 "field_sizes": list(field_sizes),
                 "dims": list(dims),
                 "linear": linear,
@@ -133,16 +131,13 @@ class FactorizationMachine(GatheredModel):
     def flops(self, cached: bool = False) -> int:
         """Count the floating point operations of one prediction as the paper does (section 4.2).
 
-        ``cached`` counts an FmFM that looks up the vectors v M instead of calculating them. Pruned pairs cost nothing.
+        ``cached`` counts a model that looks up the vectors v M instead of computing them. Pruned pairs cost nothing.
         """
-        n, dim = len(self.field_sizes), self.embedding.dims[0]
-        if self.name == "fmfm":
-            return complexity.fmfm(self.embedding.dims, cached, self.pruned)
-        if cached:
-            raise Fm2Error(f"{self.name}: only an FmFM has vectors to cache")
-        if self.name == "fm":
-            return complexity.fm(n, dim)
-        return {"fwfm": complexity.fwfm, "fvfm": complexity.fvfm}[self.name](n, dim, len(self.pruned))
+        if not cached:
+            return super().flops()
+        if not self.spec.learns_field_matrices:
+            raise Fm2Error(f"{self.name}: the model has no field matrices whose products could be cached")
+        return self.flops_by_plan()["cached"]
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         """Give the matrix through which fields ``i`` and ``j`` interact, D_i × D_j: M of <v_i M, v_j>."""

@@ -16,18 +16,17 @@ from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
 from fm2.data.row_values import read_row_values
-from fm2.engine.inspect import operations
 from fm2.errors import Fm2Error, printable
 from fm2.evaluation import metrics
 from fm2.files import directory_lock
-from fm2.models.defaults import MODELS
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import get_spec, is_model
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import left_out, settings_for, state_of
 from fm2.studies.comparison.results import COLUMNS, CSV, JSON, Comparison
-from fm2.training.loop import Report, check_splits
+from fm2.training.inputs import fingerprint_of
+from fm2.training.loop import TrainingProgress, check_splits
 from fm2.training.run import HISTORY, SETTINGS, Run, read_history
-from fm2.training.train import fingerprint_of, train
+from fm2.training.train import train
 
 
 def compare(
@@ -40,7 +39,7 @@ def compare(
     overwrite: bool = False,
     truth: ArrayLike | str | Path | None = None,
     own: Mapping[str, Mapping[str, Any]] | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     begin: Callable[[str], None] = lambda run: None,
     tell: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
     **settings: Any,
@@ -140,8 +139,8 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
 
 def _trainings(comparison: Comparison, size: tuple[int, int]) -> dict[str, Settings]:
     """Give the settings of every training by the name of its run; whatever is wrong in any is told before all work."""
-    for name in comparison.own.keys() - set(MODELS):
-        raise Fm2Error(f"compare: there are settings for '{name}', which is no model")
+    for name in comparison.own:
+        get_spec(name, "compare")
     every = [
         settings_for(model, seed, size, comparison.settings, comparison.own)
         for model in comparison.models
@@ -158,14 +157,18 @@ def _clear(path: Path) -> None:
     """Remove the runs of a comparison that is replaced, and its tables; whatever else is there stays."""
     for place in path.iterdir():
         model = re.fullmatch(r"(\w+)-\d+", place.name)
-        if model and model[1] in MODELS and (place / SETTINGS).is_file():
+        if model and is_model(model[1]) and (place / SETTINGS).is_file():
             shutil.rmtree(place)
     for name in (JSON, CSV):
         (path / name).unlink(missing_ok=True)
 
 
 def _train(
-    comparison: Comparison, settings: Settings, dataset: Dataset, resume: bool, watch: Callable[[Report], None]
+    comparison: Comparison,
+    settings: Settings,
+    dataset: Dataset,
+    resume: bool,
+    watch: Callable[[TrainingProgress], None],
 ) -> tuple[dict[str, Any], Exception | None]:
     """Train one model and measure it; give its row of the table, and why it failed if it did."""
     name, begin = _run_name(settings), time.perf_counter()
@@ -177,7 +180,7 @@ def _train(
 
     try:
         place = comparison.path / name
-        run = train(settings.model, dataset, place, resume=resume, overwrite=not resume, watch=watch, **options)
+        run = train(settings.model, dataset, place, resume=resume, overwrite=not resume, callback=watch, **options)
         row["seconds"] = seconds()
         return row | _measure(run, dataset, comparison.split), None
     except Exception as failed:  # whatever it is, it is this model's, and the others can be trained
@@ -190,15 +193,14 @@ def _train(
 
 
 def _measure(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
-    found, config = run.evaluate(dataset, split), run.model.config
-    cached = None if run.model.name in NETWORKS else operations(config).get("cached")
+    found = run.evaluate(dataset, split)
     history, settings = read_history(run.path / HISTORY), read_settings(run.path / SETTINGS)
     best = [entry["epoch"] for entry in history if entry["best"]]
     settled = not history or history[-1].get("settled", True)
     return {
         "parameters": run.model.n_parameters,
         "flops": run.model.flops(),
-        "flops_cached": cached,
+        "flops_cached": run.model.flops_by_plan().get("cached"),
         "auc": found["auc"],
         "log_loss": found["log_loss"],
         "best_epoch": round(best[-1], 4) if best else None,

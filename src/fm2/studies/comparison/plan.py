@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from fm2.artifacts.settings import USED_BY, Settings, read_settings
+from fm2.artifacts.settings import Settings, is_used, read_settings
 from fm2.errors import Fm2Error
-from fm2.studies.comparison.catalog import CATALOG
+from fm2.models.registry import get_spec, model_names
+from fm2.training.resolve import CHANGEABLE, differences
 from fm2.training.run import SETTINGS
-from fm2.training.train import MAY_CHANGE, differences
 
 State = Literal["new", "unfinished", "finished"]
 
@@ -24,7 +24,7 @@ def left_out(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, li
     found = {name: [model for model in models if not _has(model, name, value)] for name, value in settings.items()}
     for name, without in found.items():
         if len(without) == len(models):
-            has = [model for model in CATALOG if _has(model, name, settings[name])]
+            has = [model for model in model_names() if _has(model, name, settings[name])]
             raise Fm2Error(f"compare: {named(name, settings[name])} is for {', '.join(has)}; none of them is compared")
     return {name: without for name, without in found.items() if without}
 
@@ -53,8 +53,8 @@ def _is_per_field(name: str, value: Any) -> bool:
 
 def _has(model: str, name: str, value: Any) -> bool:
     """Tell whether a setting means something to a model; not all can have a dimension per field."""
-    barred = _is_per_field(name, value) and not CATALOG[model].own_dims
-    return model in USED_BY.get(name, (model,)) and not barred
+    barred = _is_per_field(name, value) and get_spec(model).dimensions != "per_field"
+    return is_used(model, name) and not barred
 
 
 def settings_for(
@@ -79,7 +79,7 @@ def state_of(place: Path, row: Mapping[str, Any] | None, settings: Settings) -> 
     if not (place / SETTINGS).is_file():
         return "new"
     changed = differences(read_settings(place / SETTINGS), settings)
-    refused = {name: values for name, values in changed.items() if name not in MAY_CHANGE}
+    refused = {name: values for name, values in changed.items() if name not in CHANGEABLE}
     if row and row["error"]:
         return "new" if refused else "unfinished"
     for name, (before, now) in refused.items():

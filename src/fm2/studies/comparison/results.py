@@ -14,6 +14,7 @@ from typing import Any
 
 from fm2.errors import Fm2Error
 from fm2.files import atomic_file
+from fm2.models.specs.linear import LR
 
 FORMAT, VERSION = "fm2 compare", 1
 JSON, CSV = "compare.json", "compare.csv"
@@ -119,7 +120,7 @@ class Comparison:
             raise Fm2Error(f"compare: cannot write to {self.path}: {refused.strerror}") from refused
 
     def _find_gaps(self) -> None:
-        linear = [row["log_loss"] for row in self.rows if row["model"] == "lr" and not row["error"]]
+        linear = [row["log_loss"] for row in self.rows if row["model"] == LR.name and not row["error"]]
         known = self.truth is not None and linear
         whole = statistics.fmean(linear) - self.truth["log_loss"] if self.truth and linear else 0.0
         for row in self.rows:

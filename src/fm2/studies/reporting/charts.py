@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
-from fm2.studies.reporting.inputs import Study
+from fm2.studies.reporting.inputs import Study, has_full_matrices
 from fm2.svg import COLORS, Axis, Plot, Point, powers, short, spread, svg, text, ticks, width_of
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
@@ -23,7 +23,7 @@ Box = tuple[float, float, float, float]
 
 def colors_of(models: Sequence[str]) -> dict[str, str]:
     """Give every model a color; where there are many, some share one, and labels tell them apart."""
-    first = sorted(models, key=lambda model: model != "fmfm")  # whose color is the same in every report
+    first = sorted(models, key=lambda model: not has_full_matrices(model))  # whose color is the same in every report
     return {model: COLORS[number % len(COLORS)] for number, model in enumerate(first)}
 
 
@@ -63,7 +63,7 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
 
 def _cached(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, str]]:
     """Give operations, AUC and name of an FmFM with cached vectors, and of those that were shrunk from it."""
-    entry, rows = study.first("fmfm"), [row for row in shrunk if row["variance"] is not None]
+    entry, rows = study.first_with_full_matrices(), [row for row in shrunk if row["variance"] is not None]
     found = [(row["flops"], row["auc"], f"FmFM shrunk to {row['variance']:g} of the variance") for row in rows]
     if entry and entry.flops_cached:
         found.append((entry.flops_cached, entry.auc, "FmFM"))

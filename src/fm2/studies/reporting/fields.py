@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fm2.compression.dimensions import find_bases
-from fm2.compression.prune import PRUNABLE, strengths
+from fm2.compression.prune import strengths
 from fm2.compression.retraining import counts_of
 from fm2.data.dataset import Dataset
 from fm2.models import FactorizationMachine
@@ -69,7 +69,7 @@ def measure_information(dataset: Dataset, threads: int = 0) -> Information | Non
 def find_dimensions(run: Run, dataset: Dataset | None) -> Dimensions | None:
     """Find the dimensions of an FmFM's fields; None of any other model, whose fields cannot differ."""
     model = run.model
-    if not isinstance(model, FactorizationMachine) or model.name != "fmfm":
+    if not isinstance(model, FactorizationMachine) or not model.spec.has_full_matrices:
         return None
     own = list(model.embedding.dims)
     if len(set(own)) > 1 or dataset is None:
@@ -81,7 +81,7 @@ def find_dimensions(run: Run, dataset: Dataset | None) -> Dimensions | None:
 def measure_strengths(run: Run, dataset: Dataset) -> Matrix | None:
     """Measure the strength of every pair of fields, as ``fm2 prune`` does; None of a model without field matrices."""
     model = run.model
-    if not isinstance(model, FactorizationMachine) or model.name not in PRUNABLE:
+    if not isinstance(model, FactorizationMachine) or not model.spec.learns_field_matrices:
         return None
     found = np.full((len(model.field_sizes),) * 2, np.nan)
     for (i, j), strength in strengths(model, counts_of(run, dataset)).items():

@@ -12,6 +12,7 @@ from typing import Any
 
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
+from fm2.models.registry import get_spec, is_model
 from fm2.studies.comparison.results import Comparison
 from fm2.training.run import HISTORY, read_history
 
@@ -58,9 +59,14 @@ class Study:
         """The first entry of the model whose mean AUC is the highest."""
         return max(self.models.values(), key=lambda some: fmean(entry.auc for entry in some), default=[None])[0]
 
-    def first(self, model: str) -> Entry | None:
-        """Give the first entry of a model, if there is one."""
-        return self.models.get(model, [None])[0]
+    def first_with_full_matrices(self) -> Entry | None:
+        """Return the first entry of a model with a full matrix for every pair of fields, if there is one."""
+        return next((some[0] for model, some in self.models.items() if has_full_matrices(model)), None)
+
+
+def has_full_matrices(model: str) -> bool:
+    """Return whether a model, which may not be registered here, has a full matrix for every pair of fields."""
+    return is_model(model) and get_spec(model).has_full_matrices
 
 
 def read_comparison(path: Path) -> Study:

@@ -20,8 +20,8 @@ from fm2.studies.reporting.fields import find_dimensions, measure_information, m
 from fm2.studies.reporting.inputs import Entry, Study, find_shrunk, read_comparison, read_learning, read_shrunk
 from fm2.studies.reporting.markup import paragraph, section
 from fm2.studies.reporting.page import BEGIN, page
+from fm2.training.inputs import fingerprint_of
 from fm2.training.run import SETTINGS, Run
-from fm2.training.train import fingerprint_of
 
 
 def report(
@@ -111,7 +111,7 @@ def _parts(study: Study, dataset: Dataset | None, shrunk: Sequence[Mapping[str, 
     )
     firsts = {model: some[0].path for model, some in study.models.items()}
     run = Run.open(best.path, threads)
-    matrices = study.first("fmfm") or best
+    matrices = study.first_with_full_matrices() or best
     return [
         sections.summary(study, best, facts),
         sections.models(study, shrunk),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fm2.data.presets import PRESETS
 from fm2.errors import Fm2Error
 from fm2.models.network_complexity import H, L
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import specs
 from fm2.schema import Schema
 from fm2.studies.reproduction.published import K
 
@@ -76,7 +76,7 @@ def own_settings(protocol: Protocol, models: Sequence[str]) -> dict[str, dict[st
     """Give the settings of single models; networks have the perceptron whose operations the paper counts."""
     if protocol == "fm2":
         return {}
-    deep = {name: {"hidden": [H] * L} for name, net in NETWORKS.items() if "hidden" in net.option_names}
+    deep = {spec.name: {"hidden": [H] * L} for spec in specs() if spec.deep and "hidden" in spec.option_names}
     return {name: own for name, own in (_PAPER_OWN | deep).items() if name in models}
 
 

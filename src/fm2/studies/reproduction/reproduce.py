@@ -24,12 +24,10 @@ from fm2.studies.reproduction.protocol import (
     schema_of,
     weighting,
 )
-from fm2.studies.reproduction.published import QUALITY, SHRUNK, TABLES
+from fm2.studies.reproduction.published import QUALITY, SHRUNK, SHRUNK_MODEL, TABLES, TRAINED
 from fm2.studies.reproduction.record import Reproduction, record_of
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
-
-TRAINED = ("lr", "fm", "ffm", "fwfm", "fvfm", "fmfm")  # what the paper compares with its own, by its own code
 
 
 def reproduce(
@@ -44,7 +42,7 @@ def reproduce(
     resume: bool = False,
     overwrite: bool = False,
     own: Mapping[str, Mapping[str, Any]] | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     begin: Callable[[str], None] = lambda run: None,
     tell: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
     **settings: Any,
@@ -114,14 +112,14 @@ def _begin(
     if before and not models and before.get("models") != list(_usual(before.get("numbers", []))):
         named = []  # they were chosen then, and need not be named again
     names = _models(log, [*before.get("models", []), *named])
-    if 8 in numbers and "fmfm" not in names:
-        raise Fm2Error("reproduce: table 8 needs fmfm among the models; leave it out by --tables 5,6")
+    if 8 in numbers and SHRUNK_MODEL not in names:
+        raise Fm2Error(f"reproduce: table 8 needs {SHRUNK_MODEL} among the models; leave it out by --tables 5,6")
     return Reproduction(out, log, str(Path(source).resolve()), protocol, names, numbers)
 
 
 def _usual(numbers: Sequence[int]) -> Sequence[str]:
     """Give the models that tables need where none are named."""
-    return TRAINED if {6, 7} & set(numbers) else ("fmfm",)
+    return TRAINED if {6, 7} & set(numbers) else (SHRUNK_MODEL,)
 
 
 def _models(log: str, models: str | Sequence[str]) -> list[str]:
@@ -169,11 +167,11 @@ def _shrunk(
     dataset: Dataset,
     resume: bool,
     overwrite: bool,
-    watch: Callable[[Report], None],
+    watch: Callable[[TrainingProgress], None],
     begin: Callable[[str], None],
 ) -> list[made.Table]:
     """Train FmFM a second time for every share of the variance, from scratch as the paper does."""
-    good = [row["run"] for row in comparison.rows if row["model"] == "fmfm" and not row["error"]]
+    good = [row["run"] for row in comparison.rows if row["model"] == SHRUNK_MODEL and not row["error"]]
     if not good:
         return []
     first = comparison.path / good[0]

@@ -20,10 +20,11 @@ from fm2.models.choices import Metric
 from fm2.studies.tuning.choice import Plan
 from fm2.studies.tuning.plan import find_plan, write_plan
 from fm2.studies.tuning.study import Asked, Study, Trial
-from fm2.training.loop import Report
+from fm2.training.inputs import fingerprint_of_weights, read_row_weights
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import HISTORY, SETTINGS, read_history
 from fm2.training.tracking import metrics_of
-from fm2.training.train import fingerprint_of_weights, read_row_weights, train
+from fm2.training.train import train
 
 BEST, BEST_RUN, CURRENT = "best.toml", "best", "trial"
 PLACES = ("threads", "device")  # where a training ran, which is nothing of its result
@@ -66,7 +67,7 @@ def tune(
     timeout: float | None = None,
     resume: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     tell: Callable[[list[Trial]], None] = lambda trials: None,
 ) -> Tuning:
     """Search for settings of a model that suit a data set.
@@ -100,7 +101,12 @@ class _Search:
     """Runs trials in one place, and keeps the run of the best in another."""
 
     def __init__(
-        self, path: Path, plan: Plan, dataset: Dataset, options: dict[str, Any], watch: Callable[[Report], None]
+        self,
+        path: Path,
+        plan: Plan,
+        dataset: Dataset,
+        options: dict[str, Any],
+        watch: Callable[[TrainingProgress], None],
     ) -> None:
         self._path, self._plan, self._dataset, self._options, self._watch = path, plan, dataset, options, watch
         self._study = Study(path, plan)
@@ -131,7 +137,7 @@ class _Search:
         for evaluation in read_history(place / HISTORY):
             asked.hopeless(evaluation)
 
-        def watch(report: Report) -> None:
+        def watch(report: TrainingProgress) -> None:
             self._watch(report)
             if report.evaluated and report.evaluation and asked.hopeless(report.evaluation):
                 raise GivenUp
@@ -140,7 +146,7 @@ class _Search:
 
         begin = time.perf_counter()
         changes = {name: value for name, value in settings.used().items() if name not in ("model", *PLACES)}
-        options = {**changes, **self._options, "resume": again, "watch": watch}
+        options = {**changes, **self._options, "resume": again, "callback": watch}
         try:
             train(settings.model, self._dataset, place, **options)
             outcome = {"state": "finished", **_best(place)}

@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fm2.artifacts.settings import USED_BY, Settings
+from fm2.artifacts.settings import Settings
 from fm2.models.choices import Linear, Schedule
+from fm2.models.registry import get_spec
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ TABLE: Mapping[str, Callable[[Any], Choice | None]] = {
     "field_dropout": _twice,
     "network_dropout": _up_to(0.5),
     "weight_decay": _among(0.0, 1e-4, 1e-3, 1e-2),
-    "average": _averages,
+    "ema_decay": _averages,
     "initial_accumulator": _within(10),
     "embedding_std": _within(3),
     "matrix_std": _within(3),
@@ -147,8 +148,6 @@ FALLING: Mapping[str, Callable[[Any], Choice | None]] = {
 }
 # FTRL counts both in gradients, not in shares of the weights.
 FTRL: Mapping[str, Callable[[Any], Choice | None]] = {"l1": _among(0.0, 0.1, 0.5, 1.0), "l2": _among(0.0, 10.0, 100.0)}
-# What is not worth a search: the rate of LR's bias, and batches where kernels learn row after row.
-LEFT = {"lr": ("dense_learning_rate",), "poly2": ("batch_size",), "ffm": ("batch_size",)}
 
 
 def space_around(settings: Settings) -> Space:
@@ -161,9 +160,8 @@ def space_around(settings: Settings) -> Space:
     """
     table = {**TABLE, **(FALLING if settings.schedule != "constant" else {})}
     table |= FTRL if settings.optimizer == "ftrl" else {}
-    used, values = settings.model, settings.used()
-    names = [name for name in table if used in USED_BY.get(name, (used,)) and name not in LEFT.get(used, ())]
-    found = {name: table[name](values[name]) for name in names if name in values}
+    values, untuned = settings.used(), get_spec(settings.model).untuned
+    found = {name: make(values[name]) for name, make in table.items() if name in values and name not in untuned}
     return {name: choice for name, choice in found.items() if choice is not None}
 
 

@@ -1,4 +1,4 @@
-"""Trainings that are followed by tools for it: TensorBoard, MLflow, or a tracker of one's own."""
+"""Trackers for TensorBoard and MLflow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _KINDS: dict[str, type[TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "ml
 
 
 def tracker(text: str) -> Tracker:
-    """Make the tracker that ``fm2 train --track`` names: tensorboard[:DIR] or mlflow[:URI].
+    """Create the tracker that ``fm2 train --track`` names: tensorboard[:DIR] or mlflow[:URI].
 
     >>> type(tracker("tensorboard:logs")).__name__
     'TensorBoard'
     """
-    name, _, place = text.partition(":")
+    name, _, location = text.partition(":")
     if name not in _KINDS:
-        raise Fm2Error(f"train: there is no tracker '{name}'; {suggest(name, _KINDS)}")
-    return _KINDS[name](place or None)
+        raise Fm2Error(f"train: unknown tracker '{name}'; {suggest(name, _KINDS)}")
+    return _KINDS[name](location or None)

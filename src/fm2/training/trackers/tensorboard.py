@@ -1,4 +1,4 @@
-"""Curves for TensorBoard."""
+"""The TensorBoard tracker."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fm2.training.tracking import Evaluation, Tracker, figures
 
 
 class TensorBoard(Tracker):
-    """Writes event files into the run's own ``tensorboard``, or into a directory by the run's name in ``directory``.
+    """Writes event files to the run's subdirectory ``tensorboard``, or to ``directory`` under the run's name.
 
-    A run that is resumed, or replaced, has its files written anew from its history, so that its curves have neither
-    gaps nor points twice.
+    The files of a resumed or replaced run are rewritten from its history, so that its curves have no gaps and no
+    duplicate points.
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:
@@ -25,16 +25,16 @@ class TensorBoard(Tracker):
         self._settings: dict[str, Any] = {}
 
     def begin(self, settings: dict[str, Any], path: Path, history: Sequence[Evaluation] | None) -> None:
-        """Write all that there is so far."""
-        place = self._directory / path.resolve().name if self._directory else path / "tensorboard"
-        # Runs of one name may meet in a directory; by their suffix each knows its own files.
+        """Write the settings and all evaluations so far."""
+        target = self._directory / path.resolve().name if self._directory else path / "tensorboard"
+        # Runs with the same name may share a directory; the suffix tells their files apart.
         suffix = f".fm2-{hashlib.sha256(bytes(path.resolve())).hexdigest()[:12]}"
-        for old in place.glob(f"events.out.tfevents.*{suffix}"):
+        for old in target.glob(f"events.out.tfevents.*{suffix}"):
             old.unlink()
         self._settings = {
             name: value if isinstance(value, int | float) else str(value) for name, value in settings.items()
         }
-        self._writer = self._module.SummaryWriter(place, filename_suffix=suffix)
+        self._writer = self._module.SummaryWriter(target, filename_suffix=suffix)
         rows = [f"| {name} | {value} |" for name, value in settings.items()]
         self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *rows]))
         for evaluation in history or ():
@@ -51,7 +51,7 @@ class TensorBoard(Tracker):
             self._writer.add_scalar(name, value, evaluation["step"])
 
     def end(self, metrics: dict[str, Any] | None) -> None:
-        """Add the best state's metrics, which TensorBoard compares over runs by their settings."""
+        """Add the best state's metrics, which TensorBoard compares across runs and their settings."""
         if metrics is not None:
             best = {f"best/{name}": value for name, value in metrics.items()}
             for summary in self._module.summary.hparams(self._settings, best):
