@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from tests.helpers.equations import assert_follows, perceptron, random_model
+from tests.helpers.network_formulas import FORMULAS
 from tests.helpers.networks import PAPER, counted_flops, random_rows, small
 from tests.helpers.planted import QUICK
 from tests.helpers.runs import compare_runs
 from tests.models.test_deep_contract import ONE_THREAD, backend_for, learn
 
 from fm2.errors import Fm2Error
-from fm2.models import build, network_complexity
+from fm2.models import build
 from fm2.models.deep.light_scoring import LightScoring
 from fm2.training.progress import ProgressLine
 from fm2.training.run import Run
@@ -179,5 +180,5 @@ def test_operations_are_those_that_torch_counts_less_what_is_pruned():
     for name, gone in model.end_step(20 * 1000).items():
         model.get_parameter(name).data.masked_fill_(gone, 0)
     assert model.flops() == 2 * (0.2 * (layers / 2 - 200) + 200) + 74 * 34 + 78
-    paper = network_complexity.deeplight() - 2 * 0.2 * 200**2  # it has a layer more
+    paper = FORMULAS["deeplight"] - 2 * 0.2 * 200**2  # it has a layer more
     assert model.flops() == pytest.approx(paper - (39**2 * 0.1 - 74) * 32, rel=0.01)  # and both halves of R

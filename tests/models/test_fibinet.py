@@ -7,10 +7,11 @@ import itertools
 import pytest
 import torch
 from tests.helpers.equations import assert_follows, perceptron, random_model
+from tests.helpers.network_formulas import FORMULAS
 from tests.helpers.networks import OWN_DIMS, PAPER, SIZES, counted_flops, small
 
 from fm2.errors import Fm2Error
-from fm2.models import build, network_complexity
+from fm2.models import build
 from fm2.models.deep.products import Bilinear
 
 KINDS = ("all", "each", "interaction")
@@ -103,4 +104,4 @@ def test_operations_are_those_that_torch_counts(kind, products):
 def test_operations_are_about_those_of_the_paper():
     """It has n² pairs for n (n - 1), and L matrices H × H for L - 1."""
     model = build({"model": "fibinet", **PAPER, "hidden": [200] * 3})
-    assert model.flops() == pytest.approx(network_complexity.fibinet(), rel=0.05)
+    assert model.flops() == pytest.approx(FORMULAS["fibinet"], rel=0.05)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.helpers.network_formulas import FORMULAS
 
 from fm2.errors import Fm2Error
 from fm2.models import FFM, FM, LR, FmFM, FvFM, FwFM, Poly2
 from fm2.models.paper import CRITEO_DIMS, CRITEO_FIELD_SIZES
+from fm2.studies.reproduction.published import OPERATIONS
 
 SMALL = [2] * 39
 M = 1_327_180
@@ -66,3 +68,8 @@ def test_parameters_of_field_specific_dimensions():
     matrices = (sum(CRITEO_DIMS) ** 2 - sum(dim**2 for dim in CRITEO_DIMS)) // 2
     model = FmFM(CRITEO_FIELD_SIZES, CRITEO_DIMS, linear="features", seed=None)
     assert model.n_parameters == M + embeddings + matrices
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_papers_figures_for_networks_follow_its_formulas(name):
+    assert FORMULAS[name] == pytest.approx(OPERATIONS[name], rel=0.08)  # it rounds generously

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -178,3 +180,19 @@ def test_declarations_and_modules_agree(spec):
     elif spec.dimensions == "equal":
         with pytest.raises(Fm2Error, match="dimension"):
             build({**model.config, "dims": [2, 1, 3]})
+
+
+def test_only_declarations_and_published_tables_name_models():
+    """Everything else asks a model's declaration, so a new model changes no other file."""
+    source = Path(fm2.__file__).parent
+    published = {source / "studies" / "reproduction" / name for name in ("published.py", "protocol.py")}
+    published.add(source / "studies" / "reproduction" / "discrepancies.py")
+    names = set(model_names()) - {"lr"}  # torch's optimizers call the learning rate lr
+    found = [
+        f"{path.relative_to(source)}:{node.lineno} {node.value}"
+        for path in source.rglob("*.py")
+        if path.parent != source / "models" / "specs" and path not in published
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
+    ]
+    assert not found

@@ -59,34 +59,17 @@ BATCH_NORM = Option("batch_norm", bool, False, "normalize the inputs of the hidd
 MLP = (HIDDEN, ACTIVATION, NETWORK_DROPOUT, BATCH_NORM)
 
 # Parts of factorization machines
-LINEAR = Option(
-    "linear",
-    str,
-    "features",
-    "linear part: a weight per feature, a vector per field, or both",
-    choices=get_args(Linear),
-)
-MATRIX_STD = Option(
-    "matrix_std",
-    float,
-    0.03,
-    "standard deviation of the initial field matrices and of the linear part's vectors",
-    0.0,
-    100.0,
-    shapes=False,
-)
+LINEAR_HELP = "linear part: a weight per feature, a vector per field, or both"
+LINEAR = Option("linear", str, "features", LINEAR_HELP, choices=get_args(Linear))
+MATRIX_HELP = "standard deviation of the initial field matrices and of the linear part's vectors"
+MATRIX_STD = Option("matrix_std", float, 0.03, MATRIX_HELP, 0.0, 100.0, shapes=False)
 HASH_BITS = Option("hash_bits", int, 22, "size of the hashed table of pairs, as a power of two", 1, 30)
 WIDE = Option("wide", bool, False, "add a weight per feature")
 
 # Cross networks
 CROSS_LAYERS = Option("cross_layers", int, 3, "number of cross layers", 1, 64)
-STRUCTURE = Option(
-    "structure",
-    str,
-    "parallel",
-    "put the perceptron after the cross network or parallel to it",
-    choices=("stacked", "parallel"),
-)
+STRUCTURE_HELP = "put the perceptron after the cross network or parallel to it"
+STRUCTURE = Option("structure", str, "parallel", STRUCTURE_HELP, choices=("stacked", "parallel"))
 
 # Attention between fields
 HEADS = (

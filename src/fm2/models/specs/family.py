@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from fm2.models import complexity
-from fm2.models.choices import CompilePlan, ForwardBackward, Interaction
+from fm2.models.choices import Interaction
 from fm2.models.options import LINEAR, MATRIX_STD
 from fm2.models.spec import EMBEDDING_SETTINGS, GATHERED_SETTINGS, Config, ModelSpec, RowwiseTraining
 
@@ -82,19 +82,7 @@ def _fmfm_flops(config: Config) -> dict[str, int]:
     return {"direct": complexity.fmfm(dims, pruned=pruned), "cached": complexity.fmfm(dims, True, pruned)}
 
 
-def _machine(
-    name: str,
-    title: str,
-    summary: str,
-    source: str,
-    interaction: Interaction,
-    changes: dict[str, Any],
-    count_parameters: Callable[[Config], int],
-    count_flops: Callable[[Config], dict[str, int]],
-    forward_backward: ForwardBackward,
-    compile_plan: CompilePlan = "field_matrices",
-    large_changes: dict[str, Any] | None = None,
-) -> ModelSpec:
+def _machine(name: str, title: str, summary: str, source: str, interaction: Interaction, **parts: Any) -> ModelSpec:
     """Declare a model of the paper's united framework."""
     return ModelSpec(
         name,
@@ -112,14 +100,9 @@ def _machine(
             "interaction_std": "matrix_std",
             "linear_std": "matrix_std",
         },
-        defaults={**DEFAULTS, **changes},
-        large_defaults={**LARGE_DEFAULTS, **(large_changes or {})},
         dimensions="per_field" if interaction == "matrix" else "equal",
         interaction=interaction,
-        count_parameters=count_parameters,
-        count_flops=count_flops,
-        forward_backward=forward_backward,
-        compile_plan=compile_plan,
+        **{"large_defaults": LARGE_DEFAULTS, "compile_plan": "field_matrices", **parts},
     )
 
 
@@ -129,12 +112,18 @@ FM = _machine(
     "any two features interact through the product of their embeddings",
     "Rendle, 2010",
     "constant",
-    {"linear": "both", "dense_learning_rate": 0.008, "embedding_std": 0.03, "matrix_std": 0.03},
-    _count_parameters(lambda a, b: 0),
-    _fm_flops,
-    "fused",
-    "embedding_sum",
-    {"dense_learning_rate": 0.016},
+    defaults={
+        **DEFAULTS,
+        "linear": "both",
+        "dense_learning_rate": 0.008,
+        "embedding_std": 0.03,
+        "matrix_std": 0.03,
+    },
+    large_defaults={**LARGE_DEFAULTS, "dense_learning_rate": 0.016},
+    count_parameters=_count_parameters(lambda a, b: 0),
+    count_flops=_fm_flops,
+    forward_backward="fused",
+    compile_plan="embedding_sum",
 )
 
 FFM = ModelSpec(
@@ -173,10 +162,9 @@ FWFM = _machine(
     "an FM with a weight for every pair of fields",
     "Pan et al., 2018",
     "scalar",
-    {},
-    _count_parameters(lambda a, b: 1),
-    _diagonal_flops(complexity.fwfm),
-    "autograd",
+    defaults=DEFAULTS,
+    count_parameters=_count_parameters(lambda a, b: 1),
+    count_flops=_diagonal_flops(complexity.fwfm),
 )
 
 FVFM = _machine(
@@ -185,10 +173,9 @@ FVFM = _machine(
     "an FM with a vector for every pair of fields",
     "Sun et al., 2021",
     "vector",
-    {"embedding_std": 0.03},
-    _count_parameters(lambda a, b: a),
-    _diagonal_flops(complexity.fvfm),
-    "autograd",
+    defaults={**DEFAULTS, "embedding_std": 0.03},
+    count_parameters=_count_parameters(lambda a, b: a),
+    count_flops=_diagonal_flops(complexity.fvfm),
 )
 
 FMFM = _machine(
@@ -197,10 +184,10 @@ FMFM = _machine(
     "an FM with a matrix for every pair of fields",
     "Sun et al., 2021",
     "matrix",
-    {"matrix_std": 0.03},
-    _count_parameters(lambda a, b: a * b),
-    _fmfm_flops,
-    "matrix",
+    defaults={**DEFAULTS, "matrix_std": 0.03},
+    count_parameters=_count_parameters(lambda a, b: a * b),
+    count_flops=_fmfm_flops,
+    forward_backward="matrix",
 )
 
 SPECS = (FM, FFM, FWFM, FVFM, FMFM)

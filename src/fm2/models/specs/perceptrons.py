@@ -104,15 +104,7 @@ MASK_NET = ModelSpec(
         Option("arrangement", str, "parallel", "arrangement of the mask blocks", choices=get_args(Arrangement)),
         Option("mask_blocks", tuple, (32, 32, 32), "widths of the mask blocks", 1),
         Option("mask_ratio", float, 0.5, "units of a mask's hidden layer per embedding element", 0.001, 100.0),
-        Option(
-            "norm_epsilon",
-            float,
-            0.1,
-            "added to the variance when embeddings are normalized",
-            1e-12,
-            100.0,
-            shapes=False,
-        ),
+        Option("norm_epsilon", float, 0.1, "added to the variance of the embeddings", 1e-12, 100.0, shapes=False),
     ),
     defaults={**SMALL_LOG, "hidden": (32,), "network_dropout": 0.2},
 )

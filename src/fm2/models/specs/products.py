@@ -24,13 +24,7 @@ OPNN = ModelSpec(
     torch_class="fm2.models.deep.opnn:OPNN",
     options=(
         *MLP,
-        Option(
-            "outer",
-            str,
-            "sum",
-            "outer product of the sum of all embeddings, or one per pair of fields",
-            choices=("sum", "pairs"),
-        ),
+        Option("outer", str, "sum", "outer product of the embeddings' sum, or one per pair", choices=("sum", "pairs")),
     ),
     dimensions="equal",
     equal_dims="the outer products of any two fields have the same size; deepfmfm allows one dimension per field",
@@ -81,15 +75,7 @@ FMFM3 = ModelSpec(
     torch_class="fm2.models.deep.fmfm3:FmFM3",
     options=(
         Option("triple_rank", int, 8, "rank of the tensor through which three fields interact", 1, 4096),
-        Option(
-            "triple_std",
-            float,
-            0.3,
-            "standard deviation of the tensor's initial vectors",
-            0.0,
-            100.0,
-            shapes=False,
-        ),
+        Option("triple_std", float, 0.3, "standard deviation of the tensor's initial values", 0.0, 100.0, shapes=False),
         MATRIX_STD,
     ),
     defaults={**SMALL_LOG, "dense_learning_rate": 0.004},

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from fm2.data.presets import PRESETS
 from fm2.errors import Fm2Error
-from fm2.models.network_complexity import H, L
 from fm2.models.registry import specs
 from fm2.schema import Schema
 from fm2.studies.reproduction.published import K
 
 Protocol = Literal["fm2", "paper"]
+
+HIDDEN = [200, 200, 200]  # the perceptron whose operations the paper counts
 
 # Of the paper's own code. Its L2 goes over whole tables; ours over the rows that a batch touches.
 _PAPER: dict[str, Any] = {
@@ -76,7 +77,7 @@ def own_settings(protocol: Protocol, models: Sequence[str]) -> dict[str, dict[st
     """Give the settings of single models; networks have the perceptron whose operations the paper counts."""
     if protocol == "fm2":
         return {}
-    deep = {spec.name: {"hidden": [H] * L} for spec in specs() if spec.deep and "hidden" in spec.option_names}
+    deep = {spec.name: {"hidden": HIDDEN} for spec in specs() if spec.deep and "hidden" in spec.option_names}
     return {name: own for name, own in (_PAPER_OWN | deep).items() if name in models}
 
 
