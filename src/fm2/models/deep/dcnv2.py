@@ -20,8 +20,6 @@ class DCNV2(CrossModel):
     True
     """
 
-    registered = "dcnv2"
-
     def assemble(self, cross_layers: int, cross_rank: int, experts: int, structure: str, **mlp: Any) -> None:
         def layer() -> Cross | CrossMixture:
             width = self.embedding.width

@@ -99,7 +99,6 @@ class FinalMLP(DeepModel):
     True
     """
 
-    registered = "finalmlp"
     wide = False
 
     def assemble(

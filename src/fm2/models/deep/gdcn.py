@@ -19,8 +19,6 @@ class GDCN(CrossModel):
     True
     """
 
-    registered = "gdcn"
-
     def assemble(self, cross_layers: int, structure: str, **mlp: Any) -> None:
         layers = (GatedCross(self.embedding.width) for _ in range(cross_layers))
         self.put_together(layers, structure, **mlp)

@@ -39,8 +39,6 @@ class MaskNet(DeepModel):
     True
     """
 
-    registered = "masknet"
-
     def assemble(
         self,
         arrangement: Arrangement,

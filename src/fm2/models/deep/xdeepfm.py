@@ -26,8 +26,6 @@ class XDeepFM(DeepModel):
     True
     """
 
-    registered = "xdeepfm"
-
     def assemble(self, cin: Sequence[int], cin_split: bool, **mlp: Any) -> None:
         if not cin:
             raise Fm2Error("xdeepfm: cin has no layer; what is left without any is widedeep")
