@@ -158,7 +158,7 @@ def test_a_second_pass_has_fewer_dimensions(run, dataset, tmp_path):
 
 def test_what_cannot_shrink_is_told(run, dataset, tmp_path):
     fwfm = train("fwfm", dataset, tmp_path / "fwfm", **QUICK)
-    with pytest.raises(Fm2Error, match="is fwfm; this is for fmfm alone"):
+    with pytest.raises(Fm2Error, match="is fwfm; shrink works on fmfm"):
         fm2.shrink(fwfm, dataset, tmp_path / "none")
     with pytest.raises(Fm2Error, match=r"the variance is 95\.0; it is a share"):
         fm2.shrink(run, dataset, tmp_path / "none", variance=95.0)

@@ -123,7 +123,7 @@ def test_a_directory_that_cannot_be_written_to_is_named(run, tmp_path, capsys):
 def test_what_has_no_field_matrices_has_no_spectral_plan(dataset, tmp_path, name):
     other = train(name, dataset, tmp_path / "run", **QUICK)
     for data in (None, dataset):
-        with pytest.raises(Fm2Error, match=f"{name} has no field matrices; fm, fwfm, fvfm and fmfm have them"):
+        with pytest.raises(Fm2Error, match=f"{name} has no field matrices; fm, fwfm, fvfm, fmfm have them"):
             fm2.compile(other.path, tmp_path / "m.fm2", plan="spectral", data=data)
 
 

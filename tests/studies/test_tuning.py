@@ -197,11 +197,11 @@ def test_ctrl_c_says_what_is_kept(dataset, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fix": {"dimm": 4}}, r"tune: --fix: 'dimm' is not a setting; did you mean 'dim'\?"),
-        ({"fix": {"hash_bits": 4}}, r"tune: --fix: hash_bits is for poly2, not for fmfm"),
+        ({"fix": {"dimm": 4}}, r"tune: --fix: unknown setting 'dimm'; did you mean 'dim'\?"),
+        ({"fix": {"hash_bits": 4}}, r"tune: --fix: fmfm does not use hash_bits; it applies to poly2"),
         ({"fix": {"seed": 4}}, r"tune: seed is the same for all trials"),
         ({"space": {"dim": []}}, r"tune: the space: dim has no values to try"),
-        ({"space": {"dim": [4, 0]}}, r"tune: the space: a dimension is 0"),
+        ({"space": {"dim": [4, 0]}}, r"tune: the space: dim must be an integer between 1 and 1024, got 0"),
         ({"space": {"l2": {"low": 0.0, "high": 1.0, "log": True}}}, r"l2 cannot go from 0.0 to 1.0 by its logarithm"),
         ({"space": {"l2": {"low": 2, "high": 1}}}, r"l2 cannot go from 2 to 1"),
         ({"space": {"l2": {"lo": 2}}}, r"l2 is \{'lo': 2\}; a range is like"),

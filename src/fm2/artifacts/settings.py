@@ -140,8 +140,8 @@ def is_used(model: str, setting: str) -> bool:
     >>> is_used("lr", "epochs"), is_used("lr", "dim"), is_used("deepfm", "hidden")
     (True, False, True)
     """
-    for_all = setting in shared_settings() and setting not in OPTIONAL_SETTINGS
-    return for_all or get_spec(model).takes(setting)
+    for_some = setting in OPTIONAL_SETTINGS or setting in model_options()
+    return not for_some or get_spec(model).takes(setting)
 
 
 def _check_known(names: Mapping[str, Any]) -> None:
