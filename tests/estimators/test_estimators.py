@@ -1,4 +1,4 @@
-"""Classifiers among scikit-learn's tools: any table, any two classes, searches, streams, files."""
+"""Classifiers: tables, classes, searches, partial_fit, saving."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_classifier_has_the_settings_of_its_model(name):
 
 
 @pytest.mark.parametrize("name", classifiers())
-def test_every_classifier_fits_and_survives_copies(name, tmp_path):
+def test_every_classifier_fits_pickles_and_saves(name, tmp_path):
     x, y = rows(300)
     classifier = classifiers()[name](epochs=2, threads=1).fit(x, y)
     probabilities = classifier.predict_proba(x)
@@ -56,7 +56,7 @@ def test_every_classifier_fits_and_survives_copies(name, tmp_path):
     np.testing.assert_array_equal(Classifier.load(tmp_path / "saved").predict_proba(x), probabilities)
 
 
-def test_an_estimator_is_a_run_by_another_door(tmp_path):
+def test_a_classifier_equals_a_run(tmp_path):
     train, validation, new = planted(3000), planted(500, seed=1), planted(200, seed=2)
     dataset = fm2.prepare(train, SCHEMA, tmp_path / "data", validation=validation, fractions=(1, 0, 0))
     weights = np.random.default_rng(3).random(3000)
@@ -69,7 +69,7 @@ def test_an_estimator_is_a_run_by_another_door(tmp_path):
     assert len(classifier.history_) == 12
 
 
-def test_tables_of_every_library_are_the_same(fitted):
+def test_tables_of_all_libraries_are_equivalent(fitted):
     x, y = rows(400, seed=1)
     expected = fitted.predict_proba(x)
     assert np.mean(fitted.predict(x) == y) == fitted.score(x, y) > 0.6
@@ -92,7 +92,7 @@ def test_any_two_labels_are_classes(labels):
     assert set(classifier.predict(x)) == set(labels)
 
 
-def test_types_tell_what_columns_mean():
+def test_column_types_determine_the_fields():
     table = pd.DataFrame(
         {
             "site": pd.Categorical(["a", "b"] * 50),
@@ -135,7 +135,7 @@ def test_fields_name_the_columns_of_arrays():
         LRClassifier(fields=[Field("c0")]).fit(x.to_numpy(), y)
 
 
-def test_missing_values_are_values_and_infinite_ones_are_refused():
+def test_missing_values_are_allowed_and_infinite_values_are_not():
     x = np.random.default_rng(0).normal(size=(400, 2))
     y = np.random.default_rng(1).random(400) < 0.5
     x[y, 0] = np.nan
@@ -164,13 +164,13 @@ def test_ten_rows_are_enough():
         FmFMClassifier(epochs=0).fit(x, y)
 
 
-def test_a_model_of_pairs_says_that_one_column_is_too_few():
+def test_a_model_of_pairs_needs_two_columns():
     x, y = rows(100)
     with pytest.raises(ValueError, match=r"ffm: .* needs two at least \(X has 1 feature\(s\)\)"):
         fm2.FFMClassifier().fit(x.select("c0"), y)
 
 
-def test_rows_of_no_weight_are_not_there():
+def test_rows_of_weight_zero_are_ignored():
     x, y = rows(600)
     weights = np.r_[np.ones(400), np.zeros(200)]
     weighted = LRClassifier(**LINEAR).fit(x, y, weights)
@@ -194,7 +194,7 @@ def test_searches_and_pipelines(jobs):
     assert len(search.best_estimator_[-1].feature_names_in_) == (3 if jobs == 1 else 4)
 
 
-def test_clones_are_unfitted_and_validation_by_parts_works(fitted):
+def test_clones_are_unfitted_and_cross_validation_works(fitted):
     copy = clone(fitted.set_params(dim=4))
     assert copy.get_params() == fitted.get_params()
     assert not hasattr(copy, "run_")
@@ -237,7 +237,7 @@ def test_parameters_are_saved(fields, tmp_path):
     assert again.settings_["seed"] == np.random.RandomState(3).randint(2**31 - 1)
 
 
-def test_streams_go_on_with_what_was_learned():
+def test_partial_fit_keeps_what_was_learned():
     x, y = rows(1500)
     first = FmFMClassifier(**SETTINGS, dim=3).partial_fit(x, y, classes=["yes", "no"])
     old = rows(400, seed=9)
@@ -267,20 +267,20 @@ def test_a_classifier_compiles(fitted, tmp_path):
 
 @pytest.mark.parametrize("value", [float("inf"), -float("inf")])
 @pytest.mark.parametrize("kind", [pl.DataFrame, pd.DataFrame, pa.table])
-def test_an_infinite_number_is_refused_by_its_column(kind, value):
+def test_errors_name_the_column_of_an_infinite_value(kind, value):
     table = kind({"price": [1.5, 2.5, 3.5, value] * 5, "site": list("abcd") * 5})
     with pytest.raises(InputError, match="X has an infinite value in column 'price'"):
         LRClassifier(**LINEAR).fit(table, [0, 1] * 10)
 
 
 @pytest.mark.parametrize("eval_set", [3, [1], [], ("x", "y", "z"), [(1, 2), (3, 4)]])
-def test_an_eval_set_that_is_no_pair_is_refused(eval_set):
+def test_an_eval_set_must_be_a_pair(eval_set):
     x, y = rows(40)
     with pytest.raises(InputError, match=r"fit: eval_set must be one pair \(X, y\)"):
         LRClassifier(**LINEAR).fit(x, y, eval_set=eval_set)
 
 
-def test_a_schema_may_leave_columns_out_and_read_them_twice():
+def test_a_schema_may_skip_columns_or_read_them_twice():
     x, y = rows(200)
     schema = Schema([Field("one", column="c2"), Field("two", column="c2", hash_bits=4)], label="click")
     classifier = LRClassifier(**LINEAR, fields=schema).fit(x, y)
@@ -289,7 +289,7 @@ def test_a_schema_may_leave_columns_out_and_read_them_twice():
     assert classifier.n_features_in_ == 4
 
 
-def test_arrow_tables_fit_too():
+def test_arrow_tables():
     x, y = rows(200)
     table = pa.table({name: x[name].to_arrow() for name in x.columns})
     np.testing.assert_array_equal(
@@ -297,6 +297,6 @@ def test_arrow_tables_fit_too():
     )
 
 
-def test_a_networks_classifier_names_the_defaults_that_it_has():
+def test_docstrings_list_options_with_defaults():
     assert "``network_dropout`` (0.5)" in str(fm2.AutoIntClassifier.__doc__)
     assert "``hidden`` ((32,))" in str(fm2.MaskNetClassifier.__doc__)

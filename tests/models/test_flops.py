@@ -1,4 +1,4 @@
-"""The paper's tables of parameters (section 3.3) and floating point operations (section 4.2), out of the models."""
+"""The paper's counts of parameters (section 3.3) and floating point operations (section 4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks on the command line and in files of settings."""
+"""Options of networks on the command line and in settings files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fm2.training.run import Run
 FAST = ["--epochs", "1", "--batch-size", "64", "--evaluations-per-epoch", "1", "--threads", "1"]
 
 
-def test_options_become_settings_and_settings_the_model(dataset, tmp_path, capsys):
+def test_options_become_settings_and_shape_the_model(dataset, tmp_path, capsys):
     out = tmp_path / "run"
     options = ["--hidden", "8,4", "--batch-norm", "--activation", "gelu", "--network-dropout", "0.1", "--dim", "3"]
     assert main(["train", "deepfmfm", str(dataset.path), "--out", str(out), *FAST, *options, "--linear", "both"]) == 0
@@ -51,12 +51,12 @@ def test_options_become_settings_and_settings_the_model(dataset, tmp_path, capsy
         ("deepfn", {}, r"unknown model 'deepfn'; did you mean 'deepfm'\?"),
     ],
 )
-def test_wrong_settings_are_named(model, changes, message):
+def test_invalid_settings_raise_errors(model, changes, message):
     with pytest.raises(Fm2Error, match=message):
         Settings.of(model, **changes)
 
 
-def test_no_hidden_layer_is_a_choice(capsys, dataset, tmp_path):
+def test_hidden_none_means_no_hidden_layer(capsys, dataset, tmp_path):
     assert (
         main(["train", "widedeep", str(dataset.path), "--out", str(tmp_path / "run"), *FAST, "--hidden", "none"]) == 0
     )
@@ -66,7 +66,7 @@ def test_no_hidden_layer_is_a_choice(capsys, dataset, tmp_path):
     assert "'wide' is no list of whole numbers like 400,400, nor none" in capsys.readouterr().err
 
 
-def test_a_shape_cannot_change_when_a_model_is_trained_on(dataset, tmp_path):
+def test_a_warm_start_keeps_the_shape(dataset, tmp_path):
     from fm2.training.train import train
 
     settings = {**QUICK, "threads": 1, "hidden": [6], "epochs": 1}
@@ -78,7 +78,7 @@ def test_a_shape_cannot_change_when_a_model_is_trained_on(dataset, tmp_path):
     assert on.model.config["network_dropout"] == 0.2
 
 
-def test_the_command_line_knows_networks_without_torch():
+def test_the_command_line_lists_models_without_torch():
     done = run_python("import sys, fm2.cli.main; fm2.cli.main.make_parser(); print('torch' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr
     assert all(spec.summary for spec in specs())

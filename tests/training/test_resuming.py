@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed, resumed, replaced: they end where they would have ended, and nothing is lost."""
+"""Runs that are interrupted, killed, resumed or replaced end as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_only_the_same_run_is_resumed(dataset, tmp_path):
         train("lr", dataset, tmp_path / "none", resume=True)
 
 
-def test_a_run_without_a_checkpoint_begins_anew(dataset, tmp_path):
+def test_a_run_without_a_checkpoint_starts_over(dataset, tmp_path):
     train("lr", dataset, tmp_path / "whole", **QUICK)
     train("lr", dataset, tmp_path / "parts", **QUICK)
     (tmp_path / "parts" / "checkpoint.safetensors").unlink()
@@ -130,7 +130,7 @@ def test_a_run_is_for_one_training_at_a_time(dataset, tmp_path):
         train("lr", dataset, tmp_path / "run", callback=watch, **QUICK)
 
 
-def test_nothing_is_lost_to_a_training_that_cannot_begin(dataset, tmp_path):
+def test_a_training_that_fails_to_start_changes_no_files(dataset, tmp_path):
     train("fmfm", dataset, tmp_path / "run", **QUICK)
     before = {entry.name: entry.read_bytes() for entry in (tmp_path / "run").iterdir()}
     for wrong in ({"dim": [1, 2]}, {"linear": "some"}, {"row_weights": np.ones(3)}, {"start": tmp_path / "none"}):

@@ -1,4 +1,4 @@
-"""FFM, Poly2 and LR under the trainer: native code learns row after row, torch's modules score what it learned."""
+"""Row-by-row training of FFM, Poly2 and LR, checked against their torch modules."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_torch_scores_what_was_learned_natively(name, optimizer):
 
 
 @CASES
-def test_the_size_of_batches_changes_nothing(name, optimizer):
+def test_the_batch_size_does_not_matter(name, optimizer):
     """Rows are scored 32 at a time, LR's 256, whatever the batch."""
     ids, labels = rows(1280)
     found = []
@@ -83,7 +83,7 @@ def test_the_size_of_batches_changes_nothing(name, optimizer):
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_vectors_that_are_drawn_in_pieces_are_those_the_model_draws(monkeypatch):
+def test_vectors_drawn_in_pieces_equal_those_the_model_draws(monkeypatch):
     monkeypatch.setattr("fm2.training.rowwise_backend.PIECE", 16)
     settings = settings_of("ffm")
     early, late = backend_for(settings), backend_for(settings, initialized=False)
@@ -93,7 +93,7 @@ def test_vectors_that_are_drawn_in_pieces_are_those_the_model_draws(monkeypatch)
 
 
 @CASES
-def test_a_state_is_gone_back_to(name, optimizer):
+def test_a_state_is_restored(name, optimizer):
     ids, labels = rows(300)
     one, other = (backend_for(settings_of(name, optimizer, seed=seed)) for seed in (1, 2))
     learn(one, ids, labels, 50)
@@ -109,7 +109,7 @@ def test_a_state_is_gone_back_to(name, optimizer):
 )
 @pytest.mark.parametrize("name", ["ffm", "poly2"])
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-def test_torch_does_what_native_code_does_not(name, changes):
+def test_torch_trains_what_native_code_does_not_support(name, changes):
     settings = settings_of(name, **changes)
     model = make_model(settings, SIZES)
     backend = make_backend(model, settings, np.ones(sum(SIZES), np.int64))

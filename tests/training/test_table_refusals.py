@@ -1,4 +1,4 @@
-"""What tables and batches refuse: ids, arrays and shapes that cannot be."""
+"""Errors of tables and batches: invalid ids, arrays and shapes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fm2 import _native
 from fm2.training.tables import Dropout, EmbeddingTable, Optimizer, adagrad, fm_logits, linear_logits, minibatch, update
 
 
-def test_ids_and_rows_that_are_not_there_are_refused() -> None:
+def test_unknown_ids_and_rows_raise_errors() -> None:
     batch = minibatch(SIZES)
     for field, id in [(0, 5), (1, 1), (2, -1), (3, 2**31 - 1), (3, -(2**31))]:
         ids = draw_ids(100)
@@ -23,7 +23,7 @@ def test_ids_and_rows_that_are_not_there_are_refused() -> None:
             batch.load(draw_ids(100), np.array([3, row]))
 
 
-def test_arrays_that_do_not_fit_are_refused() -> None:
+def test_mismatched_arrays_raise_errors() -> None:
     table, batch = make_table([3, 1, 8, 17], adagrad()), loaded(draw_ids(10))
     linear = make_table([1] * 4, adagrad())
     good = normal(10, 29)
@@ -69,7 +69,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         table.finish_average(1)
 
 
-def test_tables_that_cannot_be_are_refused() -> None:
+def test_impossible_tables_raise_errors() -> None:
     for sizes, dims in [([], []), ([0], [1]), ([3], [0]), ([3], [2000])]:
         with pytest.raises(ValueError, match="layout"):
             EmbeddingTable(sizes, dims, adagrad())

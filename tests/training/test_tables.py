@@ -1,4 +1,4 @@
-"""Embedding tables: what a batch looks up and where its gradient moves the weights, by the definitions in float64."""
+"""Embedding tables: gathers, updates, averages and dropout against their definitions in float64."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ dimensions = pytest.mark.parametrize("dims", DIMS, ids=str)
 @levels
 @dimensions
 @pytest.mark.parametrize("rows", [0, 1, 17, 300])
-def test_gather_puts_every_features_weights_side_by_side(level: str, dims: list[int], rows: int) -> None:
+def test_gather_concatenates_the_weights_of_all_features(level: str, dims: list[int], rows: int) -> None:
     table, ids = make_table(dims, adagrad()), draw_ids(500)
     batch = minibatch(SIZES)
     for order in (rng.permutation(500)[:rows], rng.integers(0, 500, rows, dtype=np.int32), np.full(rows, 7)):
@@ -47,7 +47,7 @@ def test_gather_puts_every_features_weights_side_by_side(level: str, dims: list[
     assert np.array_equal(table.gather(batch), look_up(table, ids[3:70]))
 
 
-def test_a_batch_comes_straight_from_a_file(tmp_path: Path) -> None:
+def test_a_batch_loads_from_a_memory_mapped_file(tmp_path: Path) -> None:
     ids = draw_ids(50)
     np.save(tmp_path / "ids.npy", ids)
     table, batch = make_table([3, 1, 8, 17], adagrad()), minibatch(SIZES)
@@ -59,7 +59,7 @@ def test_a_batch_comes_straight_from_a_file(tmp_path: Path) -> None:
 @levels
 @dimensions
 @pytest.mark.parametrize("rule", ["adagrad", "adam"])
-def test_adagrad_and_adam_move_as_torchs_do(level: str, dims: list[int], rule: str) -> None:
+def test_adagrad_and_adam_match_torch(level: str, dims: list[int], rule: str) -> None:
     table = make_table(dims, adagrad(0.1) if rule == "adagrad" else adam(0.01))
     fields = [torch.nn.Parameter(torch.tensor(table.field(f), dtype=torch.float64)) for f in range(4)]
     reference = torch.optim.Adagrad(fields, lr=0.1) if rule == "adagrad" else torch.optim.SparseAdam(fields, lr=0.01)
@@ -112,7 +112,7 @@ def test_ftrl_follows_its_algorithm(level: str, dims: list[int]) -> None:
 
 @levels
 @dimensions
-def test_l2_pulls_touched_rows_once_a_batch(level: str, dims: list[int]) -> None:
+def test_l2_applies_to_touched_rows_once_per_batch(level: str, dims: list[int]) -> None:
     scale = rng.random(sum(SIZES)).astype(np.float32)
     table = make_table(dims, adagrad(0.1, l2=0.3), l2_scale=scale)
     before = copy_of(table)
@@ -158,7 +158,7 @@ def test_the_average_is_that_of_all_steps(level: str, dims: list[int]) -> None:
             np.testing.assert_allclose(table.average, average, rtol=1e-4, atol=1e-5)
 
 
-def test_averaging_leaves_the_weights_as_they_would_be() -> None:
+def test_averaging_does_not_change_the_weights() -> None:
     averaged = make_table([3, 1, 8, 17], adam(), decay=0.99)
     plain = copy_of(averaged)
     batch = loaded(draw_ids(100))
@@ -178,7 +178,7 @@ def mask_of(table: EmbeddingTable, batch: fm2._native.Minibatch, dropout: Dropou
 
 @levels
 @dimensions
-def test_dropout_masks_what_is_gathered_and_its_gradient(level: str, dims: list[int]) -> None:
+def test_dropout_masks_gathered_values_and_their_gradient(level: str, dims: list[int]) -> None:
     dropout, ids = Dropout(element=0.4, field=0.2, seed=3), draw_ids(200)
     table, batch = make_table(dims, adagrad(0.1)), loaded(ids)
     mask = mask_of(table, batch, dropout, 7, level)
@@ -201,7 +201,7 @@ def test_dropout_masks_what_is_gathered_and_its_gradient(level: str, dims: list[
     np.testing.assert_allclose(table.weights, plain.weights, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_drops_as_often_as_it_says_and_independently() -> None:
+def test_dropout_has_the_right_rate_and_is_independent() -> None:
     sizes = [2] * 30
     table, batch = EmbeddingTable(sizes, 8, adagrad()), loaded(np.zeros((4000, 30), dtype=np.int32), sizes)
     kept = mask_of(table, batch, Dropout(element=0.3), 1, "generic").reshape(4000, 30, 8) > 0
@@ -261,7 +261,7 @@ def test_a_factorization_machines_logits_and_step(level: str, dim: int, n_fields
 
 
 @pytest.mark.parametrize("rule", [adagrad, adam, ftrl])
-def test_any_number_of_threads_gives_the_same_bits(rule: Callable[..., Optimizer]) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(rule: Callable[..., Optimizer]) -> None:
     optimizer = rule(l2=0.01)
     dropout, ids, order = Dropout(0.5, 0.1, seed=1), draw_ids(3000), rng.permutation(3000)
     start = normal(np.dot(SIZES, [3, 1, 8, 17])), normal(sum(SIZES)), normal(16 * sum(SIZES))

@@ -1,4 +1,4 @@
-"""Trainings that are followed: TensorBoard, MLflow, trackers of one's own; none of them can spoil a training."""
+"""Trackers: TensorBoard, MLflow and user-defined ones. None of them can make a training fail."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stop_after(rows):
     return watch
 
 
-def test_a_tracker_hears_of_the_beginning_every_evaluation_and_the_end(dataset, tmp_path):
+def test_a_tracker_is_notified_of_begin_evaluations_and_end(dataset, tmp_path):
     notes = Notes()
     run = train("lr", dataset, tmp_path / "run", trackers=[notes], **QUICK)
     evaluations = [("evaluated", entry["step"], entry["auc"]) for entry in history_of(run.path)]
@@ -53,7 +53,7 @@ def test_a_tracker_hears_of_the_beginning_every_evaluation_and_the_end(dataset, 
     assert notes.heard == [("begin", "lr", "run", None), *evaluations, ("end", run.metrics)]
 
 
-def test_a_watcher_is_told_of_every_evaluation_at_once(dataset, tmp_path):
+def test_the_callback_receives_every_evaluation(dataset, tmp_path):
     reports = []
     train("lr", dataset, tmp_path / "run", callback=reports.append, **QUICK)
     assert [report.evaluation for report in reports if report.evaluated] == history_of(tmp_path / "run")
@@ -62,7 +62,7 @@ def test_a_watcher_is_told_of_every_evaluation_at_once(dataset, tmp_path):
 
 
 @pytest.mark.parametrize("base", [Tracker, object])
-def test_a_tracker_needs_no_more_than_the_method_that_it_uses(dataset, tmp_path, capsys, base):
+def test_a_tracker_may_implement_a_single_method(dataset, tmp_path, capsys, base):
     class ToTheTerminal(base):
         def evaluated(self, evaluation):
             print(evaluation["step"], figures(evaluation)["validation/auc"])
@@ -71,7 +71,7 @@ def test_a_tracker_needs_no_more_than_the_method_that_it_uses(dataset, tmp_path,
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-def test_an_interrupted_training_ends_without_metrics_and_is_taken_up_again(dataset, tmp_path):
+def test_an_interrupted_training_ends_without_metrics_and_resumes(dataset, tmp_path):
     first, second = Notes(), Notes()
     with pytest.raises(KeyboardInterrupt):
         train("lr", dataset, tmp_path / "run", trackers=[first], callback=stop_after(4000), **QUICK)
@@ -84,7 +84,7 @@ def test_an_interrupted_training_ends_without_metrics_and_is_taken_up_again(data
 
 
 @pytest.mark.parametrize("when", ["begin", "evaluated", "end"])
-def test_a_tracker_that_fails_is_named_once_and_the_training_goes_on(dataset, tmp_path, capsys, when):
+def test_a_failing_tracker_is_reported_once_and_training_continues(dataset, tmp_path, capsys, when):
     class Broken(Notes):
         pass
 
@@ -117,7 +117,7 @@ def check_curves(directory, run, best):
     assert ("best/auc" in drawn) == best
 
 
-def test_tensorboard_draws_every_evaluation_once_however_often_it_is_resumed(dataset, tmp_path):
+def test_tensorboard_has_every_evaluation_once_after_resuming(dataset, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train("lr", dataset, run, trackers=[TensorBoard()], callback=stop_after(2000), **QUICK)
@@ -130,7 +130,7 @@ def test_tensorboard_draws_every_evaluation_once_however_often_it_is_resumed(dat
     assert len(list((run / "tensorboard").iterdir())) == 1
 
 
-def test_tensorboard_keeps_runs_of_one_name_apart(dataset, tmp_path):
+def test_tensorboard_separates_runs_with_the_same_name(dataset, tmp_path):
     for parent in ("a", "b"):
         track = [TensorBoard(tmp_path / "logs")]
         train("lr", dataset, tmp_path / parent / "run", trackers=track, **QUICK)
@@ -152,7 +152,7 @@ def logged(database):
 
 
 @pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
-def test_mlflow_has_every_evaluation_once_however_often_a_run_is_resumed(dataset, tmp_path, monkeypatch, capfd):
+def test_mlflow_has_every_evaluation_once_after_resuming(dataset, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "it's a run"
     with pytest.raises(KeyboardInterrupt):
@@ -178,14 +178,14 @@ def test_mlflow_has_every_evaluation_once_however_often_a_run_is_resumed(dataset
     assert len(logged(tmp_path / "mlflow.db")) == 2
 
 
-def test_a_server_that_is_not_there_costs_no_training(dataset, tmp_path, capsys):
+def test_an_unreachable_server_does_not_stop_a_training(dataset, tmp_path, capsys):
     train("lr", dataset, tmp_path / "run", trackers=[MLflow("http://127.0.0.1:9")], **QUICK)
     said = capsys.readouterr().err
     assert said.startswith("fm2: MLflow failed and is no longer used: ")
     assert said.count("\n") == 1
 
 
-def test_mlflow_reaches_for_no_network(tmp_path):
+def test_mlflow_uses_no_network(tmp_path):
     script = """
 import pathlib, socket, threading
 reached = []
@@ -220,7 +220,7 @@ def test_trackers_are_named_on_the_command_line(dataset, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_a_tracker_that_is_not_installed_is_named_before_the_training(name, monkeypatch):
+def test_a_missing_tracker_package_is_reported_before_training(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(Fm2Error, match=rf"needs the package '{name}': pip install 'fm2\[{name}\]'"):

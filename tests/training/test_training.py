@@ -1,4 +1,4 @@
-"""Training, as its user sees it: steps that are torch's, models that learn, errors that help."""
+"""Training as the user sees it: steps that match torch, models that learn, helpful errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ KINDS = [("lr", None)] + [(n, kind) for n in GATHERED[1:] for kind in ("features
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 @pytest.mark.parametrize(("name", "linear"), KINDS)
-def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
+def test_native_steps_match_torch(dataset, name, linear, optimizer):
     changes = {"optimizer": optimizer, "learning_rate": 0.02, "l2": 0.01, "ema_decay": 0.9, "seed": 3}
     if optimizer == "adagrad":
         changes["learning_rate"] = 0.1
@@ -74,7 +74,7 @@ def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
 
 
 @pytest.mark.parametrize("linear", ["features", "fields", "both"])
-def test_fmfm_is_dropped_alike_by_its_own_kernel_and_by_autograd(dataset, linear):
+def test_fmfms_kernel_and_autograd_apply_the_same_dropout(dataset, linear):
     ours, other = (backend_for(dataset, "fmfm", linear=linear, dropout=0.3, field_dropout=0.2) for _ in range(2))
     other._forward_backward = AutogradForwardBackward(other.model, 0, other._dropout)
     np.testing.assert_allclose(take_steps(ours, dataset), take_steps(other, dataset), rtol=1e-5)
@@ -109,7 +109,7 @@ def test_interactions_are_learned(dataset, tmp_path):
     assert found["fmfm"]["auc"] > found["lr"]["auc"] + 0.05
 
 
-def test_the_best_state_is_the_one_that_is_kept(dataset, tmp_path):
+def test_the_best_state_is_kept(dataset, tmp_path):
     settings = {**QUICK, "epochs": 30, "learning_rate": 0.3, "dropout": 0, "field_dropout": 0, "l2": 0, "patience": 3}
     run = train("fmfm", dataset, tmp_path / "run", **settings)
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
@@ -123,21 +123,21 @@ def test_the_best_state_is_the_one_that_is_kept(dataset, tmp_path):
     assert run.metrics["log_loss"] == losses[best]
 
 
-def test_any_metric_can_decide(dataset, tmp_path):
+def test_any_metric_can_select_the_best_state(dataset, tmp_path):
     run = train("fmfm", dataset, tmp_path / "run", **QUICK, metric="auc")
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert run.metrics["auc"] == max(entry["auc"] for entry in history)
 
 
 @pytest.mark.parametrize("name", ["lr", "fmfm", "ffm"])
-def test_batches_without_weight_are_passed_over(dataset, tmp_path, name):
+def test_batches_without_weight_are_skipped(dataset, tmp_path, name):
     weights = np.zeros(4000)
     weights[::40] = 1
     run = train(name, dataset, tmp_path / "run", row_weights=weights, **{**QUICK, "batch_size": 8})
     assert np.isfinite(run.metrics["log_loss"])
 
 
-def test_what_nobody_has_seen_gets_the_click_rate(tmp_path):
+def test_unknown_values_get_the_click_rate(tmp_path):
     rows = planted(6000)
     rare = rows.filter(~pl.col("click") | (pl.int_range(len(rows)) % 20 == 0))  # few clicks
     dataset = prepare(rare, SCHEMA, tmp_path / "data")
@@ -148,7 +148,7 @@ def test_what_nobody_has_seen_gets_the_click_rate(tmp_path):
         assert run.predict(unseen)[0] == pytest.approx(rate, rel=0.35), name
 
 
-def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
+def test_row_weights(dataset, tmp_path):
     clicks = planted(4000)["click"].to_numpy()
     by_class = train("fmfm", dataset, tmp_path / "class", **QUICK, positive_weight=3)
     np.save(tmp_path / "weights.npy", np.where(clicks, 3, 1))
@@ -183,7 +183,7 @@ def test_the_command_line(dataset, tmp_path, capsys):
     assert "is there already; --resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
 
 
-def test_wrong_data_is_refused(dataset, tmp_path, capsys):
+def test_unusable_data_raises_errors(dataset, tmp_path, capsys):
     run = train("lr", dataset, tmp_path / "run", **QUICK)
     fewer = Schema(SCHEMA.fields[:-1], label="click")
     other = prepare(planted(500, seed=1, values=5), fewer, tmp_path / "other")
@@ -204,7 +204,7 @@ def test_wrong_data_is_refused(dataset, tmp_path, capsys):
         Run.open(tmp_path)
 
 
-def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path):
+def test_a_diverging_loss_is_an_error_and_keeps_the_best_model(dataset, tmp_path):
     settings = {
         "dropout": 0,
         "field_dropout": 0,
@@ -257,12 +257,12 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
         ({"model": "ffm", "dim": [1, 2]}, r"ffm uses one dimension for all fields, got \(1, 2\)"),
     ],
 )
-def test_wrong_settings_are_named(changes, message):
+def test_invalid_settings_raise_errors(changes, message):
     with pytest.raises(Fm2Error, match=message):
         Settings.of(**{"model": "fmfm", **changes})
 
 
-def test_dimensions_are_read_from_words_and_files(write):
+def test_dimensions_are_read_from_text_and_files(write):
     path = write("dims.json", '{"a": 3, "b": 5}')
     assert read_dim(str(path), ("b", "a")) == [5, 3]
     with pytest.raises(Fm2Error, match="has no dimension for field 'c'"):
@@ -273,7 +273,7 @@ def test_dimensions_are_read_from_words_and_files(write):
         read_dim("large", ("a",))
 
 
-def test_a_settings_file_is_named_where_it_is_wrong(write):
+def test_errors_name_the_settings_file(write):
     with pytest.raises(Fm2Error, match=r"train: .*/s.toml: unknown setting 'rate'"):
         read_changes(write("s.toml", "rate = 1"), "fmfm")
     with pytest.raises(Fm2Error, match=r"s.toml has settings for lr, not for fmfm"):
@@ -283,14 +283,14 @@ def test_a_settings_file_is_named_where_it_is_wrong(write):
     assert read_changes(write("s.toml", "epochs = 3"), "fmfm") == {"epochs": 3}
 
 
-def test_a_settings_file_may_need_an_option_beside_it(dataset, write, tmp_path):
+def test_a_settings_file_is_combined_with_options(dataset, write, tmp_path):
     settings = ["--settings", str(write("s.toml", "l1 = 0.001"))]
     command = ["train", "lr", str(dataset.path), "--epochs", "1", *settings, "--out", str(tmp_path / "run")]
     assert main([*command, "--optimizer", "ftrl"]) == 0
     assert main(command) == 1
 
 
-def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
+def test_a_training_reports_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--epochs"]
     assert main([*command, "1"]) == 0
     assert "fm2: 1.00 epochs, in 0 s (" in capsys.readouterr().err
@@ -320,7 +320,7 @@ def test_the_documentation_has_the_defaults(values):
         assert f"| `{name}` | {row} |\n" in text
 
 
-def test_few_fields_have_defaults_of_their_own(dataset, tmp_path):
+def test_defaults_for_few_fields(dataset, tmp_path):
     few, usual = Settings.of("fmfm", 5_000, 4), Settings.of("fmfm", 5_000, 23)
     assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
     assert few.options["matrix_std"] == pytest.approx(usual.options["matrix_std"] * (741 / 6) ** 0.5, rel=1e-2)
@@ -329,7 +329,7 @@ def test_few_fields_have_defaults_of_their_own(dataset, tmp_path):
     assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
 
 
-def test_many_rows_have_defaults_of_their_own():
+def test_defaults_for_many_rows():
     few, many = Settings.of("fmfm", 500_000), Settings.of("fmfm", 500_001)
     assert (few.schedule, many.schedule) == ("constant", "linear")
     assert few.field_dropout > many.field_dropout
