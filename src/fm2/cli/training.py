@@ -63,7 +63,8 @@ def add_settings(command: argparse.ArgumentParser, without: Collection[str] = ()
         group.add_argument(_flag(name), type=str if choices else kind, choices=choices, metavar=shown, help=text)
     most, some = (command.add_argument_group(f"options of {which} networks") for which in ("most", "some"))
     for option in _NETWORK_OPTIONS.values():
-        _add_option(most if _is_common(option) else some, option)
+        of_networks = most if _is_common(option) else some
+        _add_option(groups["the model"] if option.name in _GROUPS["the model"] else of_networks, option)
 
 
 def given_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def get_spec(name: str, operation: str = "model") -> ModelSpec:
     >>> get_spec("deepfm").summary
     'an FM and a multi-layer perceptron that share their embeddings'
     """
-    if name not in _SPECS:
+    if not is_model(name):
         raise Fm2Error(f"{operation}: unknown model '{name}'; {suggest(str(name), _SPECS)}")
     return _SPECS[name]
 
@@ -62,7 +62,7 @@ def model_names(deep: bool | None = None) -> list[str]:
 
 def is_model(name: object) -> bool:
     """Return whether there is a model of this name."""
-    return name in _SPECS
+    return isinstance(name, str) and name in _SPECS
 
 
 def models_that_take(setting: str) -> list[str]:
