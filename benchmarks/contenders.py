@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from datasets import open_first_rows
-from fm2.artifacts.settings import FAMILY
-from fm2.training.loop import Report, TrainingLoop
+from fm2.models.registry import get_spec
+from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.train import train
 from processes import NOTHING, Memory, in_fresh_process
 from xlearn_peer import fit_xlearn
@@ -89,7 +89,7 @@ class Fm2(Contender):
             starts.append(time.perf_counter())
             run_epoch(loop)
 
-        def watch(report: Report) -> None:
+        def watch(report: TrainingProgress) -> None:
             if report.rows == self.rows * len(starts):
                 seconds.append(time.perf_counter() - starts[-1])
 
@@ -98,7 +98,7 @@ class Fm2(Contender):
             tempfile.TemporaryDirectory(dir=self.data.parent) as out,
             mock.patch.object(TrainingLoop, "_run_epoch", run_timed_epoch),
         ):
-            run = train(self.model, dataset, out, watch=watch, **self.settings())
+            run = train(self.model, dataset, out, callback=watch, **self.settings())
         return Timed(self.rows, min(seconds[1:]), parameters=run.model.n_parameters)
 
     def settings(self) -> dict[str, Any]:
@@ -112,13 +112,13 @@ class Fm2(Contender):
             "threads": self.threads,
         }
         settings |= dict.fromkeys(("l2", "l2_power", "ema_decay"), 0.0)
-        if self.model in FAMILY:
+        if get_spec(self.model).has_field_matrices:
             settings["field_dropout"] = 0.0
         if self.dim:
             settings["dim"] = self.dim
         if self.model == "fm":
             settings["linear"] = "features"  # like xLearn
-        elif self.model in FAMILY:
+        elif get_spec(self.model).has_field_matrices:
             settings["linear"] = "fields"  # like the paper; plain torch has no linear part
         return settings
 

@@ -33,7 +33,7 @@ from datasets import generated_data, real_data, working_directory
 from fm2.artifacts.settings import Settings
 from fm2.evaluation import metrics
 from fm2.models.choices import Optimizer
-from fm2.models.defaults import DEFAULTS, MODELS
+from fm2.models.registry import model_names
 from fm2.studies.tuning.spaces import draw_near, space_around
 from targets import Target, print_targets
 from trials import Outcome, Trial, run, run_all
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="keep the datasets here (default: do not keep them)")
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("search", help="search for a model's defaults")
-    command.add_argument("model", choices=MODELS)
+    command.add_argument("model", choices=model_names())
     command.add_argument("--trials", type=int, default=30)
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--near", type=json.loads, metavar="JSON", help="search only near these settings")
@@ -59,11 +59,16 @@ def main() -> None:
     )
     command.set_defaults(job=search)
     command = commands.add_parser("defaults", help="train with defaults on the real logs")
-    command.add_argument("--models", nargs="+", choices=MODELS, default=tuple(DEFAULTS))
+    command.add_argument("--models", nargs="+", choices=model_names(), default=model_names(deep=False))
     command.add_argument("--seeds", type=int, default=5)
     command.set_defaults(job=compare_defaults)
     command = commands.add_parser("generated", help="train on rows with known true probabilities")
-    command.add_argument("--models", nargs="+", choices=MODELS, default=[name for name in DEFAULTS if name != "poly2"])
+    command.add_argument(
+        "--models",
+        nargs="+",
+        choices=model_names(),
+        default=[name for name in model_names(deep=False) if name != "poly2"],
+    )
     command.add_argument("--rows", type=int, default=5_000_000)
     command.add_argument("--features", type=int, default=100_000)
     command.set_defaults(job=compare_generated)
@@ -151,7 +156,7 @@ def targets(means: dict[tuple[str, str], float]) -> list[Target]:
             return None
         return 1e3 * (means["criteo", baseline] - means["criteo", model])
 
-    others = [name for name in MODELS if name not in ("lr", "fmfm")]
+    others = [name for name in model_names() if name not in ("lr", "fmfm")]
     return [
         *(Target(f"{name} over lr", reduction(name, "lr"), at_least=0) for name in others),
         Target("fmfm over lr", reduction("fmfm", "lr"), at_least=1),

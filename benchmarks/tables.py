@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.training.tables import (
+    EmbeddingTable,
     Optimizer,
-    Table,
     adagrad,
     adam,
     fm_logits,
@@ -66,9 +66,11 @@ class Operations:
         begin = number * self.batch_size % (len(self.order) - self.batch_size)
         return self.order[begin : begin + self.batch_size]
 
-    def table(self, dim: int, optimizer: Optimizer) -> Table:
+    def table(self, dim: int, optimizer: Optimizer) -> EmbeddingTable:
         floats = sum(self.sizes) * dim
-        return Table(self.sizes, dim, optimizer, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100)
+        return EmbeddingTable(
+            self.sizes, dim, optimizer, weights=self.rng.standard_normal(floats, dtype=np.float32) / 100
+        )
 
     def gather(self, dim: int, optimizer: Optimizer | None = None) -> Step:
         """Look up rows, and with an optimizer update them."""
@@ -80,7 +82,7 @@ class Operations:
             self.load(number)
             table.gather(self.batch, out, threads=self.threads)
             if optimizer:
-                update(self.batch, [table.by_rows(gradient)], number, self.threads)
+                update(self.batch, [table.update_by_rows(gradient)], number, self.threads)
 
         return step
 
@@ -91,7 +93,7 @@ class Operations:
             self.load(number)
             logits = linear_logits(table, self.batch, threads=self.threads)
             _, slopes = log_loss(logits, self.labels[self.rows(number)])
-            update(self.batch, [table.by_logits(slopes)], number, self.threads)
+            update(self.batch, [table.update_by_logits(slopes)], number, self.threads)
 
         return step
 
@@ -102,7 +104,12 @@ class Operations:
             self.load(number)
             logits, sums = fm_logits(linear, factors, self.batch, self.threads)
             _, slopes = log_loss(logits, self.labels[self.rows(number)])
-            update(self.batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums)], number, self.threads)
+            update(
+                self.batch,
+                [linear.update_by_logits(slopes), factors.update_by_sums(slopes, sums)],
+                number,
+                self.threads,
+            )
 
         return step
 

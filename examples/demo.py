@@ -20,7 +20,6 @@ import fm2
 from fm2.cli.studies import RunReporter
 from fm2.data.decompress import open_stream
 from fm2.data.description import describe, print_description
-from fm2.engine.inspect import operations
 from fm2.files import atomic_file
 from fm2.progress import Progress
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
@@ -110,7 +109,7 @@ def compile_and_load(name: str, run: Path) -> fm2.Scorer:
 def show_table(comparison: Comparison, small: fm2.Run, scorers: dict[str, fm2.Scorer], dataset: fm2.Dataset) -> None:
     """Print size, metrics, FLOPs and scoring time of all models, and the share of the gap to the truth they close."""
     rows = {row["model"]: dict(row) for row in comparison.rows}
-    flops = {"flops": small.model.flops(), "flops_cached": operations(small.model.config)["cached"]}
+    flops = {"flops": small.model.flops(), "flops_cached": small.model.flops_by_plan()["cached"]}
     rows[SHRUNK] = {"parameters": small.model.n_parameters, **small.evaluate(dataset), **flops}
     linear, best = rows["lr"]["log_loss"], comparison.truth
     gap = f" {'gap closed':>11}" if best else ""

@@ -40,10 +40,8 @@ static int score_rows(const fm2_model* model, FILE* rows) {
     while (status == EXIT_SUCCESS && getline(&line, &line_capacity, rows) >= 0) {
         float probability;
         const size_t count = split(line, values, columns);
-        if (fm2_score_values(model, values, NULL, 1, count, 0, 1, &probability) != FM2_OK)
-            status = fail(fm2_last_error());
-        else
-            printf("%.9g\n", probability);
+        if (fm2_score_values(model, values, NULL, 1, count, 0, 1, &probability) != FM2_OK) status = fail(fm2_last_error());
+        else printf("%.9g\n", probability);
     }
     free(line);
     free(values);

@@ -36,7 +36,8 @@ const Block& read_frame(Collector& self, const fm2::ArrowReader& frame, std::siz
     return self.read(frame, first, count, positions);
 }
 
-std::tuple<nb::bytes, Array<const std::uint64_t, 1>> values(const Collector& self, std::size_t field, const Array<const std::int64_t, 1>& codes) {
+std::tuple<nb::bytes, Array<const std::uint64_t, 1>> values(const Collector& self, std::size_t field,
+                                                            const Array<const std::int64_t, 1>& codes) {
     const fm2::StringIndex& index = self.values(field);
     std::string bytes;
     auto* ends = new std::vector<std::uint64_t>;
@@ -66,7 +67,8 @@ void count_codes(const Array<const std::int32_t, 2>& codes, const Array<const st
 
 void codes_to_ids(const Array<const std::int32_t, 2>& codes, const Array<const std::int32_t, 1>& order,
                   const std::vector<Array<const std::int32_t, 1>>& ids_of, const Array<std::int32_t, 2>& ids, std::size_t threads) {
-    expect(codes.shape(0) == ids_of.size() && ids.shape(1) == ids_of.size(), "codes_to_ids: codes, ids_of and ids must have the same fields");
+    expect(codes.shape(0) == ids_of.size() && ids.shape(1) == ids_of.size(),
+           "codes_to_ids: codes, ids_of and ids must have the same fields");
     expect(ids.shape(0) == order.size(), "codes_to_ids: expected ids for ", order.size(), " rows, got ", ids.shape(0));
     nb::gil_scoped_release release;
     fm2::codes_to_ids(codes.data(), codes.shape(1), {order.data(), order.size()}, as_spans(ids_of), ids.data(), threads);
@@ -77,19 +79,23 @@ void init_block(nb::module_& module) {
         .def_ro("rows", &Block::rows)
         .def_ro("consumed", &Block::consumed)
         .def_ro("lines", &Block::lines)
-        .def_prop_ro("codes", [](nb::handle_t<Block> self) {
-            const auto& block = nb::cast<const Block&>(self);
-            return view<const std::int32_t>(self, block.codes, block.rows ? block.codes.size() / block.rows : 0, block.rows);
-        })
-        .def_prop_ro("labels", [](nb::handle_t<Block> self) {
-            const auto& block = nb::cast<const Block&>(self);
-            return view<const std::uint8_t>(self, block.labels, block.labels.size());
-        })
-        .def_prop_ro("times", [](nb::handle_t<Block> self) {
-            const auto& block = nb::cast<const Block&>(self);
-            return view<const std::int64_t>(self, block.times, block.times.size());
-        })
-        .def_prop_ro("bad", [](const Block& block) { return list_bad(block.bad); }, "(row, field or -1, fault, offending text) of every bad row.");
+        .def_prop_ro("codes",
+                     [](nb::handle_t<Block> self) {
+                         const auto& block = nb::cast<const Block&>(self);
+                         return view<const std::int32_t>(self, block.codes, block.rows ? block.codes.size() / block.rows : 0, block.rows);
+                     })
+        .def_prop_ro("labels",
+                     [](nb::handle_t<Block> self) {
+                         const auto& block = nb::cast<const Block&>(self);
+                         return view<const std::uint8_t>(self, block.labels, block.labels.size());
+                     })
+        .def_prop_ro("times",
+                     [](nb::handle_t<Block> self) {
+                         const auto& block = nb::cast<const Block&>(self);
+                         return view<const std::int64_t>(self, block.times, block.times.size());
+                     })
+        .def_prop_ro(
+            "bad", [](const Block& block) { return list_bad(block.bad); }, "(row, field or -1, fault, offending text) of every bad row.");
 }
 
 }  // namespace
@@ -102,16 +108,18 @@ void init_collector(nb::module_& module) {
              "Reads complete rows of text; the block is valid until the next read.")
         .def("read_frame", &read_frame, "frame"_a, "first"_a, "count"_a, "positions"_a, nb::rv_policy::reference_internal,
              "Reads rows of the current batch; the block is valid until the next read.")
-        .def("size", [](const Collector& self, std::size_t field) { return self.values(field).size(); }, "field"_a,
-             "The number of distinct values of a field so far.")
+        .def(
+            "size", [](const Collector& self, std::size_t field) { return self.values(field).size(); }, "field"_a,
+            "The number of distinct values of a field so far.")
         .def("values", &values, "field"_a, "codes"_a, "The concatenated values of these codes, and where each value ends.")
         .def("line", &Collector::line, "row"_a, "The line of the most recent text where a row begins, from 0.")
-        .def("row_text",
-             [](const Collector& self, std::size_t row) {
-                 const std::string_view text = self.row_text(row);
-                 return nb::bytes(text.data(), text.size());
-             },
-             "row"_a, "The unchanged text of a row of the most recent text.");
+        .def(
+            "row_text",
+            [](const Collector& self, std::size_t row) {
+                const std::string_view text = self.row_text(row);
+                return nb::bytes(text.data(), text.size());
+            },
+            "row"_a, "The unchanged text of a row of the most recent text.");
     module.def("count_codes", &count_codes, "codes"_a, "counted"_a, "counts"_a, "threads"_a,
                "Adds the counted rows of a block to counts[field][code]; skips fields without counts.");
     module.def("codes_to_ids", &codes_to_ids, "codes"_a, "order"_a, "ids_of"_a, "ids"_a, "threads"_a,

@@ -78,21 +78,26 @@ void check_batch(const fm2::ArrowReader& frame, std::size_t first, std::size_t c
 
 void init_data(nb::module_& module) {
     nb::class_<fm2::Field>(module, "Field", "How the cells of a column become features.")
-        .def("__init__", &make_field, "column"_a, "transform"_a = "", "format"_a = "", "boundaries"_a = std::vector<float>(), "hash_bits"_a = 0);
+        .def("__init__", &make_field, "column"_a, "transform"_a = "", "format"_a = "", "boundaries"_a = std::vector<float>(),
+             "hash_bits"_a = 0);
 
     nb::class_<fm2::TextFormat>(module, "TextFormat", "How text is split into cells.")
-        .def("__init__", [](fm2::TextFormat* self, char separator, bool quotes, std::size_t columns) {
-                 new (self) fm2::TextFormat{separator, quotes, columns, false, {}};
-             },
-             "separator"_a, "quotes"_a, "columns"_a)
+        .def(
+            "__init__",
+            [](fm2::TextFormat* self, char separator, bool quotes, std::size_t columns) {
+                new (self) fm2::TextFormat{separator, quotes, columns, false, {}};
+            },
+            "separator"_a, "quotes"_a, "columns"_a)
         .def_static("libffm", &libffm_format, "fields"_a, "The libffm format: a column for the label, then one for each of these fields.");
 
     nb::class_<fm2::ArrowReader>(module, "ArrowReader", "The rows of a DataFrame, batch by batch.")
-        .def("__init__", [](fm2::ArrowReader* self, nb::object frame) {
-                 nb::capsule capsule = nb::cast<nb::capsule>(frame.attr("__arrow_c_stream__")());
-                 new (self) fm2::ArrowReader(static_cast<ArrowArrayStream*>(capsule.data("arrow_array_stream")));
-             },
-             "frame"_a)
+        .def(
+            "__init__",
+            [](fm2::ArrowReader* self, nb::object frame) {
+                nb::capsule capsule = nb::cast<nb::capsule>(frame.attr("__arrow_c_stream__")());
+                new (self) fm2::ArrowReader(static_cast<ArrowArrayStream*>(capsule.data("arrow_array_stream")));
+            },
+            "frame"_a)
         .def_prop_ro("names", &fm2::ArrowReader::names)
         .def_prop_ro("rows", &fm2::ArrowReader::rows)
         .def("next", &fm2::ArrowReader::next, "Advances to the next batch; False at the end.");

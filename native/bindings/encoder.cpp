@@ -33,14 +33,16 @@ std::unique_ptr<EncodedText> encode_text(const Encoder& self, const Text& text, 
     return encoded;
 }
 
-void encode_frame(const Encoder& self, const fm2::ArrowReader& frame, const std::vector<std::size_t>& positions, std::size_t threads, const Ids& ids) {
+void encode_frame(const Encoder& self, const fm2::ArrowReader& frame, const std::vector<std::size_t>& positions, std::size_t threads,
+                  const Ids& ids) {
     check_batch(frame, 0, ids.shape(0), positions);
     expect(ids.shape(1) == self.fields(), "encode_frame: expected ids for ", self.fields(), " fields, got ", ids.shape(1));
     nb::gil_scoped_release release;
     self.encode(frame, 0, ids.shape(0), positions, threads, ids.data());
 }
 
-void encode_rows(const Encoder& self, const std::vector<std::string>& columns, const nb::typed<nb::list, nb::object>& rows, const Ids& ids) {
+void encode_rows(const Encoder& self, const std::vector<std::string>& columns, const nb::typed<nb::list, nb::object>& rows,
+                 const Ids& ids) {
     expect(ids.shape(0) == rows.size() && ids.shape(1) == self.fields(), "encode_rows: expected ids of the shape [rows, fields]");
     const std::vector<nb::str> names = intern_names(columns);
     for (std::size_t r = 0; r < rows.size(); ++r) encode_dict(self, names, nb::handle(rows[r]).ptr(), ids.data() + r * ids.shape(1));
@@ -69,10 +71,13 @@ void init_encoder(nb::module_& module) {
         .def_prop_ro("consumed", [](const EncodedText& self) { return self.block.consumed(); })
         .def_prop_ro("lines", [](const EncodedText& self) { return self.block.lines(); })
         .def_prop_ro("bad", [](const EncodedText& self) { return list_bad(self.block.bad()); })
-        .def("line", [](const EncodedText& self, std::size_t row) {
-            if (row >= self.block.rows()) throw std::out_of_range("row " + std::to_string(row) + " is out of range");
-            return self.block.line(row);
-        }, "row"_a)
+        .def(
+            "line",
+            [](const EncodedText& self, std::size_t row) {
+                if (row >= self.block.rows()) throw std::out_of_range("row " + std::to_string(row) + " is out of range");
+                return self.block.line(row);
+            },
+            "row"_a)
         .def("cells", &cells, "column"_a, "Returns the cells of a column as text, while the text that was encoded is unchanged.")
         .def_prop_ro("ids", [](nb::handle_t<EncodedText> self) {
             const auto& text = nb::cast<const EncodedText&>(self);
@@ -84,5 +89,6 @@ void init_encoder(nb::module_& module) {
         .def("set_vocabulary", &set_vocabulary, "field"_a, "bytes"_a, "ends"_a)
         .def("encode_text", &encode_text, "text"_a, "format"_a, "positions"_a, "last"_a, "threads"_a, "Encodes complete rows of text.")
         .def("encode_frame", &encode_frame, "frame"_a, "positions"_a, "threads"_a, "ids"_a, "Writes the ids of the current batch.")
-        .def("encode_rows", &encode_rows, "columns"_a, "rows"_a, "ids"_a.noconvert(), "Writes the ids of dicts; the fields refer to these columns.");
+        .def("encode_rows", &encode_rows, "columns"_a, "rows"_a, "ids"_a.noconvert(),
+             "Writes the ids of dicts; the fields refer to these columns.");
 }

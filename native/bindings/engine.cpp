@@ -42,7 +42,8 @@ float pack_rows(int dtype, const Maybe<const float, 2>& first, const Maybe<const
     const fm2::RowLayout layout(type, first ? first->shape(1) : 0, second ? second->shape(1) : 0);
     expect(out.size() == rows * layout.stride, "pack_rows: `out` must have ", rows * layout.stride, " bytes");
     nb::gil_scoped_release release;
-    return fm2::pack_rows(type, layout, rows, pointer(first), pointer(second), linear.data(), reinterpret_cast<std::byte*>(out.data()), threads);
+    return fm2::pack_rows(type, layout, rows, pointer(first), pointer(second), linear.data(), reinterpret_cast<std::byte*>(out.data()),
+                          threads);
 }
 
 nb::bytes model_header(std::uint32_t sections, const ConstBytes& body, std::size_t threads) {
@@ -85,7 +86,8 @@ void encode_rows(const Compiled& model, const nb::typed<nb::list, nb::object>& r
 void encode_table(const Compiled& model, const fm2::ArrowReader& table, const std::vector<std::size_t>& positions, std::size_t threads,
                   const Array<std::int32_t, 2>& ids) {
     expect(positions.size() == model.columns.size(), "encode: there must be one position per column");
-    for (const std::size_t position : positions) expect(position < table.names().size(), "encode: there is no column at position ", position);
+    for (const std::size_t position : positions)
+        expect(position < table.names().size(), "encode: there is no column at position ", position);
     expect(ids.shape(0) == table.rows() && ids.shape(1) == model.scorer.fields(), "encode: ids must have the shape [rows, fields]");
     nb::gil_scoped_release release;
     model.encoder.encoder().encode(table, 0, table.rows(), positions, threads, ids.data());
@@ -122,7 +124,8 @@ std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compi
 }
 
 nb::bytes table_slots(const ConstBytes& bytes, const Array<const std::uint64_t, 1>& ends) {
-    const fm2::StringIndex table = fm2::make_string_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {ends.data(), ends.size()});
+    const fm2::StringIndex table =
+        fm2::make_string_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {ends.data(), ends.size()});
     const auto slots = std::as_bytes(table.view().slots);
     return nb::bytes(slots.data(), slots.size());
 }
@@ -142,30 +145,39 @@ void init_engine(nb::module_& module) {
             PyErr_SetString(PyExc_OSError, bad.what());
         }
     });
-    module.def("row_bytes", [](int dtype, std::size_t first, std::size_t second) { return fm2::RowLayout(checked_dtype(dtype), first, second).stride; },
-               "dtype"_a, "first"_a, "second"_a, "Return the bytes of a feature row of two parts.");
+    module.def(
+        "row_bytes",
+        [](int dtype, std::size_t first, std::size_t second) { return fm2::RowLayout(checked_dtype(dtype), first, second).stride; },
+        "dtype"_a, "first"_a, "second"_a, "Return the bytes of a feature row of two parts.");
     module.def("pack_rows", pack_rows, "dtype"_a, "first"_a.noconvert().none(), "second"_a.noconvert().none(), "linear"_a.noconvert(),
                "out"_a.noconvert(), "threads"_a = 0, "Write feature rows and return the largest rounding error.");
     module.def("model_header", model_header, "sections"_a, "body"_a.noconvert(), "threads"_a = 0,
                "Return the header of a model file whose remaining bytes are `body`.");
     module.def("table_slots", table_slots, "bytes"_a.noconvert(), "ends"_a.noconvert(), "Return the slots of a vocabulary's hash table.");
     nb::class_<Compiled>(module, "Compiled", "A compiled model, mapped into memory. Any number of threads may use it.")
-        .def_prop_ro("sizes", [](const Compiled& model) { return std::vector<std::int32_t>(model.scorer.sizes().begin(), model.scorer.sizes().end()); })
+        .def_prop_ro(
+            "sizes",
+            [](const Compiled& model) { return std::vector<std::int32_t>(model.scorer.sizes().begin(), model.scorer.sizes().end()); })
         .def_prop_ro("checksum", [](const Compiled& model) { return std::to_string(model.scorer.file().checksum()); })
         .def_prop_ro("columns", [](const Compiled& model) { return model.encoder.columns(); })
         .def("encode_rows", &encode_rows, "rows"_a, "ids"_a.noconvert(), "Write the ids of dicts of values.")
         .def("encode_table", &encode_table, "table"_a, "positions"_a, "threads"_a, "ids"_a.noconvert(), "Write the ids of a table's batch.")
-        .def("explain", &explain, "ids"_a.noconvert(), "Return the bias and the contributions of fields and of pairs of fields to a row's logit.")
-        .def("measure_rows", &measure_rows, "ids"_a.noconvert(), "nanoseconds"_a.noconvert(), "Write how long it takes to score each row on its own.")
+        .def("explain", &explain, "ids"_a.noconvert(),
+             "Return the bias and the contributions of fields and of pairs of fields to a row's logit.")
+        .def("measure_rows", &measure_rows, "ids"_a.noconvert(), "nanoseconds"_a.noconvert(),
+             "Write how long it takes to score each row on its own.")
         .def("predict_one", &predict_one, "row"_a, "Return the click probability of a dict of values.")
         .def("section", &section, "name"_a, "Return the bytes of a section of the file.")
-        .def("score", &score, "ids"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Write the logits of rows of ids.");
-    module.def("model_sections", [](const std::string& path, std::size_t threads) {
-                   const fm2::ModelFile file(path, true, threads);
-                   std::vector<std::tuple<std::string, std::size_t, std::size_t>> sections;
-                   for (const std::string& name : file.names()) sections.emplace_back(name, file.offset(name), file.bytes(name).size());
-                   return sections;
-               },
-               "path"_a, "threads"_a = 0, "Return the name, offset and bytes of each section of a file, and verify its checksum.");
+        .def("score", &score, "ids"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "",
+             "Write the logits of rows of ids.");
+    module.def(
+        "model_sections",
+        [](const std::string& path, std::size_t threads) {
+            const fm2::ModelFile file(path, true, threads);
+            std::vector<std::tuple<std::string, std::size_t, std::size_t>> sections;
+            for (const std::string& name : file.names()) sections.emplace_back(name, file.offset(name), file.bytes(name).size());
+            return sections;
+        },
+        "path"_a, "threads"_a = 0, "Return the name, offset and bytes of each section of a file, and verify its checksum.");
     module.def("open_compiled", open_compiled, "path"_a, "verify"_a = true, "threads"_a = 0, "Open a compiled model.");
 }

@@ -20,9 +20,11 @@ void mutual_information(const Array<const std::int32_t, 2>& ids, const Array<con
     expect(ids.shape(0) == labels.size(), operation, ": expected a label for each of the ", ids.shape(0), " rows, got ", labels.size());
     expect(ids.shape(0) < std::numeric_limits<std::uint32_t>::max(), operation, ": expected fewer than 2^32 rows, got ", ids.shape(0));
     for (const Array<double, 2>* matrix : {&information, &chance})
-        expect(matrix->shape(0) == sizes.size() && matrix->shape(1) == sizes.size(), operation, ": the matrices must have the shape [fields, fields]");
+        expect(matrix->shape(0) == sizes.size() && matrix->shape(1) == sizes.size(), operation,
+               ": the matrices must have the shape [fields, fields]");
     for (std::size_t i = 0; i < sizes.size(); ++i)
-        expect(sizes.data()[i] >= 1 && sizes.data()[i] <= 1 << 30, operation, ": the size of field ", i, " must be between 1 and 2^30, got ", sizes.data()[i]);
+        expect(sizes.data()[i] >= 1 && sizes.data()[i] <= 1 << 30, operation, ": the size of field ", i,
+               " must be between 1 and 2^30, got ", sizes.data()[i]);
     nb::gil_scoped_release release;
     fm2::mutual_information(ids.data(), labels.data(), labels.size(), as_vector(sizes), information.data(), chance.data(), threads);
 }

@@ -31,7 +31,8 @@ std::string type_name(nb::handle value) { return nb::cast<std::string>(value.typ
 // Other mappings become dicts.
 nb::dict as_dict(PyObject* row) {
     if (PyDict_Check(row)) return nb::borrow<nb::dict>(row);
-    if (!nb::hasattr(row, "keys")) throw nb::type_error(("expected a row as a dict of values by column, got '" + type_name(row) + "'").c_str());
+    if (!nb::hasattr(row, "keys"))
+        throw nb::type_error(("expected a row as a dict of values by column, got '" + type_name(row) + "'").c_str());
     nb::dict copy;
     if (PyDict_Update(copy.ptr(), row) != 0) throw nb::python_error();
     return copy;
@@ -66,7 +67,8 @@ std::string_view PythonText::format_object(PyObject* value) {
     if (type == "datetime64") return format_converted(object.attr("astype")("datetime64[s]").attr("item")());
     if (nb::hasattr(object, "item")) return format_converted(object.attr("item")());
     if (nb::hasattr(object, "timestamp")) return fm2::format_time(seconds_of(nb::borrow(object)), buffer_);
-    if (nb::hasattr(object, "toordinal")) return fm2::format_time((nb::cast<long>(object.attr("toordinal")()) - days_before_1970) * day_seconds, buffer_);
+    if (nb::hasattr(object, "toordinal"))
+        return fm2::format_time((nb::cast<long>(object.attr("toordinal")()) - days_before_1970) * day_seconds, buffer_);
     throw nb::type_error(("a value has the type '" + type + "'; expected text, a number, a bool, bytes or a time").c_str());
 }
 

@@ -50,14 +50,15 @@ void init_quadratic(nb::module_& module) {
     using Form = fm2::QuadraticForm;
     nb::class_<Form>(module, "QuadraticForm",
                      "Compute 1/2 vᵀ S v + wᵀ v for rows v of embeddings; the blocks of S are field matrices. Not thread-safe.")
-        .def("__init__", [](Form* self, const Array<const std::int32_t, 1>& dims) { new (self) Form(as_vector(dims)); },
-             "dims"_a.noconvert())
+        .def(
+            "__init__", [](Form* self, const Array<const std::int32_t, 1>& dims) { new (self) Form(as_vector(dims)); },
+            "dims"_a.noconvert())
         .def_prop_ro("weights", &Form::weights, "Number of weights of the field matrices above the diagonal.")
         .def("score", &score, "weights"_a.noconvert(), "linear"_a.noconvert().none(), "rows"_a.noconvert(), "logits"_a.noconvert(),
              "products"_a.noconvert(), "threads"_a = 0, "level"_a = "",
              "Add the terms of the rows to the logits; write the products S v + w.")
-        .def("follow", &backward, "rows"_a.noconvert(), "slopes"_a.noconvert(), "weights"_a.noconvert(),
-             "linear"_a.noconvert().none(), "threads"_a = 0, "level"_a = "",
+        .def("follow", &backward, "rows"_a.noconvert(), "slopes"_a.noconvert(), "weights"_a.noconvert(), "linear"_a.noconvert().none(),
+             "threads"_a = 0, "level"_a = "",
              "Write the gradients of the weights and of the linear part, given the gradients of the logits; the gradient of a row is "
              "its logit's gradient times its product. The result is the same for any number of threads.");
 }

@@ -30,7 +30,8 @@ struct Ranking {
         return ranker->query(kernels, ids.data());
     }
     void check(const Rows& ids) const {
-        expect(ids.shape(1) == ranker->candidate().size(), "expected candidates of ", ranker->candidate().size(), " fields, got ", ids.shape(1));
+        expect(ids.shape(1) == ranker->candidate().size(), "expected candidates of ", ranker->candidate().size(), " fields, got ",
+               ids.shape(1));
     }
 
     std::unique_ptr<fm2::Ranker> ranker;
@@ -56,7 +57,8 @@ Ranked to_python(const std::vector<fm2::TopRow>& rows, float base) {
     return {to_numpy(std::move(indices)), to_numpy(std::move(probabilities))};
 }
 
-Ranked rank(const Ranking& ranking, const Ids& context, const Rows& candidates, std::size_t k, std::size_t threads, const std::string& level) {
+Ranked rank(const Ranking& ranking, const Ids& context, const Rows& candidates, std::size_t k, std::size_t threads,
+            const std::string& level) {
     ranking.check(candidates);
     std::vector<fm2::TopRow> best;
     {
@@ -77,8 +79,10 @@ void describe(const Ranking& ranking, const Rows& candidates, const Array<float,
     ranking.ranker->describe(kernels_of(level), candidates.data(), candidates.shape(0), out.data(), out.shape(1), threads);
 }
 
-Ranked top(const Ranking& ranking, const Ids& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads, const std::string& level) {
-    expect(rows.shape(1) > ranking.ranker->width(), "the catalog has rows of ", rows.shape(1), " floats; this ranker needs ", ranking.ranker->width() + 1);
+Ranked top(const Ranking& ranking, const Ids& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads,
+           const std::string& level) {
+    expect(rows.shape(1) > ranking.ranker->width(), "the catalog has rows of ", rows.shape(1), " floats; this ranker needs ",
+           ranking.ranker->width() + 1);
     std::vector<fm2::TopRow> best;
     float base;
     {
@@ -88,7 +92,7 @@ Ranked top(const Ranking& ranking, const Ids& context, const Array<const float, 
         query.vector.push_back(1);  // multiplies the candidates' own parts
         base = query.base;
         best = fm2::top_rows(kernels, rows.data(), rows.shape(1), rows.shape(0), query.vector.data(), query.vector.size(),
-                              std::min(k, rows.shape(0)), threads);
+                             std::min(k, rows.shape(0)), threads);
     }
     return to_python(best, base);
 }
@@ -99,8 +103,14 @@ void init_ranking(nb::module_& module) {
     nb::class_<Ranking>(module, "Ranking", "A compiled model whose fields are divided into context and candidate.")
         .def(nb::init<const Compiled&, const std::vector<std::size_t>&>(), "model"_a, "context"_a, nb::keep_alive<1, 2>())
         .def_prop_ro("width", [](const Ranking& ranking) { return ranking.ranker->width(); })
-        .def_prop_ro("candidate", [](const Ranking& ranking) { return std::vector<std::size_t>(ranking.ranker->candidate().begin(), ranking.ranker->candidate().end()); })
-        .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "Return the indices and probabilities of the best candidates, best first.")
-        .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "level"_a = "", "Write the catalog rows of candidates.")
-        .def("top", &top, "context"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "", "Return the indices and probabilities of the best rows of a catalog.");
+        .def_prop_ro("candidate",
+                     [](const Ranking& ranking) {
+                         return std::vector<std::size_t>(ranking.ranker->candidate().begin(), ranking.ranker->candidate().end());
+                     })
+        .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "",
+             "Return the indices and probabilities of the best candidates, best first.")
+        .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "level"_a = "",
+             "Write the catalog rows of candidates.")
+        .def("top", &top, "context"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "",
+             "Return the indices and probabilities of the best rows of a catalog.");
 }

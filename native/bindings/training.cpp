@@ -104,8 +104,8 @@ void load(fm2::Minibatch& batch, const Array<const std::int32_t, 2>& ids, const 
     std::visit([&](const auto& rows) { batch.load(ids.data(), ids.shape(0), rows.data(), rows.size(), threads); }, *order);
 }
 
-void gather(const EmbeddingTable& table, const fm2::Minibatch& batch, const Array<float, 2>& out, const std::optional<fm2::Dropout>& dropout,
-            std::int64_t step, std::size_t threads, const std::string& level) {
+void gather(const EmbeddingTable& table, const fm2::Minibatch& batch, const Array<float, 2>& out,
+            const std::optional<fm2::Dropout>& dropout, std::int64_t step, std::size_t threads, const std::string& level) {
     const fm2::Embeddings view = table.view("gather", batch);
     expect_shape("gather", "out", out, batch.size(), table.width());
     if (dropout) check_step(step);
@@ -168,8 +168,8 @@ double log_loss(const Array<const float, 1>& logits, const Array<const float, 1>
     return fm2::log_loss(kernels, logits.data(), labels.data(), pointer(weights), count, gradients.data());
 }
 
-fm2::Optimizer make_optimizer(const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
-                              float l1, float l2) {
+fm2::Optimizer make_optimizer(const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta, float l1,
+                              float l2) {
     using Rule = fm2::Optimizer::Rule;
     expect(rule == "adagrad" || rule == "adam" || rule == "ftrl", "optimizer: unknown optimizer '", rule, "'; use adagrad, adam or ftrl");
     const Rule which = rule == "adagrad" ? Rule::adagrad : rule == "adam" ? Rule::adam : Rule::ftrl;
@@ -180,65 +180,71 @@ fm2::Optimizer make_optimizer(const std::string& rule, float learning_rate, floa
 
 void define_classes(nb::module_& module) {
     nb::class_<fm2::Layout>(module, "Layout", "The layout of an embedding table in a flat buffer.")
-        .def("__init__", [](fm2::Layout* self, const Array<const std::int64_t, 1>& offset, const Array<const std::int32_t, 1>& dim,
-                            const Array<const std::int32_t, 1>& size) {
-                 new (self) fm2::Layout(as_vector(offset), as_vector(dim), as_vector(size));
-             },
-             "offset"_a.noconvert(), "dim"_a.noconvert(), "size"_a.noconvert())
+        .def(
+            "__init__",
+            [](fm2::Layout* self, const Array<const std::int64_t, 1>& offset, const Array<const std::int32_t, 1>& dim,
+               const Array<const std::int32_t, 1>& size) { new (self) fm2::Layout(as_vector(offset), as_vector(dim), as_vector(size)); },
+            "offset"_a.noconvert(), "dim"_a.noconvert(), "size"_a.noconvert())
         .def_ro("floats", &fm2::Layout::floats, "Length of the buffer.")
         .def_ro("features", &fm2::Layout::features, "Number of features of all fields.")
         .def_ro("width", &fm2::Layout::width, "Width of a gathered row.");
 
     nb::class_<EmbeddingTable>(module, "Table", "Weights, optimizer state and, optionally, the moving average of the weights.")
-        .def("__init__", [](EmbeddingTable* self, const fm2::Layout& layout, Array<float, 1> weights, std::vector<Array<float, 1>> state,
-                            Maybe<const float, 1> l2_scale, Maybe<float, 1> average, Maybe<std::int32_t, 1> touched, float decay) {
-                 EmbeddingTable table{layout, std::move(weights), std::move(state), std::move(l2_scale), std::move(average),
-                             std::move(touched), decay};
-                 table.check();
-                 new (self) EmbeddingTable(std::move(table));
-             },
-             "layout"_a, "weights"_a.noconvert(), "state"_a.noconvert(), "l2_scale"_a.noconvert().none() = nb::none(),
-             "average"_a.noconvert().none() = nb::none(), "touched"_a.noconvert().none() = nb::none(), "decay"_a = 0.0f);
+        .def(
+            "__init__",
+            [](EmbeddingTable* self, const fm2::Layout& layout, Array<float, 1> weights, std::vector<Array<float, 1>> state,
+               Maybe<const float, 1> l2_scale, Maybe<float, 1> average, Maybe<std::int32_t, 1> touched, float decay) {
+                EmbeddingTable table{
+                    layout, std::move(weights), std::move(state), std::move(l2_scale), std::move(average), std::move(touched), decay};
+                table.check();
+                new (self) EmbeddingTable(std::move(table));
+            },
+            "layout"_a, "weights"_a.noconvert(), "state"_a.noconvert(), "l2_scale"_a.noconvert().none() = nb::none(),
+            "average"_a.noconvert().none() = nb::none(), "touched"_a.noconvert().none() = nb::none(), "decay"_a = 0.0f);
 
     nb::class_<fm2::Optimizer>(module, "Optimizer", "An optimizer for embedding tables: adagrad, adam or ftrl.")
-        .def("__init__", [](fm2::Optimizer* self, const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2,
-                            float beta, float l1, float l2) {
-                 new (self) fm2::Optimizer(make_optimizer(rule, learning_rate, epsilon, beta1, beta2, beta, l1, l2));
-             },
-             "rule"_a, "learning_rate"_a, "epsilon"_a = 1e-8f, "beta1"_a = 0.9f, "beta2"_a = 0.999f, "beta"_a = 1.0f, "l1"_a = 0.0f,
-             "l2"_a = 0.0f)
+        .def(
+            "__init__",
+            [](fm2::Optimizer* self, const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
+               float l1, float l2) { new (self) fm2::Optimizer(make_optimizer(rule, learning_rate, epsilon, beta1, beta2, beta, l1, l2)); },
+            "rule"_a, "learning_rate"_a, "epsilon"_a = 1e-8f, "beta1"_a = 0.9f, "beta2"_a = 0.999f, "beta"_a = 1.0f, "l1"_a = 0.0f,
+            "l2"_a = 0.0f)
         .def_rw("learning_rate", &fm2::Optimizer::learning_rate)
         .def_prop_ro("states", &fm2::Optimizer::states, "Number of state arrays, each as long as the weights.");
 
     nb::class_<fm2::Dropout>(module, "Dropout", "The probabilities of dropping single elements, and whole fields of a row.")
-        .def("__init__", [](fm2::Dropout* self, float element, float field, std::uint64_t seed) {
-                 const fm2::Dropout dropout{element, field, seed};
-                 fm2::Mask(dropout, 0);  // checks the probabilities
-                 new (self) fm2::Dropout(dropout);
-             },
-             "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0);
+        .def(
+            "__init__",
+            [](fm2::Dropout* self, float element, float field, std::uint64_t seed) {
+                const fm2::Dropout dropout{element, field, seed};
+                fm2::Mask(dropout, 0);  // checks the probabilities
+                new (self) fm2::Dropout(dropout);
+            },
+            "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0);
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
-        .def("__init__", [](fm2::Minibatch* self, const Array<const std::int32_t, 1>& size) { new (self) fm2::Minibatch(as_vector(size)); },
-             "size"_a.noconvert())
+        .def(
+            "__init__", [](fm2::Minibatch* self, const Array<const std::int32_t, 1>& size) { new (self) fm2::Minibatch(as_vector(size)); },
+            "size"_a.noconvert())
         .def("load", load, "ids"_a.noconvert(), "order"_a.noconvert().none() = nb::none(), "threads"_a = 0,
              "Load the rows of ids listed in order, or all of them.")
         .def("__len__", &fm2::Minibatch::size);
 
     nb::class_<Update>(module, "Update", "A gradient for a table, and the optimizer that applies it.")
-        .def("__init__", [](Update* self, std::shared_ptr<EmbeddingTable> table, const fm2::Optimizer& optimizer, Maybe<const float, 2> rows,
-                            Maybe<const float, 1> logits, Maybe<const float, 2> sums, Maybe<const float, 1> signs,
-                            std::optional<fm2::Dropout> dropout) {
-                 new (self) Update{std::move(table), optimizer, std::move(rows), std::move(logits), std::move(sums), std::move(signs), dropout};
-             },
-             "table"_a, "optimizer"_a, nb::kw_only(), "rows"_a.noconvert().none() = nb::none(),
-             "logits"_a.noconvert().none() = nb::none(), "sums"_a.noconvert().none() = nb::none(),
-             "signs"_a.noconvert().none() = nb::none(), "dropout"_a.none() = nb::none());
+        .def(
+            "__init__",
+            [](Update* self, std::shared_ptr<EmbeddingTable> table, const fm2::Optimizer& optimizer, Maybe<const float, 2> rows,
+               Maybe<const float, 1> logits, Maybe<const float, 2> sums, Maybe<const float, 1> signs, std::optional<fm2::Dropout> dropout) {
+                new (self)
+                    Update{std::move(table), optimizer, std::move(rows), std::move(logits), std::move(sums), std::move(signs), dropout};
+            },
+            "table"_a, "optimizer"_a, nb::kw_only(), "rows"_a.noconvert().none() = nb::none(), "logits"_a.noconvert().none() = nb::none(),
+            "sums"_a.noconvert().none() = nb::none(), "signs"_a.noconvert().none() = nb::none(), "dropout"_a.none() = nb::none());
 }
 
 void define_functions(nb::module_& module) {
-    module.def("gather", gather, "table"_a, "batch"_a, "out"_a.noconvert(), "dropout"_a.none() = nb::none(), "step"_a = 0,
-               "threads"_a = 0, "level"_a = "", "Write the concatenated embeddings of every row.");
+    module.def("gather", gather, "table"_a, "batch"_a, "out"_a.noconvert(), "dropout"_a.none() = nb::none(), "step"_a = 0, "threads"_a = 0,
+               "level"_a = "", "Write the concatenated embeddings of every row.");
     module.def("linear_logits", linear_logits, "linear"_a, "batch"_a, "out"_a.noconvert(), "threads"_a = 0, "level"_a = "",
                "Write the sum of the linear weights of every row.");
     module.def("fm_logits", fm_logits, "linear"_a.none(), "factors"_a, "batch"_a, "sums"_a.noconvert(), "out"_a.noconvert(),
@@ -248,8 +254,8 @@ void define_functions(nb::module_& module) {
                "Update every distinct feature of the batch once, in each table.");
     module.def("finish_average", finish_average, "table"_a, "step"_a, "threads"_a = 0, "level"_a = "",
                "Update the moving average of every row to the given step.");
-    module.def("log_loss", log_loss, "logits"_a.noconvert(), "labels"_a.noconvert(), "weights"_a.noconvert().none(),
-               "slopes"_a.noconvert(), "level"_a = "", "Return the mean loss; write its gradient with respect to the logits.");
+    module.def("log_loss", log_loss, "logits"_a.noconvert(), "labels"_a.noconvert(), "weights"_a.noconvert().none(), "slopes"_a.noconvert(),
+               "level"_a = "", "Return the mean loss; write its gradient with respect to the logits.");
 }
 
 }  // namespace

@@ -107,7 +107,8 @@ std::string_view cell(const char* value, const std::size_t* length) {
 }
 
 // Encodes and scores rows of values on this thread. Allocates nothing after the first call of a thread.
-void score_values(const fm2_model& model, const char* const* values, const std::size_t* lengths, std::size_t rows, unsigned flags, float* scores) {
+void score_values(const fm2_model& model, const char* const* values, const std::size_t* lengths, std::size_t rows, unsigned flags,
+                  float* scores) {
     static thread_local std::vector<std::string_view> cells;
     static thread_local std::vector<std::int32_t> ids;
     const std::size_t columns = model.encoder.columns().size(), fields = model.scorer.fields();

@@ -31,8 +31,7 @@ protected:
 template <class Number>
 class NumberColumn : public ArrowColumn {
 public:
-    explicit NumberColumn(const ArrowArray& array)
-        : ArrowColumn(array), values_(static_cast<const Number*>(array.buffers[1])) {}
+    explicit NumberColumn(const ArrowArray& array) : ArrowColumn(array), values_(static_cast<const Number*>(array.buffers[1])) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
         fill(first, count, batch, [this](std::size_t at, TextBuffer& buffer) { return format_number(values_[at], buffer); });
     }
@@ -43,8 +42,7 @@ private:
 
 class BoolColumn : public ArrowColumn {
 public:
-    explicit BoolColumn(const ArrowArray& array)
-        : ArrowColumn(array), bits_(static_cast<const std::uint8_t*>(array.buffers[1])) {}
+    explicit BoolColumn(const ArrowArray& array) : ArrowColumn(array), bits_(static_cast<const std::uint8_t*>(array.buffers[1])) {}
     void read(std::size_t first, std::size_t count, Batch& batch) const override {
         fill(first, count, batch, [this](std::size_t at, TextBuffer&) { return format_bool(bits_[at / 8] >> (at % 8) & 1); });
     }
@@ -166,16 +164,17 @@ std::unique_ptr<Column> by_integer(char format, const ArrowArray& array, Argumen
 std::unique_ptr<Column> make_column(const ArrowSchema& schema, const ArrowArray& array) {
     const std::string_view format = schema.format;
     if (schema.dictionary && format.size() == 1)
-        if (auto column = by_integer<DictionaryColumn>(format[0], array, make_column(*schema.dictionary, *array.dictionary)))
-            return column;
+        if (auto column = by_integer<DictionaryColumn>(format[0], array, make_column(*schema.dictionary, *array.dictionary))) return column;
     if (format.size() == 1) {
         if (auto column = by_integer<NumberColumn>(format[0], array)) return column;
         switch (format[0]) {
             case 'f': return std::make_unique<NumberColumn<float>>(array);
             case 'g': return std::make_unique<NumberColumn<double>>(array);
             case 'b': return std::make_unique<BoolColumn>(array);
-            case 'u': case 'z': return std::make_unique<TextColumn<std::int32_t>>(array);
-            case 'U': case 'Z': return std::make_unique<TextColumn<std::int64_t>>(array);
+            case 'u':
+            case 'z': return std::make_unique<TextColumn<std::int32_t>>(array);
+            case 'U':
+            case 'Z': return std::make_unique<TextColumn<std::int64_t>>(array);
             case 'n': return std::make_unique<NullColumn>();
         }
     }

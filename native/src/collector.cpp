@@ -46,8 +46,8 @@ std::string_view CellReader::read(std::string_view cell) const {
     return std::ranges::find(missing_, cell) == missing_.end() ? cell : std::string_view();
 }
 
-Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time,
-                     std::vector<std::string> missing, std::size_t threads)
+Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time, std::vector<std::string> missing,
+                     std::size_t threads)
     : fields_(std::move(fields)),
       label_column_(label_column),
       time_(std::move(time)),
@@ -60,9 +60,7 @@ Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::o
 const Block& Collector::read(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last) {
     const std::vector<std::string_view> texts = split_lines(text, format, threads_);
     parts_.resize(texts.size());
-    parallel_for(texts.size(), threads_, [&](std::size_t i) {
-        parts_[i].block.read(texts[i], format, last || i + 1 < texts.size());
-    });
+    parallel_for(texts.size(), threads_, [&](std::size_t i) { parts_[i].block.read(texts[i], format, last || i + 1 < texts.size()); });
     std::vector<Piece> pieces;
     std::vector<BadRow> misshapen;
     block_.consumed = block_.lines = 0;
@@ -110,12 +108,9 @@ const Block& Collector::collect(const std::vector<Piece>& pieces) {
     // One thread reads all rows of a field, so that the codes do not depend on the timing of threads.
     parallel_for(fields_.size() + 2, threads_, [&](std::size_t task) {
         for (const Piece& piece : pieces) {
-            if (task < fields_.size())
-                collect_field(task, piece);
-            else if (task == fields_.size())
-                collect_labels(piece);
-            else if (time_)
-                collect_times(piece);
+            if (task < fields_.size()) collect_field(task, piece);
+            else if (task == fields_.size()) collect_labels(piece);
+            else if (time_) collect_times(piece);
         }
     });
     block_.bad.clear();

@@ -13,15 +13,13 @@ constexpr std::size_t rows_per_task = 64;
 // Calls body(begin, end) for ranges of the batch's rows.
 template <class Body>
 void by_rows(const Minibatch& batch, std::size_t threads, const Body& body) {
-    parallel_for((batch.size() + rows_per_task - 1) / rows_per_task, threads, [&](std::size_t task) {
-        body(task * rows_per_task, std::min(batch.size(), (task + 1) * rows_per_task));
-    });
+    parallel_for((batch.size() + rows_per_task - 1) / rows_per_task, threads,
+                 [&](std::size_t task) { body(task * rows_per_task, std::min(batch.size(), (task + 1) * rows_per_task)); });
 }
 
 }  // namespace
 
-void gather(const Kernels& kernels, const Minibatch& batch, const Embeddings& table, const Mask& mask, float* out,
-            std::size_t threads) {
+void gather(const Kernels& kernels, const Minibatch& batch, const Embeddings& table, const Mask& mask, float* out, std::size_t threads) {
     by_rows(batch, threads, [&](std::size_t begin, std::size_t end) { kernels.tables.gather({batch, table, begin, end}, mask, out); });
 }
 

@@ -50,8 +50,7 @@ void Encoder::encode_field(std::size_t index, const Column& column, std::size_t 
         field.transform.apply(batch, unreadable);
         if (field.hash_bits)
             for (std::size_t i = 0; i < size; ++i) numbers[i] = field.hashed(batch.cells[i]);
-        else
-            views_[index].find({batch.cells.data(), size}, numbers.data());
+        else views_[index].find({batch.cells.data(), size}, numbers.data());
         for (const std::size_t i : unreadable) numbers[i] = StringIndex::absent;
         for (std::size_t i = 0; i < size; ++i) ids[(begin + i) * fields_.size() + index] = numbers[i] + 1;
     });

@@ -93,10 +93,12 @@ Explanation explain(const Kernels& kernels, const Scorer& scorer, const std::int
     const std::size_t n = scorer.fields();
     expect(n <= max_fields, "the model has ", n, " fields; at most ", max_fields, " can be explained");
     Explanation out{0, std::vector<double>(n), std::vector<double>(n * n)};
-    std::visit([&](const auto& plan) {
-        out.bias = plan.bias;
-        explain(kernels, plan, ids, out);
-    }, scorer.plan());
+    std::visit(
+        [&](const auto& plan) {
+            out.bias = plan.bias;
+            explain(kernels, plan, ids, out);
+        },
+        scorer.plan());
     return out;
 }
 

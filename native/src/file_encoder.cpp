@@ -29,7 +29,8 @@ std::vector<std::string> read_texts(const ModelFile& file, std::string_view name
     return texts;
 }
 
-Field read_field(const ModelFile& file, const FieldEntry& entry, const std::string& format, std::span<const float> boundaries, std::size_t columns) {
+Field read_field(const ModelFile& file, const FieldEntry& entry, const std::string& format, std::span<const float> boundaries,
+                 std::size_t columns) {
     using Kind = Transform::Kind;
     if (entry.column < 0 || static_cast<std::size_t>(entry.column) >= columns || entry.kind < 0 ||
         entry.kind > static_cast<std::int32_t>(Kind::hour) || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
@@ -87,9 +88,12 @@ FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const 
     auto bytes = file_->numbers<char>("vocabulary.bytes");
     const auto entries = file_->numbers<FieldEntry>("encoder.fields", sizes.size());
     for (std::size_t f = 0; f < sizes.size(); ++f) {
-        const std::uint64_t size = static_cast<std::uint64_t>(sizes[f]), hashed = entries[f].hash_bits ? std::uint64_t{1} << entries[f].hash_bits : 0;
-        const StringIndexView table{take(*file_, slots, counts[3 * f]), take(*file_, ends, counts[3 * f + 1]), take(*file_, bytes, counts[3 * f + 2])};
-        if (!table.slots.empty() && !std::has_single_bit(table.slots.size())) file_->reject("the size of a vocabulary's hash table is not a power of two");
+        const std::uint64_t size = static_cast<std::uint64_t>(sizes[f]),
+                            hashed = entries[f].hash_bits ? std::uint64_t{1} << entries[f].hash_bits : 0;
+        const StringIndexView table{take(*file_, slots, counts[3 * f]), take(*file_, ends, counts[3 * f + 1]),
+                                    take(*file_, bytes, counts[3 * f + 2])};
+        if (!table.slots.empty() && !std::has_single_bit(table.slots.size()))
+            file_->reject("the size of a vocabulary's hash table is not a power of two");
         if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->reject("a vocabulary and its field differ in size");
         encoder_.set_vocabulary(f, table);
     }

@@ -94,8 +94,9 @@ std::vector<Column> columns_of(const std::int32_t* ids, const std::uint8_t* labe
             for (std::size_t row = begin; row < end; ++row) {
                 const std::int32_t id = ids[row * sizes.size() + field];
                 if (id < 0 || id >= sizes[field])
-                    throw std::out_of_range("row " + std::to_string(row) + ", field " + std::to_string(field) + ": the id must be between 0 and " +
-                                            std::to_string(sizes[field] - 1) + ", got " + std::to_string(id));
+                    throw std::out_of_range("row " + std::to_string(row) + ", field " + std::to_string(field) +
+                                            ": the id must be between 0 and " + std::to_string(sizes[field] - 1) + ", got " +
+                                            std::to_string(id));
                 columns[field][row] = static_cast<std::uint32_t>(id) << 1 | labels[row];
             }
     });

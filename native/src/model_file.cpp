@@ -46,7 +46,8 @@ std::uint64_t hash_part(std::span<const std::byte> bytes) {
     for (std::size_t l = 0; l < lanes; ++l) state[l] = bytes.size() + l;
     std::size_t at = 0;
     for (; at + stripe <= bytes.size(); at += stripe)
-        for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ load_word(bytes.data() + at + l * 8), 0xa0761d6478bd642fu + 2 * l);
+        for (std::size_t l = 0; l < lanes; ++l)
+            state[l] = mix(state[l] ^ load_word(bytes.data() + at + l * 8), 0xa0761d6478bd642fu + 2 * l);
     std::array<std::byte, stripe> last{};
     std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end(), last.begin());
     for (std::size_t l = 0; l < lanes; ++l) state[l] = mix(state[l] ^ load_word(last.data() + l * 8), 0xe7037ed1a0b428dbu + 2 * l);
@@ -64,7 +65,8 @@ std::uint64_t own_checksum(const Header& header) {
 std::uint64_t checksum(std::span<const std::byte> bytes, std::size_t threads) {
     constexpr std::size_t part = 1 << 20;
     std::vector<std::uint64_t> sums((bytes.size() + part - 1) / part);
-    parallel_for(sums.size(), threads, [&](std::size_t i) { sums[i] = hash_part(bytes.subspan(i * part, std::min(part, bytes.size() - i * part))); });
+    parallel_for(sums.size(), threads,
+                 [&](std::size_t i) { sums[i] = hash_part(bytes.subspan(i * part, std::min(part, bytes.size() - i * part))); });
     return hash_part(std::as_bytes(std::span(sums)));
 }
 

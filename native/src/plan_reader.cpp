@@ -52,9 +52,15 @@ private:
 class MatrixPlanReader {
 public:
     MatrixPlanReader(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, float bias)
-        : file_(file), sizes_(sizes), order_(file.numbers<std::int32_t>("order", sizes.size())),
-          dims_(file.numbers<std::int32_t>("dims", sizes.size())), cached_(file.numbers<std::int32_t>("cached", sizes.size())),
-          ranges_(file.numbers<std::int32_t>("ranges")), rows_(file, "rows"), matrices_(file, "matrices"), seen_(sizes.size()),
+        : file_(file),
+          sizes_(sizes),
+          order_(file.numbers<std::int32_t>("order", sizes.size())),
+          dims_(file.numbers<std::int32_t>("dims", sizes.size())),
+          cached_(file.numbers<std::int32_t>("cached", sizes.size())),
+          ranges_(file.numbers<std::int32_t>("ranges")),
+          rows_(file, "rows"),
+          matrices_(file, "matrices"),
+          seen_(sizes.size()),
           plan_{{}, {}, sizes.size(), 0, static_cast<Dtype>(head.dtype), head.diagonal != 0, bias} {
         if (ranges_.size() % 3) reject_ranges();
     }
@@ -83,8 +89,17 @@ private:
         const auto first_range = static_cast<std::uint32_t>(plan_.ranges.size());
         const std::size_t products = read_ranges(p);
         const auto range_count = static_cast<std::uint32_t>(plan_.ranges.size()) - first_range;
-        MatrixField field{column, static_cast<std::size_t>(cached_[p]), dim, plan_.width, first_range, range_count,
-                          RowLayout(plan_.dtype, products, dim), nullptr, RowLayout(plan_.dtype, 0, dim), nullptr, nullptr,
+        MatrixField field{column,
+                          static_cast<std::size_t>(cached_[p]),
+                          dim,
+                          plan_.width,
+                          first_range,
+                          range_count,
+                          RowLayout(plan_.dtype, products, dim),
+                          nullptr,
+                          RowLayout(plan_.dtype, 0, dim),
+                          nullptr,
+                          nullptr,
                           static_cast<std::size_t>(sizes_[column])};
         field.cached_rows = rows_.take(field.cached, field.cached_layout.stride);
         field.plain_rows = rows_.take(field.size - field.cached, field.plain_layout.stride);
@@ -93,7 +108,8 @@ private:
         plan_.width += dim;
     }
 
-    // Takes the ranges of the p-th field from the section "ranges", which has rows of p, begin and length; returns the sum of their lengths.
+    // Takes the ranges of the p-th field from the section "ranges", which has rows of p, begin and length; returns the sum of their
+    // lengths.
     std::size_t read_ranges(std::size_t p) {
         std::int64_t end = 0, sum = 0;
         for (; !ranges_.empty() && static_cast<std::size_t>(ranges_[0]) == p; ranges_ = ranges_.subspan(3)) {
@@ -145,7 +161,8 @@ FieldAwarePlan read_field_aware(const ModelFile& file, const Head& head, std::sp
 
 Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes) {
     const Head head = read_head(file);
-    if (sizes.empty() || static_cast<std::size_t>(head.fields) != sizes.size()) file.reject("the plan and 'sizes' differ in the number of fields");
+    if (sizes.empty() || static_cast<std::size_t>(head.fields) != sizes.size())
+        file.reject("the plan and 'sizes' differ in the number of fields");
     if (std::ranges::any_of(sizes, [](std::int32_t size) { return size < 1; })) file.reject("a field has no features");
     const float bias = file.numbers<float>("bias", 1)[0];
     if (head.kind == field_matrices) return MatrixPlanReader(file, head, sizes, bias).read();

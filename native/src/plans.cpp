@@ -51,7 +51,8 @@ float pack_rows(Dtype dtype, const RowLayout& layout, std::size_t rows, const fl
             std::fill(row, row + layout.stride, std::byte{});
             float scales[2]{};
             if (layout.first) scales[0] = pack_part(dtype, first + r * layout.first, layout.first, row, errors[task]);
-            if (layout.second) scales[1] = pack_part(dtype, second + r * layout.second, layout.second, row + layout.second_at, errors[task]);
+            if (layout.second)
+                scales[1] = pack_part(dtype, second + r * layout.second, layout.second, row + layout.second_at, errors[task]);
             std::memcpy(row + layout.linear_at, linear + r, sizeof(float));
             if (dtype == Dtype::i8) std::memcpy(row + layout.scales_at, scales, sizeof scales);
         }

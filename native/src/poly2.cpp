@@ -15,7 +15,10 @@ namespace {
 class Tile {
 public:
     Tile(const Poly2& model, const Minibatch& batch)
-        : model_(model), batch_(batch), features_(poly2_tile(model) * batch.fields()), keys_(features_.size()),
+        : model_(model),
+          batch_(batch),
+          features_(poly2_tile(model) * batch.fields()),
+          keys_(features_.size()),
           buckets_(poly2_tile(model) * poly2_pairs(model, batch.fields())) {}
 
     // Loads rows [from, to) of the tile; the first row of the tile is row `begin` of the batch.

@@ -45,8 +45,8 @@ void QuadraticForm::fill_panel(const float* weights, std::size_t panel) {
     }
 }
 
-void QuadraticForm::score(const Kernels& kernels, const float* weights, const float* w, const float* rows, std::size_t count,
-                          float* logits, float* products, std::size_t threads) {
+void QuadraticForm::score(const Kernels& kernels, const float* weights, const float* w, const float* rows, std::size_t count, float* logits,
+                          float* products, std::size_t threads) {
     constexpr std::size_t narrow = 200;  // below this width, one thread is done before a second one wakes up
     parallel_for(divide_up(width(), panel_columns), width() < narrow ? 1 : threads, [&](std::size_t panel) { fill_panel(weights, panel); });
     parallel_for(divide_up(count, rows_per_task), threads, [&](std::size_t task) {
@@ -59,7 +59,7 @@ void QuadraticForm::score(const Kernels& kernels, const float* weights, const fl
 }
 
 void QuadraticForm::backward(const Kernels& kernels, const float* rows, std::size_t count, const float* gradients, float* weight_gradients,
-                           float* linear_gradient, std::size_t threads) const {
+                             float* linear_gradient, std::size_t threads) const {
     parallel_for(divide_up(width(), block_rows), threads, [&](std::size_t task) {
         const std::size_t begin = task * block_rows, first = begin / panel_columns * panel_columns;
         const std::size_t stride = divide_up(width() - first, panel_columns) * panel_columns;

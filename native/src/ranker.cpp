@@ -22,8 +22,8 @@ public:
           plan_(std::get<MatrixPlan>(this->scorer().plan())),
           context_side_(plan_, this->context()),
           candidate_side_(plan_, this->candidate()) {
-        expect(context_side_.width() <= max_matrix_floats / candidate_side_.width(), "the matrix between context and candidates is too large: ",
-               context_side_.width(), " by ", candidate_side_.width());
+        expect(context_side_.width() <= max_matrix_floats / candidate_side_.width(),
+               "the matrix between context and candidates is too large: ", context_side_.width(), " by ", candidate_side_.width());
         matrix_ = candidate_side_.matrix_with(context_side_);
     }
 
@@ -35,7 +35,8 @@ protected:
         Query query{0, std::vector<float>(width())};
         context_side_.gather(kernels, ids, 1, v.data(), v.size(), &query.base);
         query.base += plan_.bias;
-        kernels.scoring.inner_products(matrix_.data(), context_side_.width(), width(), v.data(), context_side_.width(), query.vector.data());
+        kernels.scoring.inner_products(matrix_.data(), context_side_.width(), width(), v.data(), context_side_.width(),
+                                       query.vector.data());
         return query;
     }
 
@@ -86,7 +87,8 @@ private:
             float* vector = vectors + r * stride;
             std::fill(vector, vector + plan_.rank, 0.0f);
             parts[r] = 0;
-            for (std::size_t f = 0; f < fields.size(); ++f) parts[r] += kernels.scoring.accumulate(plan_.dtype, plan_.layout, row_of(r, f), vector);
+            for (std::size_t f = 0; f < fields.size(); ++f)
+                parts[r] += kernels.scoring.accumulate(plan_.dtype, plan_.layout, row_of(r, f), vector);
             for (std::size_t k = 0; k < plan_.rank; ++k) parts[r] += plan_.signs[k] * vector[k] * vector[k];
         }
     }
@@ -132,7 +134,8 @@ private:
         return gathered + index * plan_.layout.second + (other - (other > side[index])) * plan_.dim;
     }
 
-    // Writes all vectors of a side's features to gathered [fields, vectors]; returns their linear weights plus the pair terms within the side.
+    // Writes all vectors of a side's features to gathered [fields, vectors]; returns their linear weights plus the pair terms within the
+    // side.
     float gather(const Kernels& kernels, std::span<const std::size_t> side, const std::int32_t* ids, float* gathered) const {
         float total = 0;
         for (std::size_t f = 0; f < side.size(); ++f) {
@@ -142,7 +145,8 @@ private:
         for (std::size_t a = 0; a < side.size(); ++a)
             for (std::size_t b = 0; b < a; ++b) {
                 float pair;
-                kernels.scoring.inner_products(vector(gathered, side, a, side[b]), plan_.dim, 1, vector(gathered, side, b, side[a]), plan_.dim, &pair);
+                kernels.scoring.inner_products(vector(gathered, side, a, side[b]), plan_.dim, 1, vector(gathered, side, b, side[a]),
+                                               plan_.dim, &pair);
                 total += pair;
             }
         return total;
@@ -168,7 +172,8 @@ std::unique_ptr<Ranker> Ranker::make(std::shared_ptr<const Scorer> scorer, std::
         return std::make_unique<MatrixRanker>(std::move(scorer), std::move(context), std::move(candidate));
     if (std::holds_alternative<FieldAwarePlan>(scorer->plan()))
         return std::make_unique<FieldAwareRanker>(std::move(scorer), std::move(context), std::move(candidate));
-    expect(!std::get<SumsPlan>(scorer->plan()).hash_bits, "poly2 hashes its pairs, so candidates cannot be precomputed; score complete rows instead");
+    expect(!std::get<SumsPlan>(scorer->plan()).hash_bits,
+           "poly2 hashes its pairs, so candidates cannot be precomputed; score complete rows instead");
     return std::make_unique<SumsRanker>(std::move(scorer), std::move(context), std::move(candidate));
 }
 

@@ -38,7 +38,8 @@ struct PlanScorer {
 Scorer::Scorer(std::shared_ptr<const ModelFile> file)
     : file_(std::move(file)), sizes_(file_->numbers<std::int32_t>("sizes")), plan_(read_plan(*file_, sizes_)) {}
 
-void check_ids(std::span<const std::int32_t> sizes, std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t first, std::size_t rows) {
+void check_ids(std::span<const std::int32_t> sizes, std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t first,
+               std::size_t rows) {
     for (std::size_t r = first; r < first + rows; ++r) {
         const std::int32_t* row = ids + r * sizes.size();
         std::uint32_t wrong = 0;  // as wide as an id, so that the comparisons are vectorized
@@ -55,9 +56,8 @@ void Scorer::score(const Kernels& kernels, const std::int32_t* ids, std::size_t 
         std::visit(PlanScorer{kernels.scoring, ids + begin * fields(), count, logits + begin}, plan_);
     };
     if (rows <= rows_per_task) return score_block(0, rows);  // without a std::function, which would allocate
-    parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, [&](std::size_t task) {
-        score_block(task * rows_per_task, std::min(rows_per_task, rows - task * rows_per_task));
-    });
+    parallel_for((rows + rows_per_task - 1) / rows_per_task, threads,
+                 [&](std::size_t task) { score_block(task * rows_per_task, std::min(rows_per_task, rows - task * rows_per_task)); });
 }
 
 float probability(float logit) { return static_cast<float>(1 / (1 + std::exp(-double{logit}))); }

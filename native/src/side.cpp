@@ -38,8 +38,8 @@ Side::Side(const MatrixPlan& plan, std::span<const std::size_t> fields) : plan_(
 void Side::make_form() {
     if (form_fields_ < 2) return;
     form_width_ = form_fields_ < fields_.size() ? fields_[form_fields_].offset : width_;
-    expect(form_width_ <= max_form_width, "the large fields of one side have ", form_width_, " dimensions in total; at most ", max_form_width,
-           " are supported");
+    expect(form_width_ <= max_form_width, "the large fields of one side have ", form_width_, " dimensions in total; at most ",
+           max_form_width, " are supported");
     depths_.assign((form_width_ + panel_columns - 1) / panel_columns, 0);
     panels_.assign(depths_.size() * panel_columns * form_width_, 0);
     for (std::size_t q = 0; q < form_fields_; ++q)
@@ -76,7 +76,8 @@ void Side::make_table(std::size_t index) {
     field.cached_rows = rows;
 }
 
-void Side::gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* parts) const {
+void Side::gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
+                  float* parts) const {
     std::fill(parts, parts + rows, 0.0f);
     for (std::size_t f = 0; f < fields_.size(); ++f)
         kernels.scoring.embed(f < form_fields_ ? plan_.dtype : Dtype::f32, fields_[f], ids + columns_[f], columns_.size(), rows,
@@ -84,8 +85,8 @@ void Side::gather(const Kernels& kernels, const std::int32_t* ids, std::size_t r
     for (std::size_t r = 0; r < rows; ++r)
         for (std::size_t k = width_; k < padded(width_); ++k) vectors[r * stride + k] = 0;
     if (form_width_) kernels.quadratic.add_forms(vectors, stride, rows, form_width_, panels_.data(), depths_.data(), parts);
-    kernels.scoring.add_products(std::span(fields_).subspan(form_fields_), columns_.data() + form_fields_, ids, columns_.size(), rows, vectors,
-                                 stride, parts);
+    kernels.scoring.add_products(std::span(fields_).subspan(form_fields_), columns_.data() + form_fields_, ids, columns_.size(), rows,
+                                 vectors, stride, parts);
 }
 
 std::vector<float> Side::matrix_with(const Side& other) const {

@@ -22,8 +22,8 @@ public:
 
     std::size_t width() const { return width_; }
 
-    // Writes vectors [rows, stride]: the concatenated embeddings, and zeros up to padded(width()), which is the smallest stride. Writes parts
-    // [rows]: linear weights plus the terms of pairs within the side.
+    // Writes vectors [rows, stride]: the concatenated embeddings, and zeros up to padded(width()), which is the smallest stride. Writes
+    // parts [rows]: linear weights plus the terms of pairs within the side.
     void gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* parts) const;
 
     // Returns S between this side and another: [width, other's width].

@@ -63,12 +63,9 @@ void TextBlock::read(std::string_view text, const TextFormat& format, bool last)
     cells_.resize(std::max(cells_.size(), columns_ * capacity_));
     for (std::size_t column = 0; column < columns_; ++column) cells_[column * capacity_] = {0, 0};
     slots_ = 1;
-    if (format.libffm)
-        read_libffm(format.libffm_fields);
-    else if (format.quotes && text.find('"') != text.npos)
-        read_quoted();
-    else
-        read_plain();
+    if (format.libffm) read_libffm(format.libffm_fields);
+    else if (format.quotes && text.find('"') != text.npos) read_quoted();
+    else read_plain();
 }
 
 void TextBlock::read_plain() {
@@ -86,10 +83,8 @@ void TextBlock::read_plain() {
         if (mark < text_.size() && text_[mark] != '\n') continue;
         const std::size_t end = begin + without_return(text_.substr(begin, mark - begin)).size();
         if (end > begin) {
-            if (column == columns_)
-                (out - capacity_)->size -= static_cast<std::uint32_t>(mark - end);
-            else
-                fail_row(Fault::columns, std::to_string(column));
+            if (column == columns_) (out - capacity_)->size -= static_cast<std::uint32_t>(mark - end);
+            else fail_row(Fault::columns, std::to_string(column));
             finish_row(begin, end);
         }
         lines_ += mark < text_.size();
@@ -231,8 +226,8 @@ TextBlock::Cell TextBlock::cell_since(std::size_t copied) const {
 }
 
 void TextBlock::finish_row(std::size_t begin, std::size_t end) {
-    rows_.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin),
-                     static_cast<std::uint32_t>(lines_), static_cast<std::uint32_t>(failed_ ? 0 : slots_++)});
+    rows_.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end - begin), static_cast<std::uint32_t>(lines_),
+                     static_cast<std::uint32_t>(failed_ ? 0 : slots_++)});
     failed_ = false;
 }
 

@@ -53,7 +53,7 @@ std::vector<TopRow> top_scores(const float* scores, std::size_t count, std::size
 }
 
 std::vector<TopRow> top_rows(const Kernels& kernels, const float* rows, std::size_t stride, std::size_t count, const float* vector,
-                            std::size_t width, std::size_t k, std::size_t threads) {
+                             std::size_t width, std::size_t k, std::size_t threads) {
     constexpr std::size_t block = 256, rows_per_task = 1 << 15;
     if (!k) return {};
     std::vector<std::vector<TopRow>> parts((count + rows_per_task - 1) / rows_per_task);

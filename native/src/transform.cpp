@@ -126,10 +126,8 @@ void Transform::apply(Batch& batch, std::vector<std::size_t>& bad) const {
         if (kind == Kind::none) {
             cell = normalize_spelling(cell);
         } else if (!cell.empty()) {
-            if (const auto number = token(cell))
-                cell = format_number(*number, batch.buffers[i]);
-            else
-                bad.push_back(i);
+            if (const auto number = token(cell)) cell = format_number(*number, batch.buffers[i]);
+            else bad.push_back(i);
         }
     }
 }
@@ -147,8 +145,8 @@ bool is_utf8(std::string_view text) {
             i += 2;
         } else if ((c & 0xF0) == 0xE0 && follows(i + 1, c == 0xE0 ? 0xA0 : 0x80, c == 0xED ? 0x9F : 0xBF) && follows(i + 2)) {
             i += 3;
-        } else if (c >= 0xF0 && c <= 0xF4 && follows(i + 1, c == 0xF0 ? 0x90 : 0x80, c == 0xF4 ? 0x8F : 0xBF) &&
-                   follows(i + 2) && follows(i + 3)) {
+        } else if (c >= 0xF0 && c <= 0xF4 && follows(i + 1, c == 0xF0 ? 0x90 : 0x80, c == 0xF4 ? 0x8F : 0xBF) && follows(i + 2) &&
+                   follows(i + 3)) {
             i += 4;
         } else {
             return false;

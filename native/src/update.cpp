@@ -23,8 +23,7 @@ struct Workspace {
     }
 };
 
-void update_field(const TableKernels& kernels, Minibatch& batch, std::span<const Update> updates, std::int64_t step,
-                  std::size_t field) {
+void update_field(const TableKernels& kernels, Minibatch& batch, std::span<const Update> updates, std::int64_t step, std::size_t field) {
     static thread_local Workspace buffers;
     std::int32_t dim = 1;
     for (const Update& update : updates) dim = std::max(dim, update.table.layout->dim[field]);
@@ -51,8 +50,7 @@ void update_field(const TableKernels& kernels, Minibatch& batch, std::span<const
 void update(const Kernels& kernels, Minibatch& batch, std::span<const Update> updates, std::int64_t step, std::size_t threads) {
     // Largest fields first, so that no thread is still busy with one at the end.
     const auto& fields = batch.by_size();
-    parallel_for(fields.size(), threads,
-                 [&](std::size_t i) { update_field(kernels.tables, batch, updates, step, fields[i]); });
+    parallel_for(fields.size(), threads, [&](std::size_t i) { update_field(kernels.tables, batch, updates, step, fields[i]); });
 }
 
 }  // namespace fm2

@@ -12,7 +12,7 @@ struct Matrices {
 };
 
 Matrices compute(const std::vector<std::int32_t>& ids, const std::vector<std::uint8_t>& labels, const std::vector<std::int32_t>& sizes,
-            std::size_t threads = 1) {
+                 std::size_t threads = 1) {
     const std::size_t cells = sizes.size() * sizes.size();
     Matrices matrices{std::vector<double>(cells), std::vector<double>(cells)};
     fm2::mutual_information(ids.data(), labels.data(), labels.size(), sizes, matrices.information.data(), matrices.chance.data(), threads);
@@ -28,7 +28,7 @@ TEST(the_information_of_xor_is_in_the_pair) {
     const auto [information, chance] = compute({0, 0, 0, 1, 1, 0, 1, 1}, {0, 1, 1, 0}, {2, 2});
     CHECK(close(information[0], 0) && close(information[3], 0));
     CHECK(close(information[1], std::log(2)) && information[1] == information[2]);
-    CHECK(close(chance[1], std::log(2)));                                    // each pair of values occurs once, so it predicts permuted labels as well
+    CHECK(close(chance[1], std::log(2)));  // each pair of values occurs once, so it predicts permuted labels as well
     CHECK(close(chance[0], std::log(2) / 3) && close(chance[3], chance[0]));  // in 2 of the 6 permutations, both clicks have the same value
 }
 

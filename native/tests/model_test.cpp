@@ -58,7 +58,8 @@ public:
         std::filesystem::remove(path_);  // the previous one may still be mapped
         const Bytes header = fm2::model_header(sections, body, 1);
         std::ofstream file(path_, std::ios::binary);
-        for (const Bytes* part : {&header, &body}) file.write(reinterpret_cast<const char*>(part->data()), static_cast<std::streamsize>(part->size()));
+        for (const Bytes* part : {&header, &body})
+            file.write(reinterpret_cast<const char*>(part->data()), static_cast<std::streamsize>(part->size()));
     }
 
 private:
@@ -116,7 +117,8 @@ Sections encoder_sections() {
             {"bias", bytes_of(std::vector<float>{0.5f})}};
 }
 
-Bytes plan(std::int64_t kind, std::int64_t dtype, std::int64_t fields, std::int64_t dim = 0, std::int64_t hash_bits = 0, std::int64_t diagonal = 0) {
+Bytes plan(std::int64_t kind, std::int64_t dtype, std::int64_t fields, std::int64_t dim = 0, std::int64_t hash_bits = 0,
+           std::int64_t diagonal = 0) {
     return bytes_of(std::vector<std::int64_t>{kind, dtype, fields, dim, hash_bits, diagonal});
 }
 
@@ -151,8 +153,8 @@ Sections field_matrices() {
     return sections;
 }
 
-// Three fields of dimensions 30, 20 and 1 with one feature each. Only the third interacts with others, through a cached product. All numbers
-// are 1, so its pair term is the number of columns it interacts with; the bias is 0.5.
+// Three fields of dimensions 30, 20 and 1 with one feature each. Only the third interacts with others, through a cached product. All
+// numbers are 1, so its pair term is the number of columns it interacts with; the bias is 0.5.
 Sections pruned(const std::vector<std::int32_t>& ranges, std::size_t products) {
     Sections sections;
     const std::size_t stride = fm2::RowLayout(fm2::Dtype::f32, products, 1).stride;
@@ -247,17 +249,18 @@ TEST(invalid_column_ranges_are_rejected) {
     CHECK(accepts_ranges({2, 0, 8, 2, 8, 8}, 16) && accepts_ranges({2, 49, 8}, 8));
     for (const std::int32_t wrong : {-1, 50, INT32_MIN, INT32_MAX, INT32_MAX - 7}) CHECK(!accepts_ranges({2, wrong, 8}, 8));   // begins
     for (const std::int32_t wrong : {-8, 0, 1, 7, 12, 64, INT32_MIN, INT32_MAX - 7}) CHECK(!accepts_ranges({2, 0, wrong}, 8));  // lengths
-    for (const std::int32_t wrong : {-1, 0, 3, INT32_MIN, INT32_MAX}) CHECK(!accepts_ranges({wrong, 0, 8}, 8));                 // fields
-    CHECK(!accepts_ranges({2, 8, 8, 2, 0, 8}, 16));            // unsorted
-    CHECK(!accepts_ranges({2, 0, 16, 2, 8, 8}, 24));           // overlapping
-    CHECK(!accepts_ranges({2, 0, 8, 1, 0, 8}, 16));            // of an earlier field
-    CHECK(!accepts_ranges({2, 0, 8, 2, 16}, 16));              // truncated
+    for (const std::int32_t wrong : {-1, 0, 3, INT32_MIN, INT32_MAX}) CHECK(!accepts_ranges({wrong, 0, 8}, 8));  // fields
+    CHECK(!accepts_ranges({2, 8, 8, 2, 0, 8}, 16));  // unsorted
+    CHECK(!accepts_ranges({2, 0, 16, 2, 8, 8}, 24));  // overlapping
+    CHECK(!accepts_ranges({2, 0, 8, 1, 0, 8}, 16));  // of an earlier field
+    CHECK(!accepts_ranges({2, 0, 8, 2, 16}, 16));  // truncated
     CHECK(!accepts_ranges({2, 0, 16}, 8) && !accepts_ranges({2, 0, 8}, 16));  // more or fewer products than the rows have
 }
 
 TEST(invalid_encoders_are_rejected) {
     for (std::size_t index = 0; index < 6; ++index)
-        for (const std::uint64_t wrong : {std::uint64_t{3}, std::uint64_t{1} << 60, UINT64_MAX}) CHECK(!usable(with(sums(), "vocabulary.counts", index, wrong)));
+        for (const std::uint64_t wrong : {std::uint64_t{3}, std::uint64_t{1} << 60, UINT64_MAX})
+            CHECK(!usable(with(sums(), "vocabulary.counts", index, wrong)));
     for (const std::int32_t wrong : {-1, 31, INT32_MIN, INT32_MAX})
         for (std::size_t index = 0; index < 8; ++index) CHECK(!usable(with(sums(), "encoder.fields", index, wrong)));
     Sections zeros = sums();
@@ -328,8 +331,11 @@ TEST(sections_outside_the_file_are_rejected) {
 TEST(changed_bytes_never_cause_invalid_accesses) {
     const TemporaryFile file;
     std::uint64_t state = 1;
-    const auto random = [&](std::size_t below) { return static_cast<std::size_t>((state = fm2::mix(state + 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u)) % below); };
-    constexpr std::uint64_t numbers[]{0, 1, 2, 7, 64, 255, 1 << 16, INT32_MAX, 0x80000000u, UINT32_MAX, std::uint64_t{1} << 32, INT64_MAX, UINT64_MAX};
+    const auto random = [&](std::size_t below) {
+        return static_cast<std::size_t>((state = fm2::mix(state + 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u)) % below);
+    };
+    constexpr std::uint64_t numbers[]{
+        0, 1, 2, 7, 64, 255, 1 << 16, INT32_MAX, 0x80000000u, UINT32_MAX, std::uint64_t{1} << 32, INT64_MAX, UINT64_MAX};
     std::size_t scored = 0, tried = 0;
     for (const Sections& model : {sums(), field_aware(), field_matrices()}) {
         const Bytes original = body_of(model);

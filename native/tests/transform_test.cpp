@@ -37,7 +37,8 @@ TEST(a_boundary_belongs_to_the_bucket_above) {
 TEST(values_have_one_text_form) {
     fm2::TextBuffer buffer;
     CHECK(fm2::format_number(100000.0, buffer) == "100000" && fm2::format_number(std::int64_t{-7}, buffer) == "-7");
-    CHECK(fm2::format_number(0.1f, buffer) == "0.1" && fm2::format_number(1e-5, buffer) == "1e-05" && fm2::format_number(1e22, buffer) == "1e+22");
+    CHECK(fm2::format_number(0.1f, buffer) == "0.1" && fm2::format_number(1e-5, buffer) == "1e-05" &&
+          fm2::format_number(1e22, buffer) == "1e+22");
     CHECK(fm2::format_number(std::nan(""), buffer).empty());
     CHECK(fm2::format_time(86400, buffer) == "@86400" && fm2::format_bool(true) == "true");
     CHECK(fm2::normalize_spelling("-12.0") == "-12" && fm2::normalize_spelling("True") == "true");

@@ -98,14 +98,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(require(_LATER[name], "train", f"fm2.{name}"), name)
-    if name.endswith("Classifier"):  # those of the networks too, which are made by their declarations
-        found = require("fm2.estimators", "sklearn", f"fm2.{name}").CLASSIFIERS
-        if name in found:
-            return found[name]
+    if name.endswith("Classifier"):  # generated from the models' declarations
+        return getattr(require("fm2.estimators", "sklearn", f"fm2.{name}"), name)
     raise AttributeError(f"module 'fm2' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    from fm2.models.networks import NETWORKS
+    from fm2.models.registry import specs
 
-    return sorted([*__all__, *(f"{network.title}Classifier" for network in NETWORKS.values()), "__version__"])
+    return sorted({*__all__, *(f"{spec.class_name}Classifier" for spec in specs()), "__version__"})

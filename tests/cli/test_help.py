@@ -18,7 +18,7 @@ from fm2.cli.help import command_help
 from fm2.cli.main import COMMANDS, GROUPS, main
 from fm2.cli.model_options import training_options
 from fm2.cli.parser import Parser
-from fm2.models.defaults import MODELS
+from fm2.models.registry import model_names
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=["fm2", *COMMANDS])
@@ -161,7 +161,7 @@ def test_every_command_suggests_its_options(name, capsys):
 def test_an_unknown_model_that_resembles_no_other_is_answered_with_all(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["train", "transformer", "data", "--out", "run"])
-    assert ", ".join(MODELS) in capsys.readouterr().err
+    assert ", ".join(model_names()) in capsys.readouterr().err
 
 
 def test_two_dashes_end_the_options(tmp_path, monkeypatch, capsys):

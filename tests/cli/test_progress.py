@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fm2.progress import Progress
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 from fm2.training.progress import TrainingDisplay
 
 EVALUATION = {"log_loss": 0.45, "auc": 0.75, "best": True}
@@ -29,7 +29,9 @@ def open_terminal(monkeypatch) -> Terminal:
 
 
 def report(rows=5_000, loss=0.5, evaluation=EVALUATION, **more):
-    return Report(rows=rows, total=20_000, begun=0, epoch_rows=10_000, loss=loss, evaluation=evaluation, **more)
+    return TrainingProgress(
+        rows=rows, total=20_000, begun=0, epoch_rows=10_000, loss=loss, evaluation=evaluation, **more
+    )
 
 
 def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
@@ -112,5 +114,7 @@ def test_the_summary_says_why_the_training_ended(last, reason):
 def test_the_summary_of_a_resumed_run_counts_the_epochs_before():
     watch = TrainingDisplay(terminal=False)
     assert watch.summary() == "already finished; nothing left to train"
-    watch(Report(rows=15_000, total=20_000, begun=5_000, epoch_rows=10_000, loss=0.5, evaluation=None, waited=1))
+    watch(
+        TrainingProgress(rows=15_000, total=20_000, begun=5_000, epoch_rows=10_000, loss=0.5, evaluation=None, waited=1)
+    )
     assert watch.summary().startswith("1.50 epochs (0.50 before resuming) in 0 s (")

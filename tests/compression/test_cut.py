@@ -156,7 +156,7 @@ def test_what_cannot_be_cut_is_an_error(fmfm, dataset, tmp_path):
         fm2.cut(fmfm, dataset, tmp_path / "none", dim=3)
     with pytest.raises(Fm2Error, match="is the source run; choose another --out"):
         fm2.cut(fmfm, dataset, fmfm.path)
-    with pytest.raises(Fm2Error, match="without learning there has to be a model to begin with"):
+    with pytest.raises(Fm2Error, match="learn=False requires start= and cannot be combined with resume"):
         train("fm", dataset, tmp_path / "none", learn=False)
     assert not (tmp_path / "none").exists()
 

@@ -127,14 +127,14 @@ def test_the_error_names_a_directory_that_cannot_be_written_to(run, tmp_path, ca
 def test_the_spectral_plan_requires_field_matrices(dataset, tmp_path, name):
     other = train(name, dataset, tmp_path / "run", **QUICK)
     for data in (None, dataset):
-        with pytest.raises(Fm2Error, match=f"expected fm, fwfm, fvfm or fmfm, got {name}, which has no field matrices"):
+        with pytest.raises(Fm2Error, match=f"expected fm, fwfm, fvfm, fmfm, got {name}, which has no field matrices"):
             fm2.compile(other.path, tmp_path / "m.fm2", plan="spectral", data=data)
 
 
 def test_options_of_other_plans_are_rejected(run, dataset, tmp_path, capsys):
     command = ["compile", str(run.path), "--out", str(tmp_path / "m.fm2")]
     assert main([*command, "--rank", "8"]) == 1
-    assert "compile: the rank is for the plan spectral, and the plan is auto" in capsys.readouterr().err
+    assert "compile: rank requires the plan spectral, got auto" in capsys.readouterr().err
     with pytest.raises(Fm2Error, match="compile: rank requires the plan spectral, got auto"):
         fm2.compile(run.path, tmp_path / "m.fm2", rank=8)
     assert main([*command, "--plan", "cached", "--data", str(dataset.path)]) == 1

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of what an estimator has to do."""
+"""scikit-learn's own estimator checks."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def _array_interface(monkeypatch):
 
 
 @parametrize_with_checks([FmFMClassifier(**QUICK)], expected_failed_checks=lambda estimator: EXPECTED)
-def test_scikit_learn_finds_an_estimator(estimator, check):
+def test_scikit_learns_checks(estimator, check):
     check(estimator)

@@ -97,7 +97,7 @@ def test_kept_columns_are_copied_unchanged(run, rows, tmp_path, name, extension)
 
 
 def test_rows_stay_in_order_when_a_file_has_several_chunks(run, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr("fm2.data.chunks.CHUNK_BYTES", 2048)
+    monkeypatch.setattr("fm2.data.text_files.CHUNK_BYTES", 2048)
     monkeypatch.setattr("fm2.data.sources.BATCH_ROWS", 64)
     rows[:300].write_csv(tmp_path / "a.csv")
     rows[300:].write_parquet(tmp_path / "b.parquet")
@@ -163,7 +163,7 @@ def test_an_error_in_the_second_file_leaves_the_old_predictions(run, rows, tmp_p
         out = tmp_path / name
         predict_files(run, tmp_path / "good.csv", out, keep=["id"])
         before = out.read_bytes()
-        with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: 2 columns, not 5"):
+        with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: expected 5 columns, got 2"):
             predict_files(run, [tmp_path / "good.csv", tmp_path / "bad.csv"], out, keep=["id"])
         assert out.read_bytes() == before
     with pytest.raises(Fm2Error, match=r"other.csv has no column 'note'"):

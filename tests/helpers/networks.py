@@ -11,11 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fm2.artifacts.settings import Settings
 from fm2.export.onnx import Graph
-from fm2.models import DeepModel, build
-from fm2.models.networks import NETWORKS
+from fm2.models import DeepModel, build, get_spec
 from fm2.training.backend import Backend
+from fm2.training.construction import make_backend, make_model
 from fm2.training.torch_backend import TorchBackend
-from fm2.training.train import make_backend, make_model
 
 SIZES = [12, 9, 12, 7]
 OWN_DIMS = [3, 1, 4, 2]
@@ -26,7 +25,7 @@ ONE_THREAD = {"threads": 1}  # more threads slow down small products on a busy m
 
 def options(name: str, **values: Any) -> dict[str, Any]:
     """Return those of the options that a network has."""
-    return {key: value for key, value in values.items() if key in NETWORKS[name].option_names}
+    return {key: value for key, value in values.items() if key in get_spec(name).option_names}
 
 
 def small(name: str, seed: int | None = 0, **changes: Any) -> DeepModel:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import fm2
-from fm2.training.tables import Optimizer, Table, minibatch
+from fm2.training.tables import EmbeddingTable, Optimizer, minibatch
 
 SIZES = [5, 1, 40, 700]
 rng = np.random.default_rng(5)
@@ -22,12 +22,12 @@ def normal(*shape: int) -> np.ndarray:
     return rng.standard_normal(shape, dtype=np.float32)
 
 
-def make_table(dims: list[int], optimizer: Optimizer, sizes: list[int] = SIZES, **options: Any) -> Table:
-    return Table(sizes, dims, optimizer, weights=normal(np.dot(sizes, dims)), **options)
+def make_table(dims: list[int], optimizer: Optimizer, sizes: list[int] = SIZES, **options: Any) -> EmbeddingTable:
+    return EmbeddingTable(sizes, dims, optimizer, weights=normal(np.dot(sizes, dims)), **options)
 
 
-def copy_of(table: Table, **options: Any) -> Table:
-    return Table(table.sizes, table.dims, table.optimizer, weights=table.weights, **options)
+def copy_of(table: EmbeddingTable, **options: Any) -> EmbeddingTable:
+    return EmbeddingTable(table.sizes, table.dims, table.optimizer, weights=table.weights, **options)
 
 
 def loaded(ids: np.ndarray, sizes: list[int] = SIZES, threads: int = 0) -> fm2._native.Minibatch:
@@ -36,12 +36,12 @@ def loaded(ids: np.ndarray, sizes: list[int] = SIZES, threads: int = 0) -> fm2._
     return batch
 
 
-def look_up(table: Table, ids: np.ndarray) -> np.ndarray:
+def look_up(table: EmbeddingTable, ids: np.ndarray) -> np.ndarray:
     rows = [np.concatenate([table.field(f)[id] for f, id in enumerate(row)]) for row in ids]
     return np.array(rows).reshape(len(ids), table.width)
 
 
-def summed(table: Table, ids: np.ndarray, gradient: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+def summed(table: EmbeddingTable, ids: np.ndarray, gradient: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
     """Add up the gradients of every feature that occurs."""
     sums: dict[tuple[int, int], np.ndarray] = {}
     for row, slopes in zip(ids, gradient.astype(np.float64), strict=True):

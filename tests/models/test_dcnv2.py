@@ -9,7 +9,7 @@ from tests.helpers.networks import OWN_DIMS, assert_exported, small
 
 from fm2.artifacts.settings import Settings
 from fm2.errors import Fm2Error
-from fm2.training.train import make_model
+from fm2.training.construction import make_model
 
 STRUCTURES = ["stacked", "parallel"]
 

@@ -27,12 +27,12 @@ import fm2
 from fm2.artifacts.settings import Settings
 from fm2.engine.inspect import inspect
 from fm2.errors import Fm2Error
-from fm2.models import MODELS, DeepModel, build
-from fm2.models.networks import NETWORKS
+from fm2.models import DeepModel, build, get_spec
+from fm2.models.registry import model_names, specs
 from fm2.training.run import Run
 from fm2.training.train import train
 
-every_network = pytest.mark.parametrize("name", NETWORKS)
+every_network = pytest.mark.parametrize("name", model_names(deep=True))
 STATEFUL = {**SMALL, "network_dropout": 0.3, "batch_norm": True}  # all that a resumed run has to restore
 
 
@@ -45,7 +45,8 @@ def test_config_rebuilds_the_model(name):
     ids = torch.from_numpy(random_rows(20)[0])
     torch.testing.assert_close(rebuilt.eval()(ids), model(ids), rtol=0, atol=0)
     assert model.name == name
-    assert type(model).__name__ == NETWORKS[name].title
+    assert type(model).__name__ == get_spec(name).class_name
+    assert type(model).__doc__
 
 
 @every_network
@@ -84,7 +85,7 @@ def test_native_and_torch_backends_take_the_same_steps(name):
     native_backend, torch_backend = backend_for(name, **changes), torch_backend_for(name, **changes)
     ids, labels = random_rows(100)
     np.testing.assert_allclose(learn(native_backend, ids, labels, 10), learn(torch_backend, ids, labels, 10), rtol=1e-3)
-    np.testing.assert_allclose(native_backend.logits(ids), torch_backend.logits(ids), rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(native_backend.score(ids), torch_backend.score(ids), rtol=1e-2, atol=1e-3)
 
 
 @every_network
@@ -97,14 +98,14 @@ def test_fields_with_one_feature_and_batches_of_one_row(name):
     assert losses[-1] < losses[0]
     with torch.no_grad():
         expected = backend.model.eval()(torch.from_numpy(ids))
-    np.testing.assert_allclose(backend.logits(ids), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(backend.score(ids), expected, rtol=1e-4, atol=1e-5)
 
 
 @every_network
 def test_dimensions_per_field_work_or_raise_an_error(name):
-    if NETWORKS[name].equal_dims:
+    if get_spec(name).dimensions == "equal":
         with pytest.raises(
-            Fm2Error, match=f"{name}: the fields have dimensions 3, 1, 4, 2; they must be equal, because "
+            Fm2Error, match=f"{name}: the fields have dimensions 3, 1, 4, 2; they must be equal, because .+"
         ):
             small(name, dims=OWN_DIMS)
         return
@@ -115,12 +116,14 @@ def test_dimensions_per_field_work_or_raise_an_error(name):
 
 @every_network
 def test_wrong_options_raise_an_error(name):
-    with pytest.raises(Fm2Error, match=f"{name}: unknown option 'nonsense'; expected {NETWORKS[name].option_names[0]}"):
+    with pytest.raises(
+        Fm2Error, match=f"{name}: unknown option 'nonsense'; choose from {get_spec(name).option_names[0]}"
+    ):
         small(name, nonsense=1)
-    first = NETWORKS[name].options[0]
-    with pytest.raises(Fm2Error, match=f"{name}: {first.name} is 'much'; it is "):
+    first = get_spec(name).options[0]
+    with pytest.raises(Fm2Error, match=f"{name}: {first.name} must be .+, got 'much'"):
         small(name, **{first.name: "much"})
-    with pytest.raises(Fm2Error, match=f"train: {first.name} is 'much'; it is "):
+    with pytest.raises(Fm2Error, match=f"train: {first.name} must be .+, got 'much'"):
         Settings.of(name, **{first.name: "much"})
 
 
@@ -153,7 +156,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(runs, dataset, tmp_path, name):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(name, dataset, tmp_path / "resumed", watch=interrupt, **settings_of(name))
+        train(name, dataset, tmp_path / "resumed", callback=interrupt, **settings_of(name))
     train(name, dataset, tmp_path / "resumed", resume=True)
     compare_runs(runs(name).path, tmp_path / "resumed")
 
@@ -194,7 +197,7 @@ def test_a_network_can_be_inspected_but_not_compiled(runs, tmp_path, name):
     description = inspect(runs(name).path)
     assert description["parameters"] == runs(name).model.n_parameters
     assert description["flops"] == {"network": runs(name).model.flops()}
-    message = f"{name} is a network and cannot be compiled; use fm2 export to write it as ONNX"
+    message = f": {name} cannot be compiled; use fm2 export to write it as ONNX"
     with pytest.raises(Fm2Error, match=message):
         fm2.compile(runs(name).path, tmp_path / "model.fm2")
 
@@ -206,11 +209,10 @@ def test_the_onnx_graph_computes_the_same(name, changes):
     assert_exported(small(name, dims=3, **options(name, **changes)))
 
 
-def test_every_declared_network_is_a_model():
-    assert list(MODELS)[-len(NETWORKS) :] == list(NETWORKS)
-    assert all(issubclass(MODELS[name], DeepModel) and MODELS[name].registered == name for name in NETWORKS)
+def test_every_network_is_a_model():
+    assert all(issubclass(get_spec(name).load(), DeepModel) for name in model_names(deep=True))
     shared = {}
-    for network in NETWORKS.values():
-        for option in network.options:  # an option means the same in all networks; its default can differ
+    for spec in specs():
+        for option in spec.options:  # an option means the same in all models; its default can differ
             known = shared.setdefault(option.name, option)
             assert (option.kind, option.choices, option.help) == (known.kind, known.choices, known.help)

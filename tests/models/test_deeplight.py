@@ -120,7 +120,7 @@ def test_an_interrupted_run_that_prunes_resumes_bit_for_bit(run, dataset, tmp_pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train("deeplight", dataset, tmp_path / "resumed", watch=interrupt, **settings())
+        train("deeplight", dataset, tmp_path / "resumed", callback=interrupt, **settings())
     train("deeplight", dataset, tmp_path / "resumed", resume=True)
     compare_runs(run.path, tmp_path / "resumed")
 
@@ -137,7 +137,7 @@ def test_a_saved_model_is_sparse_and_stays_sparse_after_a_warm_start(run, datase
 
 def test_a_run_that_ends_before_the_target_sparsity_reports_it(dataset, tmp_path):
     watcher = TrainingDisplay(terminal=False)
-    train("deeplight", dataset, tmp_path / "run", watch=watcher, **settings(epochs=1, warm_up=10**6))
+    train("deeplight", dataset, tmp_path / "run", callback=watcher, **settings(epochs=1, warm_up=10**6))
     assert "the target sparsity was not reached, continue with --resume --epochs N" in watcher.summary()
 
 
@@ -164,7 +164,7 @@ def test_sparse_and_dense_products_score_the_same(batch_norm):
     with torch.no_grad():
         expected = model.eval()(torch.from_numpy(ids)).numpy()
     for rows in (300, 1, 129):
-        np.testing.assert_allclose(light.logits(ids[:rows]), expected[:rows], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(light.score(ids[:rows]), expected[:rows], rtol=1e-4, atol=1e-4)
 
 
 def test_a_sparse_run_predicts_like_its_model(run, dataset):

@@ -11,10 +11,11 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 import pytest
+from tests.helpers.network_formulas import FORMULAS
 from tests.helpers.networks import OWN_DIMS, counted_flops, options, prune, small
 
-from fm2.models import build, network_complexity
-from fm2.models.networks import NETWORKS
+from fm2.models import build, get_spec
+from fm2.models.registry import model_names
 
 ROWS = 8
 MORE_LAYERS = {"hidden": [7, 9, 8], "second_hidden": [5, 6, 4], "mask_blocks": [3, 7, 5]}
@@ -40,12 +41,12 @@ VARIANTS = {
 }
 CASES = [
     (name, changes)
-    for name, network in NETWORKS.items()
+    for name in model_names(deep=True)
     for changes in (
         {},
         {"dims": 5, **options(name, **MORE_LAYERS)},
-        *([] if network.equal_dims else [{"dims": OWN_DIMS}]),
-        *([{"batch_norm": True}] if "batch_norm" in network.option_names else []),
+        *([] if get_spec(name).equal_dims else [{"dims": OWN_DIMS}]),
+        *([{"batch_norm": True}] if "batch_norm" in get_spec(name).option_names else []),
         *VARIANTS.get(name, []),
     )
 ]
@@ -155,7 +156,7 @@ UNCOUNTED = {
 
 
 def test_every_network_is_covered():
-    assert UNCOUNTED.keys() == NETWORKS.keys()
+    assert UNCOUNTED.keys() == set(model_names(deep=True))
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)
@@ -180,9 +181,9 @@ def test_flops_are_close_to_the_estimates_of_the_paper(name):
     """The paper counts n² pairs instead of n (n - 1) / 2 or n (n - 1), and one H × H matrix more."""
     config = {"model": name, "field_sizes": [2] * 39, "dims": 16, "hidden": [200] * 3}
     if name == "fibinet":
-        assert build(config).flops() == pytest.approx(network_complexity.fibinet(), rel=0.05)
+        assert build(config).flops() == pytest.approx(FORMULAS["fibinet"], rel=0.05)
         return
     model = build({**config, "network_sparsity": 0.8, "warm_up": 0})
     prune(model, step=20 * 1000)
     additional = 2 * 0.2 * 200**2 + (39**2 * 0.1 - 74) * 32
-    assert model.flops() == pytest.approx(network_complexity.deeplight() - additional, rel=0.01)
+    assert model.flops() == pytest.approx(FORMULAS["deeplight"] - additional, rel=0.01)

@@ -1,4 +1,4 @@
-"""Networks on the command line and in files of settings."""
+"""Options of networks on the command line and in settings files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.helpers.processes import run_python
 from fm2 import Fm2Error
 from fm2.artifacts.settings import Settings, read_changes
 from fm2.cli.main import main
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import specs
 from fm2.training.run import Run
 
 FAST = ["--epochs", "1", "--batch-size", "64", "--evaluations-per-epoch", "1", "--threads", "1"]
 
 
-def test_options_become_settings_and_settings_the_model(dataset, tmp_path, capsys):
+def test_options_become_settings_and_shape_the_model(dataset, tmp_path, capsys):
     out = tmp_path / "run"
     options = ["--hidden", "8,4", "--batch-norm", "--activation", "gelu", "--network-dropout", "0.1", "--dim", "3"]
     assert main(["train", "deepfmfm", str(dataset.path), "--out", str(out), *FAST, *options, "--linear", "both"]) == 0
@@ -38,25 +38,25 @@ def test_options_become_settings_and_settings_the_model(dataset, tmp_path, capsy
 @pytest.mark.parametrize(
     ("model", "changes", "message"),
     [
-        ("deepfm", {"hidden": [0]}, r"hidden is \[0\]; it is a list of whole numbers from 1 to 65536"),
-        ("deepfm", {"hidden": 8}, "hidden is 8; it is a list"),
-        ("deepfm", {"batch_norm": 1}, "batch_norm is 1; it is true or false"),
-        ("deepfm", {"activation": "step"}, "activation is 'step'; it is one of relu, gelu, silu, tanh"),
-        ("deepfm", {"network_dropout": 1.5}, "network_dropout is 1.5; it is a number from 0.0 to 0.99"),
-        ("deepfm", {"weight_decay": -1}, "weight_decay is -1; it is a number from 0.0"),
-        ("deepfm", {"linear": "both"}, "linear is for .*, not for deepfm"),
-        ("fmfm", {"hidden": [8]}, "hidden is for networks, not for fmfm|hidden is for .*deepfm.*, not for fmfm"),
-        ("fmfm", {"weight_decay": 0.1}, "weight_decay is for networks, not for fmfm"),
-        ("deepfm", {"hiden": [8]}, "'hiden' is not a setting; did you mean 'hidden'?"),
-        ("deepfn", {}, "there is no model 'deepfn'; did you mean 'deepfm'?"),
+        ("deepfm", {"hidden": [0]}, r"hidden must be a list of integers between 1 and 65536, got \[0\]"),
+        ("deepfm", {"hidden": 8}, "hidden must be a list .*, got 8"),
+        ("deepfm", {"batch_norm": 1}, "batch_norm must be true or false, got 1"),
+        ("deepfm", {"activation": "step"}, "activation must be one of relu, gelu, silu, tanh, got 'step'"),
+        ("deepfm", {"network_dropout": 1.5}, "network_dropout must be a number between 0.0 and 0.99, got 1.5"),
+        ("deepfm", {"weight_decay": -1}, "weight_decay must be a number between 0.0 and .*, got -1"),
+        ("deepfm", {"linear": "both"}, "deepfm does not use linear; it applies to fm, .*"),
+        ("fmfm", {"hidden": [8]}, "fmfm does not use hidden; it applies to .*deepfm.*"),
+        ("fmfm", {"weight_decay": 0.1}, "fmfm does not use weight_decay; it applies to networks"),
+        ("deepfm", {"hiden": [8]}, r"unknown setting 'hiden'; did you mean 'hidden'\?"),
+        ("deepfn", {}, r"unknown model 'deepfn'; did you mean 'deepfm'\?"),
     ],
 )
-def test_wrong_settings_are_named(model, changes, message):
+def test_invalid_settings_raise_errors(model, changes, message):
     with pytest.raises(Fm2Error, match=message):
         Settings.of(model, **changes)
 
 
-def test_no_hidden_layer_is_a_choice(capsys, dataset, tmp_path):
+def test_hidden_none_means_no_hidden_layer(capsys, dataset, tmp_path):
     assert (
         main(["train", "widedeep", str(dataset.path), "--out", str(tmp_path / "run"), *FAST, "--hidden", "none"]) == 0
     )
@@ -66,7 +66,7 @@ def test_no_hidden_layer_is_a_choice(capsys, dataset, tmp_path):
     assert "expected integers like 400,400, or none, got 'wide'" in capsys.readouterr().err
 
 
-def test_a_shape_cannot_change_when_a_model_is_trained_on(dataset, tmp_path):
+def test_a_warm_start_keeps_the_shape(dataset, tmp_path):
     from fm2.training.train import train
 
     settings = {**QUICK, "threads": 1, "hidden": [6], "epochs": 1}
@@ -78,9 +78,9 @@ def test_a_shape_cannot_change_when_a_model_is_trained_on(dataset, tmp_path):
     assert on.model.config["network_dropout"] == 0.2
 
 
-def test_the_command_line_knows_networks_without_torch():
+def test_the_command_line_lists_models_without_torch():
     done = run_python(
         "import sys, fm2.cli.main; fm2.cli.main.COMMANDS['train'].arguments(); print('torch' in sys.modules)"
     )
     assert done.stdout.strip() == "False", done.stderr
-    assert all(network.summary for network in NETWORKS.values())
+    assert all(spec.summary for spec in specs())

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.clicks import fill
 from tests.helpers.documentation import ROOT, Block, Runner, blocks_of, pages
 
-from fm2.artifacts import settings
+from fm2.models import ModelSpec
 
 # Commands that cannot run here, by prefix, and the reason.
 SKIPPED = {
@@ -27,18 +27,18 @@ LESS = {"1000000": "5000", "100000": "1000", "4,8,16,29": "4,16"}
 CREATED_IN_PYTHON = {"README.md": ("data", "run")}
 
 
-def quick(model: str, *arguments: object) -> dict[str, object]:
-    return {**of_the_model(model, *arguments), "epochs": 1, "batch_size": 1024, "threads": 1}
+def quick(spec: ModelSpec, *arguments: int) -> dict[str, object]:
+    return {**of_the_model(spec, *arguments), "epochs": 1, "batch_size": 1024, "threads": 1}
 
 
-of_the_model = settings.defaults
+of_the_model = ModelSpec.default_settings
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
     room = tmp_path_factory.mktemp("documentation")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settings, "defaults", quick)
+        patch.setattr(ModelSpec, "default_settings", quick)
         fill(room)
     return room
 
@@ -54,7 +54,7 @@ def test_code_blocks_run(path, filled, tmp_path, monkeypatch):
     blocks = blocks_of(path)
     assert len(blocks) == len(re.findall(r"^ *```\w", path.read_text(encoding="utf-8"), re.MULTILINE))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "defaults", quick)
+    monkeypatch.setattr(ModelSpec, "default_settings", quick)
     made = made_by(str(path.relative_to(ROOT)), blocks)
     for entry in filled.iterdir():
         if entry.name not in made:

@@ -15,10 +15,8 @@ import fm2
 from fm2 import Fm2Error
 from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
-from fm2.models import MODELS
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import model_names, specs
 from fm2.studies.comparison import compare as comparing
-from fm2.studies.comparison.catalog import CATALOG
 from fm2.studies.comparison.printing import lines
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.training.run import Run
@@ -185,8 +183,8 @@ def test_runs_that_were_not_fully_pruned_are_named(dataset, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": "lr,fmfn"}, "there is no model 'fmfn'; did you mean 'fmfm'"),
-        ({"models": []}, "no models are named"),
+        ({"models": "lr,fmfn"}, "unknown model 'fmfn'; did you mean 'fmfm'"),
+        ({"models": []}, "models is empty"),
         (
             {"models": "lr", "dim": 4},
             "compare: no compared model has the setting 'dim'; models with it: fm, .*ffm",
@@ -199,9 +197,9 @@ def test_runs_that_were_not_fully_pruned_are_named(dataset, tmp_path):
             {"models": "lr,deepfm", "cin": [20, 20]},
             "no compared model has the setting 'cin'; models with it: xdeepfm$",
         ),
-        ({"models": "lr", "epoch": 4}, "compare: lr: 'epoch' is not a setting; did you mean 'epochs'"),
-        ({"models": "lr,fm", "model_settings": {"lr": {"dim": 4}}}, "compare: lr: dim is for"),
-        ({"models": "lr", "model_settings": {"xyz": {}}}, "settings for unknown model 'xyz'"),
+        ({"models": "lr", "epoch": 4}, "compare: lr: unknown setting 'epoch'; did you mean 'epochs'"),
+        ({"models": "lr,fm", "model_settings": {"lr": {"dim": 4}}}, "compare: lr: .*does not use dim; it applies to"),
+        ({"models": "lr", "model_settings": {"xyz": {}}}, "compare: settings: unknown model 'xyz'"),
         ({"models": "lr", "seed": 4}, "unexpected setting 'seed'; use seeds= or --seeds"),
         ({"models": "lr", "seeds": 0}, "seeds must be a positive number of seeds, .* got 0"),
         ({"models": "lr", "seeds": [1, 1]}, r"seeds must be .* got \[1, 1\]"),
@@ -269,16 +267,14 @@ def test_arguments_of_a_resumed_comparison_override_earlier_settings(dataset, tm
 
 
 def test_the_list_of_models(capsys, monkeypatch):
-    assert list(CATALOG) == list(MODELS)
     assert main(["models", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert {entry["name"]: entry["summary"] for entry in listed if entry["deep"]} == {
-        name: network.summary for name, network in NETWORKS.items()
-    }
+    assert [entry["name"] for entry in listed] == model_names()
+    assert {entry["name"]: entry["summary"] for entry in listed} == {spec.name: spec.summary for spec in specs()}
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
-    assert [line.split()[0] for line in lines if line[:1].isalpha()][1 : 1 + len(MODELS)] == list(MODELS)
+    assert [line.split()[0] for line in lines if line[:1].isalpha()][1 : 1 + len(specs())] == model_names()
     done = run_python("import sys, fm2.cli.main; fm2.cli.main.main(['models']); print('torch' in sys.modules)")
     assert done.stdout.splitlines()[-1] == "False", done.stderr

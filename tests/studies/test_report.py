@@ -21,8 +21,8 @@ from fm2.compression.shrink import compare as shrink_several
 from fm2.evaluation.metrics import calibration_bins
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.reporting import mutual_information
+from fm2.training.inputs import fingerprint_of
 from fm2.training.run import Run
-from fm2.training.train import fingerprint_of
 
 TRUTH = {"auc": 0.99, "log_loss": 0.1}
 

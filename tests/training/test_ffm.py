@@ -1,4 +1,4 @@
-"""FFM: scores and steps by the paper's equation 5 and Adagrad's definition, in float64 with loops and all."""
+"""The FFM kernel against the paper's equation 5 and the definition of Adagrad, as float64 loops."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def literal_steps(
 @levels
 @dims
 @pytest.mark.parametrize("n", [2, 3, 14, 39])
-def test_a_single_row_moves_the_weights_as_adagrad_does(level: str, dim: int, n: int) -> None:
+def test_a_single_row_updates_the_weights_as_adagrad_does(level: str, dim: int, n: int) -> None:
     model = Model(sizes_of(n), dim, squares=0.01)
     ids, labels = draw(sizes_of(n), 1)
     expected, loss = literal_steps(model, ids, labels, np.full(1, 2.0), (0.05, 0.1), (0.01, 0.02))
@@ -179,7 +179,7 @@ def test_a_single_row_moves_the_weights_as_adagrad_does(level: str, dim: int, n:
 
 @levels
 @pytest.mark.parametrize("dim", [2, 4, 8])
-def test_many_rows_move_the_weights_tile_after_tile(level: str, dim: int) -> None:
+def test_many_rows_update_the_weights_tile_by_tile(level: str, dim: int) -> None:
     """Rows share features here, some occur twice in a row: every occurrence moves the weights."""
     sizes = [2, 1, 5, 9, 3, 4, 2, 6]
     model = Model(sizes, dim, squares=0.1)
@@ -197,7 +197,7 @@ def test_many_rows_move_the_weights_tile_after_tile(level: str, dim: int) -> Non
 @levels
 @pytest.mark.parametrize("dim", [3, 4, 16])
 @pytest.mark.parametrize("n", [2, 9, 39])
-def test_results_are_the_same_bits_for_any_number_of_threads(level: str, dim: int, n: int) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(level: str, dim: int, n: int) -> None:
     sizes = sizes_of(n)
     ids, labels = draw(sizes, 7 * TILE + 5)
 
@@ -228,7 +228,7 @@ def test_weights_are_read_as_they_were_written() -> None:
     np.testing.assert_array_equal(found[0], vectors)
 
 
-def test_nothing_comes_of_an_empty_batch() -> None:
+def test_an_empty_batch_changes_nothing() -> None:
     model = Model([2, 3], 4)
     before = model.table.tobytes()
     assert model.step(np.empty((0, 2), dtype=np.int32), np.empty(0, dtype=np.float32)) == 0
@@ -236,7 +236,7 @@ def test_nothing_comes_of_an_empty_batch() -> None:
     assert len(model.score(np.empty((0, 2), dtype=np.int32))) == 0
 
 
-def test_a_slope_of_zero_leaves_weights_without_squares_alone() -> None:
+def test_a_zero_gradient_leaves_weights_without_accumulator_unchanged() -> None:
     model = Model([2, 3], 4, squares=0)
     ids, labels = draw([2, 3], 1)
     before = model.table.tobytes()
@@ -257,7 +257,7 @@ def test_it_learns_what_linear_weights_cannot() -> None:
     assert losses[-1] < losses[0]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     sizes = np.array([2, 3, 4], dtype=np.int32)
     layout = FfmLayout(sizes, 4)
     table, bias = np.zeros(layout.floats, dtype=np.float32), np.zeros(2, dtype=np.float32)
@@ -292,7 +292,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1])
-def test_ids_out_of_range_are_refused_before_anything_moves(bad: int) -> None:
+def test_ids_out_of_range_raise_an_error_before_any_update(bad: int) -> None:
     model = Model([2, 3, 4], 4)
     ids, labels = draw([2, 3, 4], 100)
     ids[70, 1] = bad

@@ -34,7 +34,7 @@ def test_log_loss_and_its_gradient(level: str, weighted: bool) -> None:
     assert np.isnan(log_loss(np.array([np.nan], dtype=np.float32), np.ones(1, dtype=np.float32))[0])
 
 
-def test_rows_that_do_not_fit_and_weights_that_weigh_nothing_are_refused() -> None:
+def test_mismatched_rows_and_zero_weights_raise_errors() -> None:
     rows = np.zeros(10, dtype=np.float32)
     for labels, weights in [(rows[:9], None), (rows, rows[:9]), (rows, rows), (rows, rows - 1)]:
         with pytest.raises(ValueError, match="log_loss"):

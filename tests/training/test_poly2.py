@@ -1,4 +1,4 @@
-"""Poly2: scores and steps by the paper's equation 3 and the optimizers' definitions, in float64 with loops and all."""
+"""The Poly2 kernel against the paper's equation 3 and the optimizers' definitions, as float64 loops."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_steps_follow_the_rules(level: str, n: int, rule: str, rows: int) -> Non
 
 @levels
 @rules
-def test_results_are_the_same_bits_for_any_number_of_threads(level: str, rule: str) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(level: str, rule: str) -> None:
     sizes = sizes_of(9)
     pairs, linear, *_ = RULES[rule]
     ids, labels = draw(sizes, 7 * TILE + 5)
@@ -156,14 +156,14 @@ def test_it_learns_what_linear_weights_cannot(rule: str) -> None:
     assert losses[-1] < 0.1 * best_constant
 
 
-def test_nothing_comes_of_an_empty_batch() -> None:
+def test_an_empty_batch_changes_nothing() -> None:
     model = Model([2, 3], adagrad())
     batch = loaded(np.empty((0, 2), dtype=np.int32), model.sizes)
     assert model.native.step(batch, np.empty(0, dtype=np.float32), None, adagrad(), adagrad()) == 0
     assert len(model.score(np.empty((0, 2), dtype=np.int32))) == 0
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     sizes = np.array([2, 3, 4], dtype=np.int32)
     pairs, linear, bias = np.zeros((16, 2), np.float32), np.zeros((9, 2), np.float32), np.zeros(2, np.float32)
     with pytest.raises(ValueError, match="hash_bits"):

@@ -1,4 +1,4 @@
-"""The native quadratic form against the paper's equation 7, with loops and all, and its gradients by definition."""
+"""The native quadratic form and its gradients against the paper's equation 7, written as loops."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def test_terms_and_gradients_follow_equation_7(level, dims, rows):
 
 
 @levels
-def test_results_are_the_same_bits_for_any_number_of_threads(level):
+def test_results_do_not_depend_on_the_number_of_threads(level):
     case = Case([7] * 31, 333)
     found = {tuple(array.tobytes() for array in case.native(level=level, threads=threads)) for threads in (1, 2, 3, 8)}
     assert len(found) == 1
 
 
-def test_a_row_is_worth_the_same_wherever_it_stands():
+def test_a_rows_score_does_not_depend_on_its_position():
     case = Case([4] * 10, 100)
     whole = case.native()[0]
     for begin in (1, 47, 95):
@@ -82,7 +82,7 @@ def test_a_row_is_worth_the_same_wherever_it_stands():
         np.testing.assert_array_equal(part, whole[begin : begin + 5])
 
 
-def test_without_a_linear_part_there_is_none():
+def test_the_linear_part_is_optional():
     case = Case([3, 4], 10)
     case.linear[:] = 0
     logits, products = np.ones(10, np.float32), np.empty_like(case.rows)
@@ -93,7 +93,7 @@ def test_without_a_linear_part_there_is_none():
     np.testing.assert_allclose(in_weights, case.literal()[2], atol=1e-4)
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_arguments_raise_errors():
     form, rows = QuadraticForm(np.array([2, 3], np.int32)), np.zeros((4, 5), np.float32)
     weights, linear, logits = (np.zeros(size, np.float32) for size in (6, 5, 4))
     form.score(weights, linear, rows, logits, rows.copy())

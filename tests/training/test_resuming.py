@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed, resumed, replaced: they end where they would have ended, and nothing is lost."""
+"""Runs that are interrupted, killed, resumed or replaced end as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def test_a_run_resumes_bit_for_bit(dataset, tmp_path, monkeypatch, name):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(name, dataset, tmp_path / "parts", watch=interrupt, **settings)
+        train(name, dataset, tmp_path / "parts", callback=interrupt, **settings)
     with pytest.raises(KeyboardInterrupt):
-        train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
-    train(name, dataset, tmp_path / "parts", watch=interrupt, resume=True, **settings)
+        train(name, dataset, tmp_path / "parts", callback=interrupt, resume=True, **settings)
+    train(name, dataset, tmp_path / "parts", callback=interrupt, resume=True, **settings)
     compare_runs(tmp_path / "whole", tmp_path / "parts")
     with pytest.raises(Fm2Error, match=r"has seed 4, not 5"):
         train(name, dataset, tmp_path / "parts", resume=True, **{**settings, "seed": 5})
 
 
-@pytest.mark.parametrize("place", ["fm2.training.backend.DenseOptimizer.step", "fm2.training.loop.save_model"])
+@pytest.mark.parametrize("place", ["fm2.training.dense_optimizer.DenseOptimizer.step", "fm2.training.loop.save_model"])
 def test_an_interrupt_in_the_middle_waits_for_the_end_of_the_step(dataset, tmp_path, monkeypatch, place):
     settings = {**QUICK, "dim": 5}
     train("fmfm", dataset, tmp_path / "whole", **settings)
@@ -71,7 +71,7 @@ def test_a_second_interrupt_does_not_wait(dataset, tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train("fmfm", dataset, tmp_path / "run", watch=watch, **QUICK)
+        train("fmfm", dataset, tmp_path / "run", callback=watch, **QUICK)
 
 
 def test_only_the_same_run_is_resumed(dataset, tmp_path):
@@ -80,23 +80,23 @@ def test_only_the_same_run_is_resumed(dataset, tmp_path):
 
     weights = np.linspace(1, 2, 4000)
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "run", watch=stop, row_weights=weights, **QUICK)
+        train("lr", dataset, tmp_path / "run", callback=stop, row_weights=weights, **QUICK)
     other = prepare(planted(4000, seed=1), SCHEMA, tmp_path / "other")
-    with pytest.raises(Fm2Error, match="had another data set; give the same"):
+    with pytest.raises(Fm2Error, match="had another dataset; use the same"):
         train("lr", other, tmp_path / "run", resume=True, row_weights=weights)
-    with pytest.raises(Fm2Error, match="had other row weights; give the same"):
+    with pytest.raises(Fm2Error, match="had other row weights; use the same"):
         train("lr", dataset, tmp_path / "run", resume=True)
-    with pytest.raises(Fm2Error, match=r"had another model to begin with \(--from\); give the same"):
+    with pytest.raises(Fm2Error, match=r"had another model to start from \(--from\); use the same"):
         start = train("lr", dataset, tmp_path / "start", **QUICK)
         train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights, start=start)
-    with pytest.raises(Fm2Error, match="has the model lr, not fmfm"):
+    with pytest.raises(Fm2Error, match="trains lr, not fmfm"):
         train("fmfm", dataset, tmp_path / "run", resume=True)
     train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights)
     with pytest.raises(Fm2Error, match="train: no run to resume in"):
         train("lr", dataset, tmp_path / "none", resume=True)
 
 
-def test_a_run_without_a_checkpoint_begins_anew(dataset, tmp_path):
+def test_a_run_without_a_checkpoint_starts_over(dataset, tmp_path):
     train("lr", dataset, tmp_path / "whole", **QUICK)
     train("lr", dataset, tmp_path / "parts", **QUICK)
     (tmp_path / "parts" / "checkpoint.safetensors").unlink()
@@ -113,7 +113,7 @@ def test_a_half_written_line_of_history_is_written_again(dataset, tmp_path):
 
     train("lr", dataset, tmp_path / "whole", **QUICK)
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "parts", watch=stop, **QUICK)
+        train("lr", dataset, tmp_path / "parts", callback=stop, **QUICK)
     with (tmp_path / "parts" / "history.jsonl").open("a") as file:
         file.write('{"epoch": 1.5, "st')
     train("lr", dataset, tmp_path / "parts", resume=True)
@@ -127,10 +127,10 @@ def test_a_run_is_for_one_training_at_a_time(dataset, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "run", watch=watch, **QUICK)
+        train("lr", dataset, tmp_path / "run", callback=watch, **QUICK)
 
 
-def test_nothing_is_lost_to_a_training_that_cannot_begin(dataset, tmp_path):
+def test_a_training_that_fails_to_start_changes_no_files(dataset, tmp_path):
     train("fmfm", dataset, tmp_path / "run", **QUICK)
     before = {entry.name: entry.read_bytes() for entry in (tmp_path / "run").iterdir()}
     for wrong in ({"dim": [1, 2]}, {"linear": "some"}, {"row_weights": np.ones(3)}, {"start": tmp_path / "none"}):
@@ -152,7 +152,7 @@ loop.CHECKPOINT_SECONDS = 0
 def watch(report):
     if report.rows > 5000:
         print("ready to be killed", flush=True); time.sleep(60)
-train("fmfm", sys.argv[1], sys.argv[2], watch=watch, **{settings!r})
+train("fmfm", sys.argv[1], sys.argv[2], callback=watch, **{settings!r})
 """
     run_and_kill(script, dataset.path, tmp_path / "parts")
     Run.open(tmp_path / "parts")  # the best so far is there

@@ -1,4 +1,4 @@
-"""FFM, Poly2 and LR under the trainer: native code learns row after row, torch's modules score what it learned."""
+"""Row-by-row training of FFM, Poly2 and LR, checked against their torch modules."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 from fm2.artifacts.arrays import ChunkedArray
 from fm2.artifacts.settings import Settings
-from fm2.training.rowwise_backend import FFMBackend, Poly2Backend
+from fm2.training.construction import make_backend, make_model
+from fm2.training.rowwise_backend import FieldAwareKernel, PolynomialKernel, RowwiseBackend
 from fm2.training.torch_backend import TorchBackend
-from fm2.training.train import make_backend, make_model
 
 SIZES = [5, 9, 3, 7]
-KINDS = {"ffm": FFMBackend, "poly2": Poly2Backend, "lr": Poly2Backend}
+KERNELS = {"ffm": FieldAwareKernel, "poly2": PolynomialKernel, "lr": PolynomialKernel}
 CASES = pytest.mark.parametrize(
     ("name", "optimizer"),
     [("ffm", "adagrad"), ("poly2", "adagrad"), ("poly2", "ftrl"), ("lr", "adagrad"), ("lr", "ftrl")],
@@ -27,9 +27,9 @@ def settings_of(name: str, optimizer: str = "adagrad", **changes: object) -> Set
     return Settings.of(name, **{**own, **base, "optimizer": optimizer, **changes})
 
 
-def stepper_of(settings: Settings, drawn: bool = True):
+def backend_for(settings: Settings, initialized: bool = True):
     counts = np.ones(sum(SIZES), np.int64)
-    return make_backend(make_model(settings, SIZES, drawn), settings, counts, drawn)
+    return make_backend(make_model(settings, SIZES, initialized), settings, counts, initialized)
 
 
 def rows(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -55,8 +55,9 @@ def plain_weights(backend) -> dict[str, np.ndarray]:
 @CASES
 def test_torch_scores_what_was_learned_natively(name, optimizer):
     settings = settings_of(name, optimizer)
-    backend = stepper_of(settings)
-    assert isinstance(backend, KINDS[name])
+    backend = backend_for(settings)
+    assert isinstance(backend, RowwiseBackend)
+    assert isinstance(backend.kernel, KERNELS[name])
     ids, labels = rows(500)
     learn(backend, ids, labels, 64)
     model = make_model(settings, SIZES)
@@ -64,43 +65,43 @@ def test_torch_scores_what_was_learned_natively(name, optimizer):
     assert weights.keys() == dict(model.named_parameters()).keys()
     model.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in weights.items()}, strict=False)
     with torch.no_grad():
-        np.testing.assert_allclose(backend.logits(ids), model(torch.from_numpy(ids)).numpy(), atol=1e-5)
-    assert np.std(backend.logits(ids)) > 0.1
+        np.testing.assert_allclose(backend.score(ids), model(torch.from_numpy(ids)).numpy(), atol=1e-5)
+    assert np.std(backend.score(ids)) > 0.1
 
 
 @CASES
-def test_the_size_of_batches_changes_nothing(name, optimizer):
+def test_the_batch_size_does_not_matter(name, optimizer):
     """Rows are scored 32 at a time, LR's 256, whatever the batch."""
     ids, labels = rows(1280)
     found = []
     tile = 256 if name == "lr" else 32
     for batch in (tile, 2 * tile, 1280):
-        backend = stepper_of(settings_of(name, optimizer))
+        backend = backend_for(settings_of(name, optimizer))
         learn(backend, ids, labels, batch)
-        found.append(backend.logits(ids))
+        found.append(backend.score(ids))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
 
-def test_vectors_that_are_drawn_in_pieces_are_those_the_model_draws(monkeypatch):
+def test_vectors_drawn_in_pieces_equal_those_the_model_draws(monkeypatch):
     monkeypatch.setattr("fm2.training.rowwise_backend.PIECE", 16)
     settings = settings_of("ffm")
-    early, late = stepper_of(settings), stepper_of(settings, drawn=False)
+    early, late = backend_for(settings), backend_for(settings, initialized=False)
     model = make_model(settings, SIZES)
     for backend in (early, late):
         np.testing.assert_array_equal(plain_weights(backend)["embedding.weight"], model.embedding.weight.detach())
 
 
 @CASES
-def test_a_state_is_gone_back_to(name, optimizer):
+def test_a_state_is_restored(name, optimizer):
     ids, labels = rows(300)
-    one, other = (stepper_of(settings_of(name, optimizer, seed=seed)) for seed in (1, 2))
+    one, other = (backend_for(settings_of(name, optimizer, seed=seed)) for seed in (1, 2))
     learn(one, ids, labels, 50)
     other.load({key: values.copy() for key, values in one.state().items()}, one.steps)
     for backend in (one, other):
         learn(backend, ids, labels, 50)
     assert one.steps == other.steps
-    np.testing.assert_array_equal(one.logits(ids), other.logits(ids))
+    np.testing.assert_array_equal(one.score(ids), other.score(ids))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_a_state_is_gone_back_to(name, optimizer):
 )
 @pytest.mark.parametrize("name", ["ffm", "poly2"])
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-def test_torch_does_what_native_code_does_not(name, changes):
+def test_torch_trains_what_native_code_does_not_support(name, changes):
     settings = settings_of(name, **changes)
     model = make_model(settings, SIZES)
     backend = make_backend(model, settings, np.ones(sum(SIZES), np.int64))

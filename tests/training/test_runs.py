@@ -1,4 +1,4 @@
-"""Trained models at work: predictions of files and rows, model files of strangers."""
+"""Predictions of a run, and model files that do not fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fm2.training.run import Run
 from fm2.training.train import train
 
 
-def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
+def test_predictions_need_no_label_and_survive_reloading(dataset, tmp_path):
     run = train("fmfm", dataset, tmp_path / "run", **QUICK)
     rows = planted(300, seed=3)
     expected = run.predict(rows.drop("click"))
@@ -60,7 +60,7 @@ def test_predictions_need_no_label_and_survive_the_file(dataset, tmp_path):
     assert not (tmp_path / "q").exists()
 
 
-def test_a_column_of_values_that_the_model_never_saw_is_told(dataset, tmp_path, capsys):
+def test_a_column_of_unknown_values_is_reported(dataset, tmp_path, capsys):
     train("lr", dataset, tmp_path / "run", **QUICK)
     planted(200, seed=3).with_columns(c1=pl.lit("strange")).write_csv(tmp_path / "rows.csv")
     command = ["predict", str(tmp_path / "run"), str(tmp_path / "rows.csv"), "--out", str(tmp_path / "p.txt")]
@@ -85,7 +85,7 @@ def test_a_run_scores_as_its_module_does(dataset, tmp_path, name):
         run.probabilities(ids)
 
 
-def test_a_model_file_of_a_stranger_is_refused_where_it_does_not_fit(dataset, tmp_path):
+def test_inconsistent_model_files_raise_errors(dataset, tmp_path):
     train("fmfm", dataset, tmp_path / "run", **QUICK)
     path = tmp_path / "run" / "model.safetensors"
     arrays, values = load_arrays(path)

@@ -1,4 +1,4 @@
-"""The order of rows: all of them, at random, reproducible, resumable."""
+"""The order of the rows in an epoch: complete, random, reproducible, resumable."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def order(rows: int, seed: int = 0, batch: int = 10, **options: int) -> np.ndarr
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 31, 32, 33, 100, 256, 1001])
-def test_every_row_comes_once(rows):
+def test_every_row_occurs_once(rows):
     np.testing.assert_array_equal(np.sort(order(rows, **SMALL)), np.arange(rows))
     np.testing.assert_array_equal(np.sort(order(rows)), np.arange(rows))
 
 
-def test_batches_are_full_but_the_last():
+def test_all_batches_but_the_last_are_full():
     sizes = [len(batch) for batch in shuffled(1001, [0, 0], 10, **SMALL)]
     assert sizes == [10] * 100 + [1]
 
 
 @pytest.mark.parametrize("skip", [0, 10, 30, 40, 990, 1001])
-def test_it_goes_on_where_it_stopped(skip):
+def test_it_resumes_after_skipped_rows(skip):
     np.testing.assert_array_equal(order(1001, skip=skip, **SMALL), order(1001, **SMALL)[skip:])
 
 

@@ -1,4 +1,4 @@
-"""What tables and batches refuse: ids, arrays and shapes that cannot be."""
+"""Errors of tables and batches: invalid ids, arrays and shapes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from tests.helpers.tables import SIZES, draw_ids, loaded, make_table, normal
 
 from fm2 import _native
-from fm2.training.tables import Dropout, Optimizer, Table, adagrad, fm_logits, linear_logits, minibatch, update
+from fm2.training.tables import Dropout, EmbeddingTable, Optimizer, adagrad, fm_logits, linear_logits, minibatch, update
 
 
-def test_ids_and_rows_that_are_not_there_are_refused() -> None:
+def test_unknown_ids_and_rows_raise_errors() -> None:
     batch = minibatch(SIZES)
     for field, id in [(0, 5), (1, 1), (2, -1), (3, 2**31 - 1), (3, -(2**31))]:
         ids = draw_ids(100)
@@ -25,7 +25,7 @@ def test_ids_and_rows_that_are_not_there_are_refused() -> None:
             batch.load(draw_ids(100), np.array([3, row]))
 
 
-def test_arrays_that_do_not_fit_are_refused() -> None:
+def test_mismatched_arrays_raise_errors() -> None:
     table, batch = make_table([3, 1, 8, 17], adagrad()), loaded(draw_ids(10))
     linear = make_table([1] * 4, adagrad())
     good = normal(10, 29)
@@ -33,12 +33,12 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match="gather: out"):
             table.gather(batch, out)
         with pytest.raises(ValueError, match="update: rows"):
-            update(batch, [table.by_rows(out)], 1)
+            update(batch, [table.update_by_rows(out)], 1)
     for out in (good.astype(np.float64), normal(29, 10).T, normal(290)):
         with pytest.raises(TypeError):
             table.gather(batch, out)
         with pytest.raises(TypeError):
-            table.by_rows(out)
+            table.update_by_rows(out)
     read_only = good.copy()
     read_only.flags.writeable = False
     with pytest.raises(TypeError):
@@ -47,11 +47,15 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         batch.load(draw_ids(3).astype(np.int64))
     with pytest.raises(ValueError, match="ids must have 4 columns, got 3"):
         batch.load(draw_ids(3)[:, :3].copy())
-    for wrong in (linear.by_logits(normal(9)), table.by_logits(normal(10)), table.by_sums(normal(10), normal(10, 3))):
+    for wrong in (
+        linear.update_by_logits(normal(9)),
+        table.update_by_logits(normal(10)),
+        table.update_by_sums(normal(10), normal(10, 3)),
+    ):
         with pytest.raises(ValueError, match="update: "):
             update(batch, [wrong], 1)
     with pytest.raises(ValueError, match="step"):
-        update(batch, [table.by_rows(good)], 0)
+        update(batch, [table.update_by_rows(good)], 0)
     with pytest.raises(ValueError, match="different field sizes"):
         table.gather(loaded(draw_ids(10, [9, 9, 9, 9]), [9, 9, 9, 9]))
     with pytest.raises(ValueError, match="same dimension"):
@@ -60,17 +64,17 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="signs must have 3 entries, got 2"):
         fm_logits(None, equal, batch, signs=normal(2))
     with pytest.raises(ValueError, match="signs must have 3 entries, got 4"):
-        update(batch, [equal.by_sums(normal(10), normal(10, 3), normal(4))], 1)
+        update(batch, [equal.update_by_sums(normal(10), normal(10, 3), normal(4))], 1)
     with pytest.raises(ValueError, match="dimension of the table must be 1"):
         linear_logits(table, batch)
     with pytest.raises(ValueError, match="no moving average"):
         table.finish_average(1)
 
 
-def test_tables_that_cannot_be_are_refused() -> None:
+def test_impossible_tables_raise_errors() -> None:
     for sizes, dims in [([], []), ([0], [1]), ([3], [0]), ([3], [2000])]:
         with pytest.raises(ValueError, match="layout"):
-            Table(sizes, dims, adagrad())
+            EmbeddingTable(sizes, dims, adagrad())
     three, floats = np.array([3], dtype=np.int32), np.zeros(6, dtype=np.float32)
     with pytest.raises(ValueError, match="field 1 overlaps with another field"):
         _native.Layout(np.array([0, 2]), np.array([1, 1], dtype=np.int32), np.array([3, 3], dtype=np.int32))

@@ -1,4 +1,4 @@
-"""Embedding tables: what a batch looks up and where its gradient moves the weights, by the definitions in float64."""
+"""Embedding tables: gathers, updates, averages and dropout against their definitions in float64."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import fm2
 from fm2 import _native
 from fm2.training.tables import (
     Dropout,
+    EmbeddingTable,
     Optimizer,
-    Table,
     adagrad,
     adam,
     fm_logits,
@@ -35,7 +35,7 @@ dimensions = pytest.mark.parametrize("dims", DIMS, ids=str)
 @levels
 @dimensions
 @pytest.mark.parametrize("rows", [0, 1, 17, 300])
-def test_gather_puts_every_features_weights_side_by_side(level: str, dims: list[int], rows: int) -> None:
+def test_gather_concatenates_the_weights_of_all_features(level: str, dims: list[int], rows: int) -> None:
     table, ids = make_table(dims, adagrad()), draw_ids(500)
     batch = minibatch(SIZES)
     for order in (rng.permutation(500)[:rows], rng.integers(0, 500, rows, dtype=np.int32), np.full(rows, 7)):
@@ -47,7 +47,7 @@ def test_gather_puts_every_features_weights_side_by_side(level: str, dims: list[
     assert np.array_equal(table.gather(batch), look_up(table, ids[3:70]))
 
 
-def test_a_batch_comes_straight_from_a_file(tmp_path: Path) -> None:
+def test_a_batch_loads_from_a_memory_mapped_file(tmp_path: Path) -> None:
     ids = draw_ids(50)
     np.save(tmp_path / "ids.npy", ids)
     table, batch = make_table([3, 1, 8, 17], adagrad()), minibatch(SIZES)
@@ -59,7 +59,7 @@ def test_a_batch_comes_straight_from_a_file(tmp_path: Path) -> None:
 @levels
 @dimensions
 @pytest.mark.parametrize("rule", ["adagrad", "adam"])
-def test_adagrad_and_adam_move_as_torchs_do(level: str, dims: list[int], rule: str) -> None:
+def test_adagrad_and_adam_match_torch(level: str, dims: list[int], rule: str) -> None:
     table = make_table(dims, adagrad(0.1) if rule == "adagrad" else adam(0.01))
     fields = [torch.nn.Parameter(torch.tensor(table.field(f), dtype=torch.float64)) for f in range(4)]
     reference = torch.optim.Adagrad(fields, lr=0.1) if rule == "adagrad" else torch.optim.SparseAdam(fields, lr=0.01)
@@ -73,7 +73,7 @@ def test_adagrad_and_adam_move_as_torchs_do(level: str, dims: list[int], rule: s
         with torch.sparse.check_sparse_tensor_invariants():
             reference.step()
         batch.load(ids)
-        _native.update(batch, [table.by_rows(gradient)], step, level=level)
+        _native.update(batch, [table.update_by_rows(gradient)], step, level=level)
     for f, parameter in enumerate(fields):
         np.testing.assert_allclose(table.field(f), parameter.detach().numpy(), rtol=1e-4, atol=2e-5)
 
@@ -94,7 +94,7 @@ def ftrl_reference(weights: np.ndarray, z: np.ndarray, n: np.ndarray, g: np.ndar
 @levels
 @dimensions
 def test_ftrl_follows_its_algorithm(level: str, dims: list[int]) -> None:
-    table = Table(SIZES, dims, ftrl(0.3, beta=0.5, l1=0.2, l2=0.7))
+    table = EmbeddingTable(SIZES, dims, ftrl(0.3, beta=0.5, l1=0.2, l2=0.7))
     expected = {(f, id): np.zeros((3, dims[f])) for f in range(4) for id in range(SIZES[f])}
     batch = minibatch(SIZES)
     for step in range(1, 5):
@@ -102,7 +102,7 @@ def test_ftrl_follows_its_algorithm(level: str, dims: list[int]) -> None:
         for feature, g in summed(table, ids, gradient).items():
             ftrl_reference(*expected[feature], g)
         batch.load(ids)
-        _native.update(batch, [table.by_rows(gradient)], step, level=level)
+        _native.update(batch, [table.update_by_rows(gradient)], step, level=level)
     for (f, id), (weights, z, n) in expected.items():
         np.testing.assert_allclose(table.field(f)[id], weights, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(table.field(f, table.state[0])[id], z, rtol=1e-4, atol=1e-5)
@@ -112,12 +112,12 @@ def test_ftrl_follows_its_algorithm(level: str, dims: list[int]) -> None:
 
 @levels
 @dimensions
-def test_l2_pulls_touched_rows_once_a_batch(level: str, dims: list[int]) -> None:
+def test_l2_applies_to_touched_rows_once_per_batch(level: str, dims: list[int]) -> None:
     scale = rng.random(sum(SIZES)).astype(np.float32)
     table = make_table(dims, adagrad(0.1, l2=0.3), l2_scale=scale)
     before = copy_of(table)
     ids, gradient = draw_ids(90), normal(90, table.width)
-    _native.update(loaded(ids), [table.by_rows(gradient)], 1, level=level)
+    _native.update(loaded(ids), [table.update_by_rows(gradient)], 1, level=level)
     sums = summed(table, ids, gradient)
     first = np.cumsum([0, *SIZES])
     for f in range(4):
@@ -132,10 +132,10 @@ def test_l2_pulls_touched_rows_once_a_batch(level: str, dims: list[int]) -> None
 @levels
 def test_ftrls_l2_is_scaled_per_feature(level: str) -> None:
     scale = rng.random(sum(SIZES)).astype(np.float32)
-    table = Table(SIZES, 1, ftrl(0.3, beta=0.5, l2=0.7), l2_scale=scale)
+    table = EmbeddingTable(SIZES, 1, ftrl(0.3, beta=0.5, l2=0.7), l2_scale=scale)
     slopes = normal(60)
     ids = draw_ids(60)
-    _native.update(loaded(ids), [table.by_logits(slopes)], 1, level=level)
+    _native.update(loaded(ids), [table.update_by_logits(slopes)], 1, level=level)
     first = np.cumsum([0, *SIZES])
     for (f, id), g in summed(table, ids, np.repeat(slopes[:, None], 4, axis=1)).items():
         expected = -g / ((0.5 + abs(g)) / 0.3 + 0.7 * scale[first[f] + id])
@@ -151,26 +151,26 @@ def test_the_average_is_that_of_all_steps(level: str, dims: list[int]) -> None:
     for step in range(1, 40):
         ids = draw_ids(3)
         batch.load(ids)
-        _native.update(batch, [table.by_rows(normal(3, table.width))], step, level=level)
+        _native.update(batch, [table.update_by_rows(normal(3, table.width))], step, level=level)
         average = 0.9 * average + 0.1 * table.weights
         if step in (20, 39):
             _native.finish_average(table.native, step, level=level)
             np.testing.assert_allclose(table.average, average, rtol=1e-4, atol=1e-5)
 
 
-def test_averaging_leaves_the_weights_as_they_would_be() -> None:
+def test_averaging_does_not_change_the_weights() -> None:
     averaged = make_table([3, 1, 8, 17], adam(), decay=0.99)
     plain = copy_of(averaged)
     batch = loaded(draw_ids(100))
     for step in range(1, 4):
         gradient = normal(100, plain.width)
-        update(batch, [averaged.by_rows(gradient), plain.by_rows(gradient)], step)
+        update(batch, [averaged.update_by_rows(gradient), plain.update_by_rows(gradient)], step)
     assert np.array_equal(averaged.weights, plain.weights)
 
 
-def mask_of(table: Table, batch: fm2._native.Minibatch, dropout: Dropout, step: int, level: str) -> np.ndarray:
+def mask_of(table: EmbeddingTable, batch: fm2._native.Minibatch, dropout: Dropout, step: int, level: str) -> np.ndarray:
     """Find the mask by gathering ones."""
-    ones = Table(table.sizes, table.dims, adagrad(), weights=1)
+    ones = EmbeddingTable(table.sizes, table.dims, adagrad(), weights=1)
     out = np.empty((len(batch), table.width), dtype=np.float32)
     _native.gather(ones.native, batch, out, dropout, step, level=level)
     return out
@@ -178,7 +178,7 @@ def mask_of(table: Table, batch: fm2._native.Minibatch, dropout: Dropout, step: 
 
 @levels
 @dimensions
-def test_dropout_masks_what_is_gathered_and_its_gradient(level: str, dims: list[int]) -> None:
+def test_dropout_masks_gathered_values_and_their_gradient(level: str, dims: list[int]) -> None:
     dropout, ids = Dropout(element=0.4, field=0.2, seed=3), draw_ids(200)
     table, batch = make_table(dims, adagrad(0.1)), loaded(ids)
     mask = mask_of(table, batch, dropout, 7, level)
@@ -191,19 +191,19 @@ def test_dropout_masks_what_is_gathered_and_its_gradient(level: str, dims: list[
     _native.gather(table.native, batch, out, dropout, 7, level=level)
     assert np.array_equal(out, look_up(table, ids) * mask)
     gradient, plain = normal(*mask.shape), copy_of(table)
-    _native.update(batch, [table.by_rows(gradient, dropout)], 7, level=level)
-    _native.update(batch, [plain.by_rows(gradient * mask)], 7, level=level)
+    _native.update(batch, [table.update_by_rows(gradient, dropout)], 7, level=level)
+    _native.update(batch, [plain.update_by_rows(gradient * mask)], 7, level=level)
     np.testing.assert_allclose(table.weights, plain.weights, rtol=1e-4, atol=1e-5)
 
     slopes = normal(200)
-    _native.update(batch, [table.by_rows(gradient, dropout, slopes)], 7, level=level)
-    _native.update(batch, [plain.by_rows(gradient * mask * slopes[:, None])], 7, level=level)
+    _native.update(batch, [table.update_by_rows(gradient, dropout, slopes)], 7, level=level)
+    _native.update(batch, [plain.update_by_rows(gradient * mask * slopes[:, None])], 7, level=level)
     np.testing.assert_allclose(table.weights, plain.weights, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_drops_as_often_as_it_says_and_independently() -> None:
+def test_dropout_has_the_right_rate_and_is_independent() -> None:
     sizes = [2] * 30
-    table, batch = Table(sizes, 8, adagrad()), loaded(np.zeros((4000, 30), dtype=np.int32), sizes)
+    table, batch = EmbeddingTable(sizes, 8, adagrad()), loaded(np.zeros((4000, 30), dtype=np.int32), sizes)
     kept = mask_of(table, batch, Dropout(element=0.3), 1, "generic").reshape(4000, 30, 8) > 0
     assert kept.mean() == pytest.approx(0.7, abs=0.002)
     assert np.abs(kept.mean(axis=0) - 0.7).max() < 0.04
@@ -224,8 +224,8 @@ def test_a_linear_models_logits_and_step(level: str, rows: int) -> None:
     np.testing.assert_allclose(logits, look_up(table, ids).sum(axis=1, dtype=np.float64), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(logits, linear_logits(table, batch), rtol=1e-4, atol=1e-5)
     other = copy_of(table)
-    _native.update(batch, [table.by_logits(slopes)], 1, level=level)
-    update(batch, [other.by_rows(np.repeat(slopes[:, None], 4, axis=1))], 1)
+    _native.update(batch, [table.update_by_logits(slopes)], 1, level=level)
+    update(batch, [other.update_by_rows(np.repeat(slopes[:, None], 4, axis=1))], 1)
     np.testing.assert_allclose(table.weights, other.weights, rtol=1e-5, atol=1e-6)
 
 
@@ -252,29 +252,38 @@ def test_a_factorization_machines_logits_and_step(level: str, dim: int, n_fields
     others = np.array([[np.delete(row, i, axis=0).sum(axis=0) for i in range(n_fields)] for row in v])
     by_rows = (slopes[:, None, None] * s * others).astype(np.float32).reshape(40, -1)
     other, other_linear = copy_of(factors), copy_of(linear)
-    _native.update(batch, [linear.by_logits(slopes), factors.by_sums(slopes, sums, signs)], 1, level=level)
-    update(batch, [other.by_rows(by_rows), other_linear.by_logits(slopes)], 1)
+    _native.update(
+        batch, [linear.update_by_logits(slopes), factors.update_by_sums(slopes, sums, signs)], 1, level=level
+    )
+    update(batch, [other.update_by_rows(by_rows), other_linear.update_by_logits(slopes)], 1)
     np.testing.assert_allclose(factors.state[0], other.state[0], rtol=2e-3, atol=1e-4)
     np.testing.assert_allclose(linear.weights, other_linear.weights, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", [adagrad, adam, ftrl])
-def test_any_number_of_threads_gives_the_same_bits(rule: Callable[..., Optimizer]) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(rule: Callable[..., Optimizer]) -> None:
     optimizer = rule(l2=0.01)
     dropout, ids, order = Dropout(0.5, 0.1, seed=1), draw_ids(3000), rng.permutation(3000)
     start = normal(np.dot(SIZES, [3, 1, 8, 17])), normal(sum(SIZES)), normal(16 * sum(SIZES))
     gradient, slopes = normal(1000, 29), normal(1000)
     outcomes = []
     for threads in (1, 2, 3):
-        mixed = Table(SIZES, [3, 1, 8, 17], optimizer, weights=start[0], decay=0.9)
-        linear, factors = Table(SIZES, 1, optimizer, weights=start[1]), Table(SIZES, 16, optimizer, weights=start[2])
+        mixed = EmbeddingTable(SIZES, [3, 1, 8, 17], optimizer, weights=start[0], decay=0.9)
+        linear, factors = (
+            EmbeddingTable(SIZES, 1, optimizer, weights=start[1]),
+            EmbeddingTable(SIZES, 16, optimizer, weights=start[2]),
+        )
         batch, seen = minibatch(SIZES), []
         for step in range(1, 4):
             batch.load(ids, order[1000 * (step - 1) : 1000 * step], threads)
             seen.append(mixed.gather(batch, dropout=dropout, step=step, threads=threads))
             logits, sums = fm_logits(linear, factors, batch, threads)
             seen += [logits, sums]
-            updates = [mixed.by_rows(gradient, dropout), linear.by_logits(slopes), factors.by_sums(slopes, sums)]
+            updates = [
+                mixed.update_by_rows(gradient, dropout),
+                linear.update_by_logits(slopes),
+                factors.update_by_sums(slopes, sums),
+            ]
             update(batch, updates, step, threads)
         seen += [mixed.finish_average(3, threads), mixed.weights, linear.weights, factors.weights, *factors.state]
         outcomes.append(b"".join(array.tobytes() for array in seen))

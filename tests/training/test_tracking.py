@@ -47,15 +47,15 @@ def stop_after(rows):
 
 def test_a_tracker_receives_the_start_every_evaluation_and_the_end(dataset, tmp_path):
     recorder = Recorder()
-    run = train("lr", dataset, tmp_path / "run", track=[recorder], **QUICK)
+    run = train("lr", dataset, tmp_path / "run", trackers=[recorder], **QUICK)
     evaluations = [("evaluated", entry["step"], entry["auc"]) for entry in history_of(run.path)]
     assert len(evaluations) == 4
     assert recorder.events == [("begin", "lr", "run", None), *evaluations, ("end", run.metrics)]
 
 
-def test_watch_receives_every_evaluation(dataset, tmp_path):
+def test_the_callback_receives_every_evaluation(dataset, tmp_path):
     reports = []
-    train("lr", dataset, tmp_path / "run", watch=reports.append, **QUICK)
+    train("lr", dataset, tmp_path / "run", callback=reports.append, **QUICK)
     assert [report.evaluation for report in reports if report.evaluated] == history_of(tmp_path / "run")
     assert reports[-1].evaluated
     assert not reports[0].evaluated
@@ -67,16 +67,16 @@ def test_a_tracker_implements_only_the_methods_it_needs(dataset, tmp_path, capsy
         def evaluated(self, evaluation):
             print(evaluation["step"], scalars(evaluation)["validation/auc"])
 
-    train("lr", dataset, tmp_path / "run", track=[Printer()], **QUICK)
+    train("lr", dataset, tmp_path / "run", trackers=[Printer()], **QUICK)
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
 def test_an_interrupted_training_ends_without_metrics_and_can_be_resumed(dataset, tmp_path):
     first, second = Recorder(), Recorder()
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, tmp_path / "run", track=[first], watch=stop_after(4000), **QUICK)
+        train("lr", dataset, tmp_path / "run", trackers=[first], callback=stop_after(4000), **QUICK)
     assert first.events[-1] == ("end", None)
-    train("lr", dataset, tmp_path / "run", track=[second], resume=True)
+    train("lr", dataset, tmp_path / "run", trackers=[second], resume=True)
     history = second.events[0][-1]
     assert len(history) == 2
     evaluations = [*first.events[1:-1], *second.events[1:-1]]
@@ -93,7 +93,7 @@ def test_a_tracker_that_fails_is_named_once_and_the_training_continues(dataset, 
 
     setattr(Broken, when, fail)
     other = Recorder()
-    run = train("lr", dataset, tmp_path / "run", track=[Broken(), other], **QUICK)
+    run = train("lr", dataset, tmp_path / "run", trackers=[Broken(), other], **QUICK)
     assert other.events[-1] == ("end", run.metrics)
     message = capsys.readouterr().err
     assert message == "fm2: Broken failed: no space left; the training continues without it\n"
@@ -120,12 +120,12 @@ def check_curves(directory, run, best):
 def test_tensorboard_has_every_evaluation_once_after_any_number_of_resumes(dataset, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, track=[TensorBoard()], watch=stop_after(2000), **QUICK)
+        train("lr", dataset, run, trackers=[TensorBoard()], callback=stop_after(2000), **QUICK)
     check_curves(run / "tensorboard", run, best=False)
     (run / "checkpoint.safetensors").unlink()  # like a kill before the first checkpoint: the training restarts
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, resume=True, watch=stop_after(4000))  # without a tracker
-    train("lr", dataset, run, track=[TensorBoard()], resume=True)
+        train("lr", dataset, run, resume=True, callback=stop_after(4000))  # without a tracker
+    train("lr", dataset, run, trackers=[TensorBoard()], resume=True)
     check_curves(run / "tensorboard", run, best=True)
     assert len(list((run / "tensorboard").iterdir())) == 1
 
@@ -133,9 +133,9 @@ def test_tensorboard_has_every_evaluation_once_after_any_number_of_resumes(datas
 def test_tensorboard_separates_runs_with_the_same_name(dataset, tmp_path):
     for parent in ("a", "b"):
         track = [TensorBoard(tmp_path / "logs")]
-        train("lr", dataset, tmp_path / parent / "run", track=track, **QUICK)
+        train("lr", dataset, tmp_path / parent / "run", trackers=track, **QUICK)
     assert len(list((tmp_path / "logs" / "run").iterdir())) == 2
-    train("lr", dataset, tmp_path / "b" / "run", track=track, overwrite=True, **QUICK)
+    train("lr", dataset, tmp_path / "b" / "run", trackers=track, overwrite=True, **QUICK)
     assert len(list((tmp_path / "logs" / "run").iterdir())) == 2
 
 
@@ -156,14 +156,14 @@ def test_mlflow_has_every_evaluation_once_after_any_number_of_resumes(dataset, t
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "it's a run"
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, track=[MLflow()], watch=stop_after(2000), **QUICK)
+        train("lr", dataset, run, trackers=[MLflow()], callback=stop_after(2000), **QUICK)
     [(found, _)] = logged(tmp_path / "mlflow.db")
     assert found.info.status == "KILLED"
     (run / "checkpoint.safetensors").unlink()  # like a kill: logged evaluations are repeated
     with pytest.raises(KeyboardInterrupt):
-        train("lr", dataset, run, resume=True, watch=stop_after(4000))
+        train("lr", dataset, run, resume=True, callback=stop_after(4000))
     for epochs in (2, 2, 3):
-        train("lr", dataset, run, track=[MLflow()], resume=True, epochs=epochs)
+        train("lr", dataset, run, trackers=[MLflow()], resume=True, epochs=epochs)
     [(found, points)] = logged(tmp_path / "mlflow.db")
     assert found.info.status == "FINISHED"
     assert found.data.params["model"] == "lr"
@@ -174,12 +174,12 @@ def test_mlflow_has_every_evaluation_once_after_any_number_of_resumes(dataset, t
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["it's a run", "mlflow.db"]
     assert capfd.readouterr().err == ""
 
-    train("lr", dataset, run, track=[MLflow("mlflow.db")], overwrite=True, **QUICK)
+    train("lr", dataset, run, trackers=[MLflow("mlflow.db")], overwrite=True, **QUICK)
     assert len(logged(tmp_path / "mlflow.db")) == 2
 
 
 def test_an_unreachable_server_does_not_stop_a_training(dataset, tmp_path, capsys):
-    train("lr", dataset, tmp_path / "run", track=[MLflow("http://127.0.0.1:9")], **QUICK)
+    train("lr", dataset, tmp_path / "run", trackers=[MLflow("http://127.0.0.1:9")], **QUICK)
     message = capsys.readouterr().err
     assert message.startswith("fm2: MLflow failed: ")
     assert message.endswith("; the training continues without it\n")

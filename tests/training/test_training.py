@@ -1,4 +1,4 @@
-"""Training, as its user sees it: steps that are torch's, models that learn, errors that help."""
+"""Training as the user sees it: steps that match torch, models that learn, helpful errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settings
 from fm2.cli.main import main
 from fm2.evaluation import metrics
-from fm2.models.defaults import DEFAULTS, LARGE
+from fm2.models.registry import specs
+from fm2.training.construction import make_backend, make_model
 from fm2.training.forward_backward import AutogradForwardBackward
+from fm2.training.inputs import feature_counts
 from fm2.training.native_backend import NativeBackend
 from fm2.training.run import Run
 from fm2.training.torch_backend import TorchBackend
-from fm2.training.train import feature_counts, make_backend, make_model, train
+from fm2.training.train import train
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
 
@@ -57,7 +59,7 @@ KINDS = [("lr", None)] + [(n, kind) for n in GATHERED[1:] for kind in ("features
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 @pytest.mark.parametrize(("name", "linear"), KINDS)
-def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
+def test_native_steps_match_torch(dataset, name, linear, optimizer):
     changes = {"optimizer": optimizer, "learning_rate": 0.02, "l2": 0.01, "ema_decay": 0.9, "seed": 3}
     if optimizer == "adagrad":
         changes["learning_rate"] = 0.1
@@ -67,18 +69,18 @@ def test_native_steps_are_torchs_steps(dataset, name, linear, optimizer):
     assert isinstance(native, NativeBackend)
     np.testing.assert_allclose(take_steps(native, dataset), take_steps(plain, dataset), rtol=1e-4)
     ids = np.asarray(dataset.validation.ids)
-    np.testing.assert_allclose(native.logits(ids), plain.logits(ids), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(native.score(ids), plain.score(ids), rtol=1e-3, atol=1e-4)
     for key, values in plain.weights().items():
         np.testing.assert_allclose(native.weights()[key], values, rtol=2e-3, atol=2e-4, err_msg=key)
 
 
 @pytest.mark.parametrize("linear", ["features", "fields", "both"])
-def test_fmfm_is_dropped_alike_by_its_own_kernel_and_by_autograd(dataset, linear):
+def test_fmfms_kernel_and_autograd_apply_the_same_dropout(dataset, linear):
     ours, other = (backend_for(dataset, "fmfm", linear=linear, dropout=0.3, field_dropout=0.2) for _ in range(2))
     other._forward_backward = AutogradForwardBackward(other.model, 0, other._dropout)
     np.testing.assert_allclose(take_steps(ours, dataset), take_steps(other, dataset), rtol=1e-5)
     ids = np.asarray(dataset.validation.ids)
-    np.testing.assert_allclose(ours.logits(ids), other.logits(ids), atol=1e-5)
+    np.testing.assert_allclose(ours.score(ids), other.score(ids), atol=1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -108,7 +110,7 @@ def test_interactions_are_learned(dataset, tmp_path):
     assert found["fmfm"]["auc"] > found["lr"]["auc"] + 0.05
 
 
-def test_the_best_state_is_the_one_that_is_kept(dataset, tmp_path):
+def test_the_best_state_is_kept(dataset, tmp_path):
     settings = {**QUICK, "epochs": 30, "learning_rate": 0.3, "dropout": 0, "field_dropout": 0, "l2": 0, "patience": 3}
     run = train("fmfm", dataset, tmp_path / "run", **settings)
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
@@ -122,7 +124,7 @@ def test_the_best_state_is_the_one_that_is_kept(dataset, tmp_path):
     assert run.metrics["log_loss"] == losses[best]
 
 
-def test_any_metric_can_decide(dataset, tmp_path):
+def test_any_metric_can_select_the_best_state(dataset, tmp_path):
     run = train("fmfm", dataset, tmp_path / "run", **QUICK, metric="auc")
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert run.metrics["auc"] == max(entry["auc"] for entry in history)
@@ -149,7 +151,7 @@ def test_rows_of_weight_zero_have_no_influence(dataset, tmp_path, name):
     assert np.abs(counted.predict(planted(200, seed=9)) - probabilities).max() > 0.01
 
 
-def test_what_nobody_has_seen_gets_the_click_rate(tmp_path):
+def test_unknown_values_get_the_click_rate(tmp_path):
     rows = planted(6000)
     rare = rows.filter(~pl.col("click") | (pl.int_range(len(rows)) % 20 == 0))  # few clicks
     dataset = prepare(rare, SCHEMA, tmp_path / "data")
@@ -160,7 +162,7 @@ def test_what_nobody_has_seen_gets_the_click_rate(tmp_path):
         assert run.predict(unseen)[0] == pytest.approx(rate, rel=0.35), name
 
 
-def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
+def test_row_weights(dataset, tmp_path):
     clicks = planted(4000)["click"].to_numpy()
     by_class = train("fmfm", dataset, tmp_path / "class", **QUICK, positive_weight=3)
     np.save(tmp_path / "weights.npy", np.where(clicks, 3, 1))
@@ -172,7 +174,7 @@ def test_rows_count_as_much_as_their_weights(dataset, tmp_path):
     for wrong, message in (
         (np.ones(10), "row weights: expected 4,000 numbers, one per row of the log, got 10"),
         (np.ones(40000), "row weights: expected 4,000 numbers, one per row of the log, got 40,000"),
-        (-np.ones(4000), "the weight of row 0 is -1.0; a weight is 0 or more"),
+        (-np.ones(4000), "row 0 has weight -1.0; weights must be 0 or more"),
         (np.ones((4000, 2)), r"row weights: expected one number per row, got the shape \[4000, 2\]"),
         (np.zeros(4000), "all row weights are zero"),
         (tmp_path / "none.npy", "No such file"),
@@ -195,7 +197,7 @@ def test_the_command_line(dataset, tmp_path, capsys):
     assert "already exists; use --resume to continue it or --overwrite to replace it" in capsys.readouterr().err
 
 
-def test_wrong_data_is_refused(dataset, tmp_path, capsys):
+def test_unusable_data_raises_errors(dataset, tmp_path, capsys):
     run = train("lr", dataset, tmp_path / "run", **QUICK)
     fewer = Schema(SCHEMA.fields[:-1], label="click")
     other = prepare(planted(500, seed=1, values=5), fewer, tmp_path / "other")
@@ -216,7 +218,7 @@ def test_wrong_data_is_refused(dataset, tmp_path, capsys):
         Run.open(tmp_path)
 
 
-def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path):
+def test_a_diverging_loss_is_an_error_and_keeps_the_best_model(dataset, tmp_path):
     settings = {
         "dropout": 0,
         "field_dropout": 0,
@@ -241,62 +243,68 @@ def test_a_loss_that_runs_away_is_an_error_and_keeps_the_best(dataset, tmp_path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"color": 1}, "'color' is not a setting; choose from model, dim"),
-        ({"epoch": 1}, "'epoch' is not a setting; did you mean 'epochs'?"),
-        ({"optimizer": "sgd"}, "optimizer is 'sgd'; it is one of adagrad, adam, ftrl"),
-        ({"dropout": 1.5}, "dropout is 1.5; it is a number from 0.0 to 0.99"),
-        ({"seed": -1}, "seed is -1; it is a whole number from 0 to"),
-        ({"batch_size": 64.5}, "batch_size is 64.5; it is a whole number"),
-        ({"epochs": 0}, "epochs is 0; it is a whole number from 1"),
-        ({"dim": 2000}, "a dimension is 2000; it is a whole number from 1 to 1024"),
-        ({"dim": True}, "a dimension is True"),
-        ({"linear": "some"}, "linear is 'some'; it is one of features, fields, both"),
-        ({"hash_bits": 10}, "hash_bits is for poly2, not for fmfm"),
-        ({"model": "lr", "dim": 16}, "dim is for fm, fwfm, fvfm, fmfm, ffm, networks, not for lr"),
-        ({"model": "lr", "optimizer": "ftrl", "schedule": "linear"}, "ftrl lets its rates fall by itself"),
-        ({"batch_size": "many"}, "batch_size is 'many'"),
-        ({"optimizer": "ftrl"}, "ftrl is for the linear models, lr and poly2, not for fmfm"),
-        ({"l1": 0.1}, "l1 is ftrl's"),
-        ({"initial_accumulator": 0.1}, "initial_accumulator are adagrad's"),
-        ({"model": "lr", "field_dropout": 0.1}, "field_dropout is for fm, fwfm, fvfm, fmfm, networks, not for lr"),
-        ({"model": "lr", "linear": "both"}, "linear is for fm, fwfm, fvfm, fmfm, .*deepfmfm, not for lr"),
-        ({"model": "ffm", "dim": [1, 2]}, "ffm has one dimension for all fields"),
+        ({"color": 1}, "unknown setting 'color'; choose from model, dim"),
+        ({"epoch": 1}, r"unknown setting 'epoch'; did you mean 'epochs'\?"),
+        ({"optimizer": "sgd"}, "optimizer must be one of adagrad, adam, ftrl, got 'sgd'"),
+        ({"dropout": 1.5}, "dropout must be a number between 0.0 and 0.99, got 1.5"),
+        ({"seed": -1}, "seed must be an integer between 0 and .*, got -1"),
+        ({"batch_size": 64.5}, "batch_size must be an integer .*, got 64.5"),
+        ({"epochs": 0}, "epochs must be an integer between 1 and .*, got 0"),
+        ({"dim": 2000}, "dim must be an integer between 1 and 1024, got 2000"),
+        ({"dim": True}, "dim must be an integer between 1 and 1024, got True"),
+        ({"linear": "some"}, "linear must be one of features, fields, both, got 'some'"),
+        ({"hash_bits": 10}, "fmfm does not use hash_bits; it applies to poly2"),
+        ({"model": "lr", "dim": 16}, "lr does not use dim; it applies to fm, ffm, fwfm, fvfm, fmfm, networks"),
+        (
+            {"model": "lr", "optimizer": "ftrl", "schedule": "linear"},
+            "ftrl lowers its rates by itself",
+        ),
+        ({"batch_size": "many"}, "batch_size must be an integer .*, got 'many'"),
+        ({"optimizer": "ftrl"}, "fmfm cannot be trained with ftrl; lr, poly2 can"),
+        ({"l1": 0.1}, "l1 needs --optimizer ftrl"),
+        ({"initial_accumulator": 0.1}, "initial_accumulator needs --optimizer adagrad"),
+        (
+            {"model": "lr", "field_dropout": 0.1},
+            "lr does not use field_dropout; it applies to fm, .*, networks",
+        ),
+        ({"model": "lr", "linear": "both"}, "lr does not use linear; it applies to fm, fwfm, fvfm, fmfm, deepfmfm"),
+        ({"model": "ffm", "dim": [1, 2]}, r"ffm uses one dimension for all fields, got \(1, 2\)"),
     ],
 )
-def test_wrong_settings_are_named(changes, message):
+def test_invalid_settings_raise_errors(changes, message):
     with pytest.raises(Fm2Error, match=message):
         Settings.of(**{"model": "fmfm", **changes})
 
 
-def test_dimensions_are_read_from_words_and_files(write):
+def test_dimensions_are_read_from_text_and_files(write):
     path = write("dims.json", '{"a": 3, "b": 5}')
     assert read_dim(str(path), ("b", "a")) == [5, 3]
-    with pytest.raises(Fm2Error, match="no dimension for the field 'c'"):
+    with pytest.raises(Fm2Error, match="has no dimension for field 'c'"):
         read_dim(str(path), ("a", "c"))
-    with pytest.raises(Fm2Error, match="there is no field 'b'; choose from a"):
+    with pytest.raises(Fm2Error, match="unknown field 'b'; choose from a"):
         read_dim(str(path), ("a",))
-    with pytest.raises(Fm2Error, match="is no number, no list and no readable JSON file"):
+    with pytest.raises(Fm2Error, match="--dim must be a number, a list or a readable JSON file, got 'large'"):
         read_dim("large", ("a",))
 
 
-def test_a_settings_file_is_named_where_it_is_wrong(write):
-    with pytest.raises(Fm2Error, match=r"train: .*/s.toml: 'rate' is not a setting"):
+def test_errors_name_the_settings_file(write):
+    with pytest.raises(Fm2Error, match=r"train: .*/s.toml: unknown setting 'rate'"):
         read_changes(write("s.toml", "rate = 1"), "fmfm")
-    with pytest.raises(Fm2Error, match=r"s.toml is for lr, not for fmfm"):
+    with pytest.raises(Fm2Error, match=r"s.toml has settings for lr, not for fmfm"):
         read_changes(write("s.toml", 'model = "lr"'), "fmfm")
-    with pytest.raises(Fm2Error, match=r"s.toml: epochs is 0"):
+    with pytest.raises(Fm2Error, match=r"s.toml: epochs must be an integer between 1 and .*, got 0"):
         read_changes(write("s.toml", "epochs = 0"), "fmfm")
     assert read_changes(write("s.toml", "epochs = 3"), "fmfm") == {"epochs": 3}
 
 
-def test_a_settings_file_may_need_an_option_beside_it(dataset, write, tmp_path):
+def test_a_settings_file_is_combined_with_options(dataset, write, tmp_path):
     settings = ["--settings", str(write("s.toml", "l1 = 0.001"))]
     command = ["train", "lr", str(dataset.path), "--epochs", "1", *settings, "--out", str(tmp_path / "run")]
     assert main([*command, "--optimizer", "ftrl"]) == 0
     assert main(command) == 1
 
 
-def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
+def test_a_training_reports_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--epochs"]
     assert main([*command, "1"]) == 0
     assert "fm2: 1.00 epochs in 0 s (" in capsys.readouterr().err
@@ -309,24 +317,33 @@ def test_a_training_tells_how_it_ended(dataset, tmp_path, capsys, monkeypatch):
     assert "worse than predicting the mean click rate" in told
 
 
-@pytest.mark.parametrize("values", [DEFAULTS, {name: changes for name, changes in LARGE.items() if changes}])
+SHALLOW = [spec for spec in specs() if not spec.deep]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {spec.name: spec.defaults for spec in SHALLOW},
+        {spec.name: spec.large_defaults for spec in SHALLOW if spec.large_defaults},
+    ],
+)
 def test_the_documentation_has_the_defaults(values):
-    text = Path("docs/training.md").read_text(encoding="utf-8")
+    text = Path("docs/reference/settings.md").read_text(encoding="utf-8")
     for name in {name: None for own in values.values() for name in own}:
         row = " | ".join(str(own.get(name, "")) for own in values.values())
         assert f"| `{name}` | {row} |\n" in text
 
 
-def test_few_fields_have_defaults_of_their_own(dataset, tmp_path):
+def test_defaults_for_few_fields(dataset, tmp_path):
     few, usual = Settings.of("fmfm", 5_000, 4), Settings.of("fmfm", 5_000, 23)
     assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
-    assert few.matrix_std == pytest.approx(usual.matrix_std * (741 / 6) ** 0.5, rel=1e-2)
-    assert Settings.of("fwfm", 5_000, 4).matrix_std == Settings.of("fwfm").matrix_std
+    assert few.options["matrix_std"] == pytest.approx(usual.options["matrix_std"] * (741 / 6) ** 0.5, rel=1e-2)
+    assert Settings.of("fwfm", 5_000, 4).options == Settings.of("fwfm").options
     run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
     assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
 
 
-def test_many_rows_have_defaults_of_their_own():
+def test_defaults_for_many_rows():
     few, many = Settings.of("fmfm", 500_000), Settings.of("fmfm", 500_001)
     assert (few.schedule, many.schedule) == ("constant", "linear")
     assert few.field_dropout > many.field_dropout

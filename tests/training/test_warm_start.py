@@ -1,4 +1,4 @@
-"""Going on with a trained model on new days of logs."""
+"""Warm starts and evaluations on new data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fm2.evaluation import metrics
 from fm2.training.train import train
 
 
-def test_a_model_goes_on_with_new_days(tmp_path):
+def test_a_warm_start_on_new_data(tmp_path):
     old = prepare(planted(3000), SCHEMA, tmp_path / "old")
     run = train("fmfm", old, tmp_path / "first", **QUICK)
     later = planted(3000, seed=7).with_columns(
@@ -38,7 +38,7 @@ def test_a_model_goes_on_with_new_days(tmp_path):
     assert better.metrics["log_loss"] < untrained.metrics["log_loss"]
     assert main(["evaluate", str(tmp_path / "third"), str(tmp_path / "new")]) == 0
     other = train("lr", old, tmp_path / "lr", **QUICK)
-    with pytest.raises(Fm2Error, match="has model lr, not fmfm"):
+    with pytest.raises(Fm2Error, match="the model to start from is lr, not fmfm"):
         train("fmfm", new, tmp_path / "third", start=other, resume=True)
     with pytest.raises(Fm2Error, match="has dim 8, not 7"):
         train("fmfm", new, tmp_path / "fourth", start=run, **QUICK, dim=7)
@@ -50,7 +50,7 @@ def test_a_model_goes_on_with_new_days(tmp_path):
 @pytest.mark.parametrize(
     ("name", "changes"), [("ffm", {}), ("lr", {"optimizer": "ftrl", "learning_rate": 0.5, "l1": 0.01})]
 )
-def test_weights_survive_the_beginning_of_new_days(tmp_path, name, changes):
+def test_a_warm_start_keeps_the_weights(tmp_path, name, changes):
     """A rate of almost nothing leaves them; FTRL, which calculates weights anew, has to know where it was."""
     settings = {**QUICK, "l2_power": 0, "ema_decay": 0, **changes}
     run = train(name, prepare(planted(3000), SCHEMA, tmp_path / "old"), tmp_path / "first", **settings)
@@ -63,7 +63,7 @@ def test_weights_survive_the_beginning_of_new_days(tmp_path, name, changes):
 
 
 @pytest.mark.parametrize("name", ["poly2", "fmfm"])
-def test_a_model_is_measured_on_another_day(name, tmp_path, capsys):
+def test_a_model_is_evaluated_on_a_later_dataset(name, tmp_path, capsys):
     """Ids differ from day to day; values are found again, and a value that the model knows is never too rare."""
     schema = Schema([dataclasses.replace(field, min_count=20) for field in SCHEMA.fields], label="click")
     old = prepare(planted(3000, values=40), schema, tmp_path / "old")
@@ -82,7 +82,7 @@ def test_a_model_is_measured_on_another_day(name, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == pytest.approx(expected)
 
 
-def test_a_value_is_remembered_from_day_to_day(tmp_path):
+def test_known_values_keep_their_weights_over_several_datasets(tmp_path):
     """A value that a day does not show at all is still known on the next one."""
     schema = Schema([Field("c0", min_count=5), Field("c1", min_count=1)], label="click")
 
@@ -102,7 +102,7 @@ def test_a_value_is_remembered_from_day_to_day(tmp_path):
     assert ids.tolist() == [1 + values.index(b"hot")] * 3
 
 
-def test_another_day_that_was_prepared_alone_is_measured_with_a_word(tmp_path, capsys):
+def test_evaluating_a_separately_prepared_dataset_warns(tmp_path, capsys):
     old = prepare(planted(1000), SCHEMA, tmp_path / "old")
     train("lr", old, tmp_path / "run", **QUICK)
     prepare(planted(500, seed=4), SCHEMA, tmp_path / "alone")
@@ -115,7 +115,7 @@ def test_another_day_that_was_prepared_alone_is_measured_with_a_word(tmp_path, c
         train("lr", prepare(planted(500), other, tmp_path / "words"), tmp_path / "none", start=tmp_path / "run")
 
 
-def test_new_days_take_the_old_buckets(tmp_path, capsys):
+def test_new_data_uses_the_old_buckets(tmp_path, capsys):
     """Quantiles that were learned anew would mean other things to the old model."""
     fields = [Field("price", "numeric", transform="quantiles", buckets=5), Field("c0", min_count=1)]
     schema = Schema(fields, label="click")
@@ -142,7 +142,7 @@ def test_new_days_take_the_old_buckets(tmp_path, capsys):
     assert "--min-count cannot be combined with --like" in capsys.readouterr().err
 
 
-def test_poly2_cannot_go_on_with_new_ids(dataset, tmp_path):
+def test_poly2_has_no_warm_start(dataset, tmp_path):
     run = train("poly2", dataset, tmp_path / "run", **QUICK)
-    with pytest.raises(Fm2Error, match="finds its pairs by their ids"):
+    with pytest.raises(Fm2Error, match="poly2 cannot start from a trained model: it hashes the ids of pairs"):
         train("poly2", dataset, tmp_path / "more", start=run, **QUICK)

@@ -19,8 +19,8 @@ struct AttentionShape {
 };
 
 // Computes out [rows, fields, width] from x [rows, fields, inputs] and the matrices `weights` [4, width, inputs].
-void attention_forward(const Kernels& kernels, const AttentionShape& shape, const float* weights, const float* x, std::size_t rows, float* out,
-                       std::size_t threads);
+void attention_forward(const Kernels& kernels, const AttentionShape& shape, const float* weights, const float* x, std::size_t rows,
+                       float* out, std::size_t threads);
 
 // Computes the gradients of x and of the weights from the gradients of the output. Intermediate results are recomputed, which is faster
 // than storing them. The result is the same for any number of threads.

@@ -34,8 +34,8 @@ public:
         TimeFormat format;
     };
 
-    Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time,
-              std::vector<std::string> missing, std::size_t threads);
+    Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time, std::vector<std::string> missing,
+              std::size_t threads);
 
     // Column i of the fields and the label is column positions[i] of the source.
     const Block& read(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last);

@@ -31,8 +31,8 @@ public:
         TextBlock block;
         std::vector<std::int32_t> ids;
     };
-    void encode(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last,
-                std::size_t threads, EncodedText& out) const;
+    void encode(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last, std::size_t threads,
+                EncodedText& out) const;
 
     // Writes ids[row][field] for the rows [first, first + count) of the table's batch.
     void encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,

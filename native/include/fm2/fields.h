@@ -18,9 +18,7 @@ struct Field {
     Transform transform;
     unsigned hash_bits = 0;  // 0 if the field has a vocabulary
 
-    std::int32_t hashed(std::string_view token) const {
-        return static_cast<std::int32_t>(hash_bytes(token) >> (64 - hash_bits));
-    }
+    std::int32_t hashed(std::string_view token) const { return static_cast<std::int32_t>(hash_bytes(token) >> (64 - hash_bits)); }
 };
 
 // Reads cells, and replaces the texts that the schema declares as missing with empty ones.
@@ -37,8 +35,7 @@ private:
 // Calls body(first, count) for the rows [0, rows), one batch at a time.
 template <class Body>
 void by_batch(std::size_t rows, Body body) {
-    for (std::size_t first = 0; first < rows; first += Batch::capacity)
-        body(first, std::min(Batch::capacity, rows - first));
+    for (std::size_t first = 0; first < rows; first += Batch::capacity) body(first, std::min(Batch::capacity, rows - first));
 }
 
 }  // namespace fm2

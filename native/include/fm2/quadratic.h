@@ -28,8 +28,8 @@ public:
 
     // Computes the gradients of the weights and of w (which may be null) from the gradients [rows] of the logits. The gradient of a row
     // is its logit's gradient times its product.
-    void backward(const Kernels& kernels, const float* rows, std::size_t count, const float* gradients, float* weight_gradients, float* linear_gradient,
-                std::size_t threads) const;
+    void backward(const Kernels& kernels, const float* rows, std::size_t count, const float* gradients, float* weight_gradients,
+                  float* linear_gradient, std::size_t threads) const;
 
 private:
     void fill_panel(const float* weights, std::size_t panel);

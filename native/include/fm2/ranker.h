@@ -32,11 +32,13 @@ public:
 
     // Returns the query of context ids [context fields]. All functions throw std::out_of_range if a field does not have an id.
     Query query(const Kernels& kernels, const std::int32_t* ids) const;
-    // Writes the catalog rows [rows, stride] of candidate ids [rows, candidate fields]: the vector, the candidate's own part, and zeros up to
-    // padded(width() + 1), which is the smallest stride.
-    void describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* catalog, std::size_t stride, std::size_t threads) const;
+    // Writes the catalog rows [rows, stride] of candidate ids [rows, candidate fields]: the vector, the candidate's own part, and zeros up
+    // to padded(width() + 1), which is the smallest stride.
+    void describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* catalog, std::size_t stride,
+                  std::size_t threads) const;
     // Writes the logits [rows] of candidate ids [rows, candidate fields].
-    void score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const;
+    void score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits,
+               std::size_t threads) const;
 
 protected:
     Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate);

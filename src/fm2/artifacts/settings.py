@@ -1,68 +1,43 @@
-"""How a model is trained: one set of values, from defaults that suit the model, a TOML file, or options."""
+"""Training settings: a model's defaults for the size of its log, changed by options or a TOML file."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from fm2.errors import Fm2Error, suggest
-from fm2.models.choices import Linear, Metric, Optimizer, Schedule
-from fm2.models.defaults import MODELS, RATES, defaults
-from fm2.models.networks import NETWORKS
+from fm2.models.choices import Metric, Optimizer, Schedule
+from fm2.models.defaults import RATES
+from fm2.models.options import Option
+from fm2.models.registry import get_spec, model_names, models_that_take, specs
+from fm2.models.spec import OPTIONAL_SETTINGS
 
-FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 MAX_DIM = 1024
 
-# Defaults that were found for the model's own optimizer, and suit no other.
-OPTIMIZERS_OWN = ("l1", "l2", "l2_power", "initial_accumulator", "ema_decay", "schedule")
-
-# Settings that only some models have.
-_USED_BY = {
-    "dim": (*FAMILY, "ffm", *NETWORKS),
-    "linear": FAMILY,
-    "hash_bits": ("poly2",),
-    "embedding_std": (*FAMILY, "ffm", *NETWORKS),
-    "matrix_std": FAMILY,
-    "dense_learning_rate": ("lr", *FAMILY, *NETWORKS),
-    "learning_rate_scale": (*FAMILY, *NETWORKS),
-    "dropout": (*FAMILY, *NETWORKS),
-    "field_dropout": (*FAMILY, *NETWORKS),
-    "weight_decay": tuple(NETWORKS),
-}
-
-
-def _users(option: str) -> tuple[str, ...]:
-    """Name the networks that have an option of this name."""
-    return tuple(name for name, network in NETWORKS.items() if option in network.option_names)
-
-
-OPTIONS = {option.name: option for network in NETWORKS.values() for option in network.options}
-USED_BY = _USED_BY | {name: (*_USED_BY.get(name, ()), *_users(name)) for name in OPTIONS}
+# Defaults that were found for the model's own optimizer. With another one they do not apply.
+OPTIMIZER_SETTINGS = ("l1", "l2", "l2_power", "initial_accumulator", "ema_decay", "schedule")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides what comes out of a training, but for the data.
+    """Everything, apart from the data, that determines the result of a training.
 
-    ``network`` has the options of a network's own. They are given, and written, beside all others.
+    ``options`` are the model's own. They are passed and saved alongside the other settings.
 
     >>> Settings.of("fmfm", dim=16).dim
     16
-    >>> Settings.of("deepfm", hidden=[64, 32]).network["hidden"]
+    >>> Settings.of("deepfm", hidden=[64, 32]).options["hidden"]
     (64, 32)
     """
 
     model: str
     dim: int | tuple[int, ...] = 8
-    linear: Linear | None = None
-    hash_bits: int = 22
     embedding_std: float = 0.01
-    matrix_std: float = 0.1
 
     optimizer: Optimizer = "adam"
     learning_rate: float = 0.001
@@ -89,43 +64,42 @@ class Settings:
     threads: int = 0
     device: str = "cpu"
 
-    network: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, model: str, rows: int = 0, fields: int = 0, **changes: Any) -> Settings:
-        """Give a model's defaults for so many training rows and fields, changed as told.
+        """Return a model's defaults for so many training rows and fields, with changes.
 
-        What would have no effect is refused.
+        A setting that would have no effect raises an error.
         """
-        if model not in MODELS:
-            raise Fm2Error(f"train: there is no model '{model}'; {suggest(model, MODELS)}")
+        spec = get_spec(model, "train")
         _check_names(model, changes)
         size = changes.get("batch_size")
-        usual = defaults(model, rows, fields, size if isinstance(size, int) and size > 0 else 0)
-        optimizer = changes.get("optimizer", usual["optimizer"])
-        if optimizer != usual["optimizer"]:
-            usual = {name: value for name, value in usual.items() if name not in OPTIMIZERS_OWN}
-            usual["learning_rate"] = RATES.get(optimizer, usual["learning_rate"])
-        return cls.from_dict({"model": model, **usual, **changes})
+        defaults = spec.default_settings(rows, fields, size if isinstance(size, int) and size > 0 else 0)
+        optimizer = changes.get("optimizer", defaults["optimizer"])
+        if optimizer != defaults["optimizer"]:
+            defaults = {name: value for name, value in defaults.items() if name not in OPTIMIZER_SETTINGS}
+            defaults["learning_rate"] = RATES.get(optimizer, defaults["learning_rate"])
+        return cls.from_dict({"model": model, **defaults, **changes})
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Settings:
-        """Make settings from plain values, refusing names and types that are not understood."""
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """Create settings from plain values; unknown names, invalid values and conflicts raise an error."""
         settings = cls._read(values)
-        for wrong, message in _conflicts(settings):
-            if wrong:
+        for conflict, message in _conflicts(settings):
+            if conflict:
                 raise Fm2Error(f"train: {message}")
         return settings
 
     @classmethod
-    def _read(cls, values: dict[str, Any]) -> Settings:
-        """Make settings from plain values, each of which is right by itself."""
-        _check_names(values["model"], values, used=False)
+    def _read(cls, values: Mapping[str, Any]) -> Settings:
+        """Create settings from plain values and check each value by itself."""
+        _check_known(values)
         dim = values.get("dim", cls.dim)
-        shared = {name: value for name, value in values.items() if name in _fields()}
+        shared = {name: value for name, value in values.items() if name in shared_settings()}
         settings = cls(
             **{**shared, "dim": tuple(dim) if isinstance(dim, list | tuple) else dim},
-            network=_network(values),
+            options=_options(values),
         )
         settings._check_values()
         return settings
@@ -133,78 +107,86 @@ class Settings:
     def _check_values(self) -> None:
         for name, choices in CHOICES.items():
             value = getattr(self, name)
-            if value not in get_args(choices) and not (name == "linear" and value is None):
-                raise Fm2Error(f"train: {name} is '{value}'; it is one of {', '.join(get_args(choices))}")
+            if value not in get_args(choices):
+                raise Fm2Error(f"train: {name} must be one of {', '.join(get_args(choices))}, got {value!r}")
         for name, low, high in _RANGES:
-            value, whole = getattr(self, name), isinstance(low, int) and isinstance(high, int)
-            number = isinstance(value, int) if whole else isinstance(value, int | float)
-            if isinstance(value, bool) or not number or not low <= value <= high:
-                kind = "a whole number" if whole else "a number"
-                raise Fm2Error(f"train: {name} is {value!r}; it is {kind} from {low} to {high}")
+            _check_range(name, getattr(self, name), low, high)
         for dim in self.dim if isinstance(self.dim, tuple) else (self.dim,):
-            if isinstance(dim, bool) or not isinstance(dim, int) or not 1 <= dim <= MAX_DIM:
-                raise Fm2Error(f"train: a dimension is {dim!r}; it is a whole number from 1 to {MAX_DIM}")
+            _check_range("dim", dim, 1, MAX_DIM)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain values, as JSON holds them."""
-        values = {name: getattr(self, name) for name in _fields()} | dict(self.network)
+        """Return plain values, as JSON stores them."""
+        values = {name: getattr(self, name) for name in shared_settings()} | dict(self.options)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def used(self) -> dict[str, Any]:
-        """Give the plain values that this model has a use for, as :meth:`of` takes them."""
-        return {
-            name: value
-            for name, value in self.to_dict().items()
-            if value is not None and self.model in USED_BY.get(name, (self.model,))
-        }
+        """Return the plain values that the model uses; :meth:`of` accepts all of them."""
+        return {name: value for name, value in self.to_dict().items() if is_used(self.model, name)}
 
 
-def _check_names(model: str, values: dict[str, Any], used: bool = True) -> None:
-    """Refuse what is no setting, and if it has to be ``used``, what this model has no use for."""
-    names = [*_fields(), *(name for name in OPTIONS if name not in _fields())]
-    for name in values:
-        if name not in names:
-            raise Fm2Error(f"train: '{name}' is not a setting; {suggest(name, names)}")
-        if used and model not in USED_BY.get(name, (model,)):
-            raise Fm2Error(f"train: {name} is for {_named(USED_BY[name])}, not for {model}")
+def shared_settings() -> list[str]:
+    """Return the names of the settings that are not options of single models."""
+    return [field.name for field in dataclasses.fields(Settings) if field.name != "options"]
 
 
-def _named(models: Sequence[str]) -> str:
-    """Name models; networks as such where all of them are meant.
+def model_options() -> dict[str, Option]:
+    """Return the options of all models by name. The same name means the same thing in every model."""
+    return {option.name: option for spec in specs() for option in spec.options}
 
-    >>> _named(["fm", *NETWORKS])
+
+def is_used(model: str, setting: str) -> bool:
+    """Return whether a setting has an effect on a model.
+
+    >>> is_used("lr", "epochs"), is_used("lr", "dim"), is_used("deepfm", "hidden")
+    (True, False, True)
+    """
+    for_some = setting in OPTIONAL_SETTINGS or setting in model_options()
+    return not for_some or get_spec(model).takes(setting)
+
+
+def _check_known(names: Mapping[str, Any]) -> None:
+    """Raise an error if a name is not a setting of any model."""
+    known = list(dict.fromkeys([*shared_settings(), *model_options()]))
+    for name in names:
+        if name not in known:
+            raise Fm2Error(f"train: unknown setting '{name}'; {suggest(name, known)}")
+
+
+def _check_names(model: str, changes: Mapping[str, Any]) -> None:
+    """Raise an error for an unknown setting, or one that has no effect on the model."""
+    _check_known(changes)
+    for name in changes:
+        if not is_used(model, name):
+            raise Fm2Error(f"train: {model} does not use {name}; it applies to {_list_models(models_that_take(name))}")
+
+
+def _list_models(names: list[str]) -> str:
+    """List models; all networks together are called networks.
+
+    >>> _list_models(["fm", *model_names(deep=True)])
     'fm, networks'
     """
-    together = [name for name in models if name not in NETWORKS] + ["networks"]
-    return ", ".join(together if set(NETWORKS) <= set(models) else models)
+    networks = model_names(deep=True)
+    if set(networks) <= set(names):
+        names = [name for name in names if name not in networks] + ["networks"]
+    return ", ".join(names)
 
 
-def _fields() -> list[str]:
-    """Name the settings that are not a network's own."""
-    return [field.name for field in dataclasses.fields(Settings) if field.name != "network"]
-
-
-def _network(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the options of a network's own, with defaults for those that are not among the values."""
-    declared = NETWORKS[values["model"]].options if values["model"] in NETWORKS else ()
-    usual = defaults(values["model"]) if declared else {}
+def _options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model's own options, with defaults for those that are not among the values."""
+    spec = get_spec(values["model"], "train")
+    defaults = spec.default_settings()
     try:
-        return {
-            option.name: option.checked(values.get(option.name, usual[option.name]))
-            for option in declared
-            if option.name not in _fields()
-        }
-    except ValueError as wrong:
-        raise Fm2Error(f"train: {wrong}") from wrong
+        return {option.name: option.checked(values.get(option.name, defaults[option.name])) for option in spec.options}
+    except ValueError as error:
+        raise Fm2Error(f"train: {error}") from error
 
 
-CHOICES = {"linear": Linear, "optimizer": Optimizer, "schedule": Schedule, "metric": Metric}
+CHOICES = {"optimizer": Optimizer, "schedule": Schedule, "metric": Metric}
 
-# A range of whole numbers is for whole numbers alone.
+# A range between integers accepts integers only.
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("embedding_std", 0.0, 100.0),
-    ("matrix_std", 0.0, 100.0),
-    ("hash_bits", 1, 30),
     ("learning_rate", 1e-12, 1e6),
     ("dense_learning_rate", 0.0, 1e6),
     ("learning_rate_scale", 0.0, 1e6),
@@ -226,15 +208,33 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
 )
 
 
-def _conflicts(chosen: Settings) -> list[tuple[bool, str]]:
-    """Tell what would have no effect, or not the expected one."""
-    model, ftrl = chosen.model, chosen.optimizer == "ftrl"
+def _check_range(name: str, value: Any, low: float, high: float) -> None:
+    integers = isinstance(low, int) and isinstance(high, int)
+    is_number = isinstance(value, int if integers else int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:
+        kind = "an integer" if integers else "a number"
+        raise Fm2Error(f"train: {name} must be {kind} between {low} and {high}, got {value!r}")
+
+
+def _conflicts(settings: Settings) -> list[tuple[bool, str]]:
+    """List the combinations of settings that would have no effect or an unexpected one."""
+    spec, ftrl = get_spec(settings.model), settings.optimizer == "ftrl"
+    with_ftrl = [spec.name for spec in specs() if spec.rowwise and "ftrl" in spec.rowwise.optimizers]
     return [
-        (ftrl and model not in ("lr", "poly2"), f"ftrl is for the linear models, lr and poly2, not for {model}"),
-        (ftrl and chosen.schedule != "constant", "ftrl lets its rates fall by itself; leave the schedule constant"),
-        (bool(chosen.l1) and not ftrl, "l1 is ftrl's; choose --optimizer ftrl"),
-        (bool(chosen.initial_accumulator) and chosen.optimizer != "adagrad", "initial_accumulator are adagrad's"),
-        (model == "ffm" and not isinstance(chosen.dim, int), "ffm has one dimension for all fields"),
+        (
+            ftrl and spec.name not in with_ftrl,
+            f"{spec.name} cannot be trained with ftrl; {', '.join(with_ftrl)} can",
+        ),
+        (ftrl and settings.schedule != "constant", "ftrl lowers its rates by itself; it needs a constant schedule"),
+        (bool(settings.l1) and not ftrl, "l1 needs --optimizer ftrl"),
+        (
+            bool(settings.initial_accumulator) and settings.optimizer != "adagrad",
+            "initial_accumulator needs --optimizer adagrad",
+        ),
+        (
+            spec.dimensions == "scalar" and not isinstance(settings.dim, int),
+            f"{spec.name} uses one dimension for all fields, got {settings.dim}",
+        ),
     ]
 
 
@@ -242,28 +242,28 @@ def read_settings(path: Path, operation: str = "train") -> dict[str, Any]:
     """Read settings from a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as missing:
-        raise Fm2Error(f"{operation}: {path}: {missing.strerror}") from missing
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
-        raise Fm2Error(f"{operation}: {path} is not TOML: {wrong}") from wrong
+    except OSError as error:
+        raise Fm2Error(f"{operation}: {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Fm2Error(f"{operation}: {path} is not valid TOML: {error}") from error
 
 
 def read_changes(path: Path, model: str) -> dict[str, Any]:
-    """Read the settings of a person's own file for a model; what is wrong in it is told with the file's name."""
+    """Read a user's settings file for a model. Errors name the file."""
     changes = read_settings(path)
-    meant = changes.pop("model", model)
-    if meant != model:
-        raise Fm2Error(f"train: {path} is for {meant}, not for {model}")
+    named = changes.pop("model", model)
+    if named != model:
+        raise Fm2Error(f"train: {path} has settings for {named}, not for {model}")
     try:
         _check_names(model, changes)
         Settings._read({"model": model, **changes})
-    except Fm2Error as wrong:
-        raise Fm2Error(str(wrong).replace("train:", f"train: {path}:", 1)) from wrong
+    except Fm2Error as error:
+        raise Fm2Error(str(error).replace("train:", f"train: {path}:", 1)) from error
     return changes
 
 
 def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
-    """Understand ``16``, ``4,8,2,...`` (one per field), or a JSON file that gives each field's dimension by name.
+    """Parse ``16``, ``4,8,2,...`` (one per field), or the path of a JSON file with the dimension of each field.
 
     >>> read_dim("16", ("a", "b")), read_dim("4,8", ("a", "b"))
     (16, [4, 8])
@@ -273,17 +273,17 @@ def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
     except ValueError:
         pass
     try:
-        found = json.loads(Path(text).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise Fm2Error(f"train: --dim is '{text}', which is no number, no list and no readable JSON file") from wrong
-    if isinstance(found, dict):
+        dims = json.loads(Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Fm2Error(f"train: --dim must be a number, a list or a readable JSON file, got '{text}'") from error
+    if isinstance(dims, dict):
         for name in fields:
-            if name not in found:
-                raise Fm2Error(f"train: {text} has no dimension for the field '{name}'")
-        for name in found:
+            if name not in dims:
+                raise Fm2Error(f"train: {text} has no dimension for field '{name}'")
+        for name in dims:
             if name not in fields:
-                raise Fm2Error(f"train: {text}: there is no field '{name}'; {suggest(name, fields)}")
-        found = [found[name] for name in fields]
-    if not isinstance(found, int | list):
-        raise Fm2Error(f"train: {text} holds neither a list of dimensions nor a table of them by field")
-    return found
+                raise Fm2Error(f"train: {text}: unknown field '{name}'; {suggest(name, fields)}")
+        dims = [dims[name] for name in fields]
+    if not isinstance(dims, int | list):
+        raise Fm2Error(f"train: {text} must contain a list of dimensions or an object with one per field")
+    return dims

@@ -1,27 +1,24 @@
-"""The training options of ``fm2 train`` and ``fm2 compare``: shared by all models, or specific to some networks."""
+"""The training options of ``fm2 train`` and ``fm2 compare``: shared by all models, or options of some."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, get_args
 
+from fm2.artifacts.settings import model_options, read_dim
 from fm2.cli.command import Argument
-from fm2.models.choices import Linear, Metric, Optimizer, Schedule
-from fm2.models.defaults import MODELS
-from fm2.models.networks import NETWORKS
-from fm2.models.networks.options import Option
+from fm2.models.choices import Metric, Optimizer, Schedule
+from fm2.models.options import Option
+from fm2.models.registry import model_names, models_that_take
 
 MODEL, OPTIMIZATION, REGULARIZATION = "Model", "Optimization", "Regularization"
 EVALUATION, RUN = "Evaluation and early stopping", "Execution"
 COMMON_NETWORKS, SOME_NETWORKS = "Options of most networks", "Options of some networks"
 
-# Name, type, help text and group of every setting that is not specific to networks.
+# Name, type, help text and group of every setting that is not an option of single models.
 SHARED: tuple[tuple[str, Any, str, str], ...] = (
-    ("linear", Linear, "linear term: a weight per feature, a vector per field, or both", MODEL),
-    ("hash_bits", int, "log2 of the size of Poly2's hash table", MODEL),
     ("embedding_std", float, "standard deviation of the initial embeddings", MODEL),
-    ("matrix_std", float, "standard deviation of the initial field matrices and field vectors", MODEL),
     ("optimizer", Optimizer, "optimizer for the embedding tables", OPTIMIZATION),
     ("learning_rate", float, "learning rate of the embedding tables", OPTIMIZATION),
     ("dense_learning_rate", float, "learning rate of all other parameters", OPTIMIZATION),
@@ -49,30 +46,22 @@ METRICS: tuple[str, ...] = get_args(Metric)
 DIM = Argument("--dim", "embedding dimension: 16; one per field: 4,8,...; or a JSON file", metavar="K", group=MODEL)
 
 
-def model_names() -> tuple[str, ...]:
-    """Return the names of all models."""
-    return MODELS
-
-
 def model_argument() -> Argument:
     """Return the positional argument that names the model to train."""
-    shallow = [name for name in MODELS if name not in NETWORKS]
-    listing = f"{', '.join(shallow)}; networks: {', '.join(NETWORKS)}"
-    return Argument("model", listing, metavar="MODEL", choices=MODELS)
+    listing = f"{', '.join(model_names(deep=False))}; networks: {', '.join(model_names(deep=True))}"
+    return Argument("model", listing, metavar="MODEL", choices=model_names())
 
 
 def training_options(without: Collection[str] = ()) -> list[Argument]:
     """Return an option for every setting except those in ``without``. Defaults depend on the model."""
     shared = [_shared_option(*setting) for setting in SHARED if setting[0] not in without]
-    network = sorted(map(_network_option, _network_options()), key=lambda option: option.group)  # those of most first
-    return [DIM, *shared, *network]
+    own = sorted(map(_model_option, _model_options()), key=lambda option: option.group)  # "most networks" before "some"
+    return [DIM, *shared, *own]
 
 
 def chosen_settings(options: argparse.Namespace, fields: tuple[str, ...]) -> dict[str, Any]:
     """Return the settings given on the command line; ``fields`` are the dataset's, for dimensions by field."""
-    from fm2.artifacts.settings import read_dim
-
-    names = (*(setting[0] for setting in SHARED), *(option.name for option in _network_options()))
+    names = (*(setting[0] for setting in SHARED), *(option.name for option in _model_options()))
     values = {name: getattr(options, name, None) for name in names}
     dim = {} if options.dim is None else {"dim": read_dim(options.dim, fields)}
     return {name: value for name, value in values.items() if value is not None} | dim
@@ -83,21 +72,17 @@ def _shared_option(name: str, kind: Any, help: str, group: str) -> Argument:
     return Argument(_flag(name), help, str if choices else kind, choices=choices, group=group)
 
 
-def _network_options() -> Iterator[Option]:
-    """Yield the options that only networks have, each once."""
-    seen = {setting[0] for setting in SHARED}
-    for network in NETWORKS.values():
-        for option in network.options:
-            if option.name not in seen:
-                seen.add(option.name)
-                yield option
+def _model_options() -> list[Option]:
+    """Return the options of all models, including those that a program registered, each once."""
+    shared = {setting[0] for setting in SHARED}
+    return [option for name, option in model_options().items() if name not in shared]
 
 
-def _network_option(option: Option) -> Argument:
-    """Return an option of networks; its help names them unless most networks have it."""
-    users = [name for name, network in NETWORKS.items() if option.name in network.option_names]
-    common = 2 * len(users) > len(NETWORKS)
-    group = COMMON_NETWORKS if common else SOME_NETWORKS
+def _model_option(option: Option) -> Argument:
+    """Return an option of some models; its help names them unless most networks have it."""
+    users, networks = models_that_take(option.name), model_names(deep=True)
+    common = 2 * len(set(users) & set(networks)) > len(networks)
+    group = COMMON_NETWORKS if common else SOME_NETWORKS if set(users) <= set(networks) else MODEL
     help = option.help if common else f"{option.help} ({', '.join(users)})"
     if option.kind is bool:
         return Argument(_flag(option.name), help, action=argparse.BooleanOptionalAction, group=group)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli.command import JSON, NOTHING_WRITTEN, OVERWRITE, RESUME, ROW_WEIGHTS, THREADS, Argument, command
-from fm2.errors import Fm2Error, suggest
+from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
     from fm2.studies.comparison.results import Comparison
@@ -115,7 +115,7 @@ def compare(options: argparse.Namespace) -> None:
 def read_settings_files(operation: str, files: list[Path]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Read TOML files of settings; return the settings of all models, and those of single models."""
     from fm2.artifacts.settings import read_settings
-    from fm2.cli.model_options import model_names
+    from fm2.models.registry import get_spec
 
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {}
@@ -127,8 +127,7 @@ def read_settings_files(operation: str, files: list[Path]) -> tuple[dict[str, An
             tables[model] = settings
             settings = {}
         for name, table in tables.items():
-            if name not in model_names():
-                raise Fm2Error(f"{operation}: {file}: unknown model '{name}'; {suggest(name, model_names())}")
+            get_spec(name, f"{operation}: {file}")
             own[name] = own.get(name, {}) | table
         common |= settings
     return common, own

@@ -82,7 +82,7 @@ def train(options: argparse.Namespace) -> None:
     settings = None if options.resume else Settings.of(options.model, **changes)
 
     from fm2.training.progress import TrainingDisplay  # after the checks: importing torch takes seconds
-    from fm2.training.rowwise_backend import slow_path_warning
+    from fm2.training.resolve import slow_path_warning
     from fm2.training.trackers import tracker
     from fm2.training.train import train
 
@@ -98,8 +98,8 @@ def train(options: argparse.Namespace) -> None:
             start=options.start,
             overwrite=options.overwrite,
             row_weights=options.row_weights,
-            watch=watch,
-            track=[tracker(text) for text in options.track],
+            callback=watch,
+            trackers=[tracker(text) for text in options.track],
             **changes,
         )
     print(f"fm2: {watch.summary()}", file=sys.stderr)

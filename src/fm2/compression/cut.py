@@ -23,12 +23,12 @@ from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.id_mapping import map_ids
-from fm2.models import FactorizationMachine, build
-from fm2.training.loop import Report
+from fm2.models import FM, FactorizationMachine
+from fm2.models.registry import specs
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 
-CUTTABLE = ("fwfm", "fvfm", "fmfm")
 # Features that shared field matrices now have vectors of their own, which overfit soon: on Criteo's small log, a tenth
 # of the first rates lost 0.0001 to 0.0005 of test AUC at ranks 29 and 64; this scale lost 0.00002 at most.
 RATE_SCALE = 0.02
@@ -45,7 +45,7 @@ def cut(
     resume: bool = False,
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_cut: Callable[[Run], None] = lambda untrained: None,
     moments: Moments | None = None,
     **settings: Any,
@@ -72,10 +72,11 @@ def cut(
             return _check_untrained(Run.open(out, first.threads), small)
         resume, overwrite = False, True  # interrupted before the model was written
     options: dict[str, Any] = {**retraining_settings(first), "learning_rate_scale": RATE_SCALE, **settings}
-    options |= {"linear": "features", "row_weights": row_weights, "watch": watch}
+    options |= {"linear": "features", "row_weights": row_weights, "callback": watch}
+    options |= {"resume": resume, "overwrite": overwrite}
     with temporary_run(small, first, Path(out)) as start:
         on_cut(Run.open(start, first.threads))
-        return train("fm", dataset, out, start=start, learn=training, resume=resume, overwrite=overwrite, **options)
+        return train(small.name, dataset, out, start=start, learn=training, **options)
 
 
 def compare(
@@ -168,10 +169,9 @@ def cut_and_measure(
 
 def build_fm(weights: Weights, cut_spectrum: Spectrum) -> FactorizationMachine:
     """Build the FM with signs that a cut spectrum is equivalent to."""
-    rank = len(cut_spectrum.signs)
-    shape = {"model": "fm", "field_sizes": weights.sizes, "dims": rank, "linear": "features"}
-    small = build({**shape, "signs": cut_spectrum.signs.astype(int).tolist()}, seed=None)
-    assert isinstance(small, FactorizationMachine) and small.linear is not None
+    signs = cut_spectrum.signs.astype(int).tolist()
+    small = FM(weights.sizes, dims=len(signs), linear="features", signs=signs, seed=None)
+    assert small.linear is not None
     with torch.no_grad():
         small.bias.fill_(weights.bias + cut_spectrum.constant)
         for field in range(len(weights.sizes)):
@@ -192,8 +192,9 @@ def _check_untrained(run: Run, small: FactorizationMachine) -> Run:
 
 
 def _read_cuttable(run: Run) -> Weights:
-    if run.model.name not in CUTTABLE:
-        raise Fm2Error(f"cut: expected a run of {', '.join(CUTTABLE)}, got {run.model.name} in {run.path}")
+    if not run.model.spec.learns_field_matrices:
+        cuttable = ", ".join(spec.name for spec in specs() if spec.learns_field_matrices)
+        raise Fm2Error(f"cut: expected a run of {cuttable}, got {run.model.name} in {run.path}")
     return read_weights(run.path)
 
 

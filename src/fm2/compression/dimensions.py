@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fm2.compression.moments import Matrix, Moments, field_embeddings, field_matrix, field_moments, weighted_moments
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
+from fm2.models.registry import specs
 from fm2.training.run import Run
 
 Weighting = Literal["counts", "features", "interactions"]
@@ -109,8 +110,9 @@ def check_shrinkable(run: Run, variances: Sequence[float], warm: bool) -> Factor
     for variance in variances:
         if not 0 < variance <= 1:
             raise Fm2Error(f"shrink: variance must be above 0 and at most 1, got {variance}")
-    if not isinstance(model, FactorizationMachine) or model.name != "fmfm":
-        raise Fm2Error(f"shrink: expected a run of fmfm, got {model.name} in {run.path}")
+    if not isinstance(model, FactorizationMachine) or not model.spec.has_full_matrices:
+        shrinkable = ", ".join(spec.name for spec in specs() if spec.has_full_matrices)
+        raise Fm2Error(f"shrink: expected a run of {shrinkable}, got {model.name} in {run.path}")
     if model.pruned and not warm:
         raise Fm2Error(
             f"shrink: the model in {run.path} is pruned, and training from scratch would undo that; use --warm"

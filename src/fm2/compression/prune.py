@@ -22,12 +22,12 @@ from fm2.compression.retraining import count_features, retraining_settings, temp
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
-from fm2.training.loop import Report
+from fm2.models.registry import specs
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 
 Pair = tuple[int, int]
-PRUNABLE = ("fwfm", "fvfm", "fmfm")
 
 
 def prune(
@@ -39,7 +39,7 @@ def prune(
     resume: bool = False,
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_pairs: Callable[[dict[Pair, float], list[Pair]], None] = lambda strengths, pruned: None,
     **settings: Any,
 ) -> Run:
@@ -51,15 +51,16 @@ def prune(
     """
     first = Run.of(run)
     dataset = Dataset.of(data)
-    if not isinstance(first.model, FactorizationMachine) or first.model.name not in PRUNABLE:
-        raise Fm2Error(f"prune: expected a run of {', '.join(PRUNABLE)}, got {first.model.name} in {first.path}")
+    if not isinstance(first.model, FactorizationMachine) or not first.model.spec.learns_field_matrices:
+        prunable = ", ".join(spec.name for spec in specs() if spec.learns_field_matrices)
+        raise Fm2Error(f"prune: expected a run of {prunable}, got {first.model.name} in {first.path}")
     check_run_output("prune", Path(out), resume, overwrite, source=first.path)
     counts = count_features(first, dataset, "prune")
     strengths = pair_strengths(first.model, counts)
     pruned = weakest_pairs(strengths, keep)
     on_pairs(strengths, pruned)
     options: dict[str, Any] = {**retraining_settings(first), **settings}
-    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
+    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "callback": watch}
     with temporary_run(without_pairs(first.model, pruned, counts), first, Path(out)) as start:
         return train(first.model.name, dataset, out, start=start, **options)
 

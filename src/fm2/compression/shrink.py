@@ -14,7 +14,7 @@ from fm2.compression.projection import project
 from fm2.compression.retraining import count_features, measure, retraining_settings, sweep, temporary_run
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 
@@ -30,7 +30,7 @@ def shrink(
     resume: bool = False,
     overwrite: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_bases: Callable[[list[Basis]], None] = lambda bases: None,
     **settings: Any,
 ) -> Run:
@@ -51,7 +51,7 @@ def shrink(
     bases = find_bases(model, count_features(first, dataset, "shrink"), weighting, variance)
     on_bases(bases)
     options: dict[str, Any] = {**retraining_settings(first, low_rate=warm), **settings}
-    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "watch": watch}
+    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "callback": watch}
     if not warm:
         return train(model.name, dataset, out, dim=[basis.dim for basis in bases], **options)
     with temporary_run(project(model, bases), first, Path(out)) as start:

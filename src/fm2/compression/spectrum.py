@@ -25,6 +25,7 @@ from fm2.compression.moments import Matrix, Moments, weighted_moments
 from fm2.compression.weights import Floats, Weights
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import sigmoid
+from fm2.models.registry import specs
 
 ROUNDS, CONVERGED = 50, 1e-3  # of the alternation; it ends when the eigenvalues change by less
 SMALLEST = 1e-7  # share of the largest variance; smaller variances are raised to it
@@ -75,8 +76,9 @@ def cut(weights: Weights, rank: int, moments: Moments | None = None) -> Spectrum
 
 def check_rank(weights: Weights, rank: int) -> None:
     """Raise an error if a model has no field matrices, or its block matrix cannot have this rank."""
-    if weights.name not in ("fm", "fwfm", "fvfm", "fmfm"):
-        raise Fm2Error(f"spectrum: expected fm, fwfm, fvfm or fmfm, got {weights.name}, which has no field matrices")
+    if not weights.spec.has_field_matrices:
+        expected = ", ".join(spec.name for spec in specs() if spec.has_field_matrices)
+        raise Fm2Error(f"spectrum: expected {expected}, got {weights.name}, which has no field matrices")
     width = sum(weights.dims)
     if not 1 <= rank <= width:
         raise Fm2Error(f"spectrum: rank must be between 1 and the sum of the dimensions, {width}, got {rank}")
@@ -103,7 +105,7 @@ def block_matrix(weights: Weights) -> Matrix:
 
 
 def _field_matrix(weights: Weights, i: int, j: int) -> Floats:
-    if weights.name == "fm":
+    if weights.spec.interaction == "constant":
         return np.diag(weights.signs)
     block = weights.blocks[i, j]
     return np.diag(block) if block.ndim == 1 else block

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from fm2.artifacts.model_file import ModelFile, open_model
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import get_spec
+from fm2.models.spec import ModelSpec
 from fm2.schema import Schema
 
 Floats = NDArray[np.float32]
-FAMILY = ("fm", "fwfm", "fvfm", "fmfm")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class Weights:
     embeddings: Sequence[Floats]  # [size, dim]; FFM: [size, (n - 1) dim]
     blocks: dict[tuple[int, int], Floats]
     pairs: Floats | None = None  # Poly2 only
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model's declaration."""
+        return get_spec(self.name)
 
     @property
     def sizes(self) -> list[int]:
@@ -70,37 +75,38 @@ class Weights:
 def read_weights(path: str | Path) -> Weights:
     """Read the best model of a run."""
     with open_model(path) as file:
-        name = file.config["model"]
-        if name in NETWORKS:
-            raise Fm2Error(f"{path}: {name} is a network and cannot be compiled; use fm2 export to write it as ONNX")
+        spec = get_spec(file.config["model"])
+        if spec.compile_plan is None:
+            raise Fm2Error(f"{path}: {spec.name} cannot be compiled; use fm2 export to write it as ONNX")
         return _read(file)
 
 
 def _read(file: ModelFile) -> Weights:
-    config, name = file.config, file.config["model"]
+    config, spec = file.config, get_spec(file.config["model"])
     sizes, n = config["field_sizes"], len(config["field_sizes"])
-    dims = [config["dim"] * (n - 1)] * n if name == "ffm" else list(config.get("dims", [0] * n))
+    dims = [config["dim"] * (n - 1)] * n if spec.dimensions == "scalar" else spec.dims(config)
     _check_signs(config, dims)
     embeddings = _by_field(file, "embedding.weight", sizes, dims)
     linear = zip(_by_field(file, "linear.weight", sizes, [1] * n), embeddings, _field_vectors(file, dims), strict=True)
     return Weights(
-        name,
+        spec.name,
         config,
         file.schema,
         file.vocabularies,
         file.metrics,
         float(file.weights("bias", ())),
-        [weights.ravel() + table @ vector for weights, table, vector in linear],
+        # einsum, because BLAS may report spurious invalid values for tables without columns
+        [weights.ravel() + np.einsum("ij,j->i", table, vector) for weights, table, vector in linear],
         embeddings,
-        _blocks(name, file, dims),
-        file.weights("pairs.weight").ravel() if name == "poly2" else None,
+        _blocks(spec, file, dims),
+        file.weights("pairs.weight").ravel() if "hash_bits" in config else None,
     )
 
 
 def _check_signs(config: dict[str, Any], dims: Sequence[int]) -> None:
     """Raise ValueError if the signs are invalid, as the torch module does; the file may be hostile."""
     signs = config.get("signs") or []
-    applicable = config["model"] == "fm" and len(signs) == dims[0]
+    applicable = get_spec(config["model"]).interaction == "constant" and len(signs) == dims[0]
     if signs and not (applicable and all(type(sign) is int and abs(sign) == 1 for sign in signs)):
         raise ValueError(f"signs must be one 1 or -1 for each dimension of an fm, got {signs}")
 
@@ -124,11 +130,11 @@ def _field_vectors(file: ModelFile, dims: Sequence[int]) -> list[Floats]:
     return np.split(vectors, np.cumsum(dims)[:-1])
 
 
-def _blocks(name: str, file: ModelFile, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:
+def _blocks(spec: ModelSpec, file: ModelFile, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:
     pairs = list(itertools.combinations(range(len(dims)), 2))
-    if name == "fmfm":
+    if spec.has_full_matrices:
         return dict(zip(pairs, _unpack_matrices(file.weights("interaction.weight"), dims), strict=True))
-    if name in ("fwfm", "fvfm"):
+    if spec.learns_field_matrices:
         rows = file.weights("interaction.weight")
         return {pair: np.broadcast_to(row, dims[0]) for pair, row in zip(pairs, rows, strict=True)}
     return {}

@@ -107,12 +107,9 @@ def exact_plans(
     weights: Weights, plan: PlanName = "auto", dtype: Dtype = "f32", memory: float = DEFAULT_MEMORY
 ) -> Iterator[Plan]:
     """Yield the exact plans of a model that ``plan`` selects."""
-    if weights.name in ("lr", "poly2"):
-        yield plans.sums(weights, dtype)
-    elif weights.name == "fm":
-        yield plans.sum_of_embeddings(weights, dtype)
-    elif weights.name == "ffm":
-        yield plans.field_aware(weights, dtype)
+    single = {"sums": plans.sums, "embedding_sum": plans.sum_of_embeddings, "field_aware": plans.field_aware}
+    if weights.spec.compile_plan in single:
+        yield single[weights.spec.compile_plan](weights, dtype)
     else:
         orders = field_orders(weights)
         if plan in ("auto", "direct"):

@@ -48,7 +48,7 @@ class PrecedingMatrix:
 
 def preceding_matrices(weights: Weights, order: Sequence[int]) -> Iterator[PrecedingMatrix]:
     """Yield the matrix between each field and its predecessors, for fields in this order."""
-    diagonal = weights.name != "fmfm"
+    diagonal = not weights.spec.has_full_matrices
     for position, field in enumerate(order):
         rows = 1 if diagonal else weights.dims[field]
         blocks = [np.atleast_2d(weights.block(field, other)) for other in order[:position]]

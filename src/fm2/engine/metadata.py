@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
+from fm2.models.registry import get_spec, is_model
+from fm2.models.spec import ModelSpec
 from fm2.schema import Schema
 
-FAMILY, OTHERS = ("fm", "fwfm", "fvfm", "fmfm"), ("lr", "poly2", "ffm")
 LINEAR = ("features", "fields", "both")
 MAX_HASH_BITS, MAX_TITLE = 30, 200
 
@@ -50,30 +51,32 @@ def _checks(meta: dict[str, Any], sizes: list[int]) -> Iterator[Check]:
     plan, measured, config = meta.get("plan"), meta.get("measured"), meta.get("model")
     yield "plan", isinstance(plan, str) and len(plan) <= MAX_TITLE
     yield "measured", isinstance(measured, dict) and all(type(time) in (int, float) for time in measured.values())
-    yield "model", isinstance(config, dict) and config.get("model") in (*FAMILY, *OTHERS)
+    yield "model", isinstance(config, dict) and is_model(config.get("model"))
     assert isinstance(config, dict)
+    spec = get_spec(config["model"])
+    yield "model", spec.compile_plan is not None
     yield "field_sizes", bool(sizes) and config.get("field_sizes") == sizes
-    yield from _family_checks(config, len(sizes)) if config["model"] in FAMILY else _other_checks(config)
+    yield from _matrix_checks(spec, config, len(sizes)) if spec.has_field_matrices else _other_checks(spec, config)
 
 
-def _family_checks(config: dict[str, Any], fields: int) -> Iterator[Check]:
-    """Check the settings of FM, FwFM, FvFM and FmFM."""
+def _matrix_checks(spec: ModelSpec, config: dict[str, Any], fields: int) -> Iterator[Check]:
+    """Check the settings of a model with field matrices."""
     dims, pruned, signs = config.get("dims"), config.get("pruned", []), config.get("signs")
     yield "dims", isinstance(dims, list) and len(dims) == fields and all(map(_is_count, dims))
     assert isinstance(dims, list)
-    yield "dims", config["model"] == "fmfm" or len(set(dims)) == 1
+    yield "dims", spec.dimensions == "per_field" or len(set(dims)) == 1
     yield "linear", config.get("linear") in LINEAR
     yield "pruned", isinstance(pruned, list) and all(_is_pair(pair, fields) for pair in pruned)
     yield "pruned", len({(i, j) for i, j in pruned}) == len(pruned)
     if signs:
-        yield "signs", config["model"] == "fm" and isinstance(signs, list) and len(signs) == dims[0]
+        yield "signs", spec.interaction == "constant" and isinstance(signs, list) and len(signs) == dims[0]
         yield "signs", all(sign in (1, -1) for sign in signs)
 
 
-def _other_checks(config: dict[str, Any]) -> Iterator[Check]:
-    """Check the settings of LR, Poly2 and FFM."""
-    yield "hash_bits", config["model"] != "poly2" or _is_count(config.get("hash_bits"), MAX_HASH_BITS)
-    yield "dim", config["model"] != "ffm" or _is_count(config.get("dim"))
+def _other_checks(spec: ModelSpec, config: dict[str, Any]) -> Iterator[Check]:
+    """Check the settings of a model without field matrices."""
+    yield "hash_bits", "hash_bits" not in spec.option_names or _is_count(config.get("hash_bits"), MAX_HASH_BITS)
+    yield "dim", spec.dimensions != "scalar" or _is_count(config.get("dim"))
     yield "dims", "dims" not in config
     yield "pruned", config.get("pruned", []) == []
     yield "signs", not config.get("signs")

@@ -1,87 +1,24 @@
-"""scikit-learn's door: a classifier for each model, the paper's here and the networks by their declarations."""
+"""The scikit-learn interface: a classifier for every model, generated from its declaration.
+
+>>> from fm2.estimators import DeepFMClassifier
+>>> DeepFMClassifier(hidden=[32], epochs=5).model
+'deepfm'
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fm2.artifacts.settings import Settings
 from fm2.estimators.classifier import Classifier
-from fm2.models.choices import Linear
-from fm2.models.networks import NETWORKS, Network
+from fm2.models.registry import specs
+from fm2.models.spec import ModelSpec
 
+__all__ = ["Classifier", "classifiers", "make_classifier"]
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class LRClassifier(Classifier):
-    """Logistic regression: a weight for every feature."""
-
-    model = "lr"
-    dense_learning_rate: float | None = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Poly2Classifier(Classifier):
-    """A polynomial of degree two: a weight for every feature and, hashed, for every pair of features."""
-
-    model = "poly2"
-    hash_bits: int | None = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FFMClassifier(Classifier):
-    """The field-aware factorization machine: an embedding of every feature for every other field."""
-
-    model = "ffm"
-    dim: int | None = None
-    embedding_std: float | None = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class EmbeddingClassifier(Classifier):
-    """What embeddings and dense parameters beside them have in common."""
-
-    dim: int | Sequence[int] | None = None
-    embedding_std: float | None = None
-    dense_learning_rate: float | None = None
-    learning_rate_scale: float | None = None
-    dropout: float | None = None
-    field_dropout: float | None = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FamilyClassifier(EmbeddingClassifier):
-    """What the models of the paper's united framework have in common."""
-
-    linear: Linear | None = None
-    matrix_std: float | None = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FMClassifier(FamilyClassifier):
-    """The factorization machine: the product of two embeddings, for every pair of fields."""
-
-    model = "fm"
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FwFMClassifier(FamilyClassifier):
-    """The field-weighted factorization machine: a weight for every pair of fields."""
-
-    model = "fwfm"
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FvFMClassifier(FamilyClassifier):
-    """The field-vectored factorization machine: a vector for every pair of fields."""
-
-    model = "fvfm"
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class FmFMClassifier(FamilyClassifier):
-    """The field-matrixed factorization machine: a matrix for every pair of fields.
-
+_EXAMPLES = {
+    "FmFMClassifier": """
     >>> import polars
     >>> X = polars.DataFrame({"site": ["a", "b", "a", "b"] * 25, "ad": ["x", "x", "y", "y"] * 25})
     >>> y = ["click", "none"] * 50
@@ -89,55 +26,49 @@ class FmFMClassifier(FamilyClassifier):
     >>> classifier.predict(polars.DataFrame({"site": ["a", "b"], "ad": ["x", "new"]})).tolist()
     ['click', 'none']
     """
-
-    model = "fmfm"
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class NetworkClassifier(EmbeddingClassifier):
-    """What the networks have in common."""
-
-    weight_decay: float | None = None
+}
 
 
-def _of_network(name: str, network: Network) -> type[Classifier]:
-    """Make the classifier of a network, with its options as parameters."""
-    named = {field.name for field in dataclasses.fields(NetworkClassifier)}
-    options: list[tuple[str, Any, Any]] = [
-        (option.name, Any, dataclasses.field(default=None)) for option in network.options if option.name not in named
-    ]
-    usual = network.settings()
-    parameters = "".join(
-        f"\n    - ``{option.name}`` ({usual[option.name]}): {option.help}" for option in network.options
-    )
-    text = f"{network.summary}.\n\n    Its own parameters, with their defaults:\n{parameters}\n    "
-    attributes = {"model": name, "__doc__": text, "__module__": __name__}
+def make_classifier(spec: ModelSpec) -> type[Classifier]:
+    """Create the classifier of a model, with the settings and options that the model uses as parameters."""
+    name = f"{spec.class_name}Classifier"
+    parameters = [*spec.settings, *spec.option_names]
     return dataclasses.make_dataclass(
-        f"{network.title}Classifier",
-        options,
-        bases=(NetworkClassifier,),
-        namespace=attributes,
+        name,
+        [(parameter, Any, dataclasses.field(default=None)) for parameter in parameters],
+        bases=(Classifier,),
+        namespace={"model": spec.name, "__doc__": _docstring(spec, name), "__module__": __name__},
         kw_only=True,
         eq=False,
         repr=False,
     )
 
 
-CLASSIFIERS: dict[str, type[Classifier]] = {
-    **{
-        kind.__name__: kind
-        for kind in (
-            LRClassifier,
-            Poly2Classifier,
-            FMClassifier,
-            FFMClassifier,
-            FwFMClassifier,
-            FvFMClassifier,
-            FmFMClassifier,
-        )
-    },
-    **{kind.__name__: kind for kind in (_of_network(name, network) for name, network in NETWORKS.items())},
-}
-globals().update(CLASSIFIERS)
+def _docstring(spec: ModelSpec, name: str) -> str:
+    defaults = spec.default_settings()
+    options = [f"    - ``{option.name}`` ({defaults[option.name]}): {option.help}" for option in spec.options]
+    settings = [f"``{setting}`` ({defaults.get(setting, getattr(Settings, setting))})" for setting in spec.settings]
+    parts = [f"{spec.title}: {spec.summary} ({spec.source})."]
+    if settings:
+        parts.append(f"    Beyond the parameters of :class:`Classifier` it has {', '.join(settings)}.")
+    if options:
+        parts.append("    Options of the model, with their defaults:\n\n" + "\n".join(options))
+    return "\n\n".join(parts) + "\n" + _EXAMPLES.get(name, "    ")
 
-__all__ = ["CLASSIFIERS", "Classifier", *CLASSIFIERS]
+
+def classifiers() -> dict[str, type[Classifier]]:
+    """Return the classifiers of all models by name."""
+    return {name: __getattr__(name) for name in (f"{spec.class_name}Classifier" for spec in specs())}
+
+
+def __getattr__(name: str) -> Any:
+    """Create a classifier when it is first used; this includes models that were registered later."""
+    for spec in specs():
+        if name == f"{spec.class_name}Classifier":
+            if name not in globals():
+                globals()[name] = make_classifier(spec)
+            return globals()[name]
+    raise AttributeError(f"module 'fm2.estimators' has no attribute '{name}'")
+
+
+classifiers()  # so that doctest and help() find the built-in ones

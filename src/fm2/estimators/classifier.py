@@ -1,4 +1,4 @@
-"""What all classifiers share: scikit-learn's methods around ``fm2.prepare``, ``fm2.train`` and a run."""
+"""The base class of all classifiers: scikit-learn's methods around ``fm2.prepare``, ``fm2.train`` and a run."""
 
 from __future__ import annotations
 
@@ -22,37 +22,39 @@ from fm2.estimators.fit import Rows, fit_run, scratch
 from fm2.estimators.inputs import InputError, read_classes, read_labels, read_table, value_errors
 from fm2.evaluation.metrics import sigmoid
 from fm2.models.choices import Metric, Optimizer, Schedule
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import get_spec
 
 if TYPE_CHECKING:
     import polars
 
     from fm2.training.run import Run
 
-OWN = ("fields", "min_count", "validation_fraction", "random_state")  # parameters that are no settings of a training
+DATA_PARAMETERS = ("fields", "min_count", "validation_fraction", "random_state")  # all others are training settings
 
 
-def _goes_on(estimator: Classifier) -> bool:
-    return estimator.model != "poly2"  # it finds its pairs by their ids, which new rows change
+def _can_warm_start(estimator: Classifier) -> bool:
+    return not get_spec(estimator.model).no_warm_start
 
 
-def _compiles(estimator: Classifier) -> bool:
-    return estimator.model not in NETWORKS  # those are exported, as ONNX
+def _can_be_compiled(estimator: Classifier) -> bool:
+    return get_spec(estimator.model).compile_plan is not None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A model of clicks, or of any two classes, as scikit-learn has it.
+    """A binary classifier with scikit-learn's interface.
 
-    What is None is the model's default for so many rows, as of ``fm2 train``, whose settings these are. ``fields``
-    tells what the columns mean: a :class:`fm2.Schema`, a list of :class:`fm2.Field`, or a mapping of columns to kinds
-    or fields; by default their types tell. Values seen fewer than ``min_count`` times are unknown (4, or 1 where there
-    are fewer than 1,000 rows). Where ``fit`` is given no ``eval_set``, it holds a ``validation_fraction`` of the rows
-    back, from both classes, to know when to stop; where that would be fewer than four rows of a class, the training
-    rows serve.
+    Its parameters are the settings of ``fm2 train``; None stands for the model's default for the number of rows.
 
-    After ``fit``, ``run_`` is the trained model, ``history_`` the evaluations on the validation rows, ``settings_``
-    what was trained with, ``classes_`` the two classes, of which the second is the click.
+    ``fields`` describes the columns: a :class:`fm2.Schema`, a list of :class:`fm2.Field`, or a mapping from columns to
+    kinds or fields. By default the column types determine the fields. Values that occur fewer than ``min_count`` times
+    are unknown (default 4, or 1 with fewer than 1,000 rows).
+
+    Without an ``eval_set``, ``fit`` holds out a ``validation_fraction`` of the rows of both classes for early stopping.
+    If that is fewer than four rows of a class, it validates on the training rows.
+
+    After ``fit``, ``run_`` is the trained model, ``history_`` has the evaluations on the validation rows, ``settings_``
+    the training settings, and ``classes_`` the two classes, of which the second one is the positive class.
     """
 
     model: ClassVar[str]
@@ -79,7 +81,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device: str | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None, eval_set: Any = None) -> Self:
-        """Train on the rows of X, whose classes are y; ``eval_set`` is a pair (X, y) that tells when to stop."""
+        """Train on the rows of X with the classes y; ``eval_set`` is a pair (X, y) for early stopping."""
         with value_errors():
             if y is None:
                 raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -88,55 +90,55 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_consistent_length(table, y)
             return self._learn(self._rows(table, y, sample_weight, "fit"), eval_set)
 
-    @available_if(_goes_on)  # type: ignore[untyped-decorator]
+    @available_if(_can_warm_start)  # type: ignore[untyped-decorator]
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Go on with the model of the last call and new rows, among which both classes are; the first call fits.
+        """Train the model further on new rows, which have to contain both classes; the first call fits the model.
 
-        New values join those that the model knows, which keep what they learned. ``classes`` are those of the first
-        call's y, unless they are given.
+        New values are added to the vocabularies, and known values keep their weights. ``classes`` default to the
+        classes of the first call's y.
         """
         with value_errors():
             first = not self.__sklearn_is_fitted__()
             table = read_table(self, X, column_names(self.fields), reset=first)
-            y, found = read_classes(y)
+            y, classes_of_y = read_classes(y)
             check_consistent_length(table, y)
-            given = found if classes is None else read_classes(classes)[1]
-            if not first and classes is not None and not np.array_equal(given, self.classes_):
-                raise InputError(f"partial_fit: the classes are {given.tolist()}, and were {self.classes_.tolist()}")
-            self.classes_ = given if first else self.classes_
-            return self._learn(self._rows(table, y, sample_weight, "partial_fit"), before=None if first else self.run_)
+            declared = classes_of_y if classes is None else read_classes(classes)[1]
+            if not first and classes is not None and not np.array_equal(declared, self.classes_):
+                expected = self.classes_.tolist()
+                raise InputError(f"partial_fit: classes must stay {expected}, got {declared.tolist()}")
+            self.classes_ = declared if first else self.classes_
+            return self._learn(self._rows(table, y, sample_weight, "partial_fit"), start=None if first else self.run_)
 
     def _rows(self, table: polars.DataFrame, y: NDArray[Any], sample_weight: Any, operation: str) -> Rows:
-        """Give the rows that count, refusing those of one class."""
+        """Return the rows with a positive weight; raise an error if they are all of one class."""
         if len(self.classes_) == 2:
             rows = Rows.of(table, read_labels(y, self.classes_, operation), sample_weight)
             if rows.labels.min() != rows.labels.max():
                 return rows
-        raise InputError(f"{operation}: y has only 1 class among the rows that count; there have to be 2 classes")
+        raise InputError(f"{operation}: y has only 1 class in the rows with a positive weight; it needs 2 classes")
 
-    def _learn(self, rows: Rows, eval_set: Any = None, before: Run | None = None) -> Self:
+    def _learn(self, rows: Rows, eval_set: Any = None, start: Run | None = None) -> Self:
         if not 0 <= self.validation_fraction < 1:
-            raise InputError(f"fit: validation_fraction is {self.validation_fraction}; it is from 0 to less than 1")
+            raise InputError(f"fit: validation_fraction must be in [0, 1), got {self.validation_fraction}")
         seed = self._seed()
-        encoded = before.encoder if before else make_schema(rows.table, self.fields, self.min_count)
-        held = self._held(eval_set) if eval_set is not None else None
-        train, validation = (rows, held) if held else rows.divided(self.validation_fraction, seed)
+        encoding = start.encoder if start else make_schema(rows.table, self.fields, self.min_count)
+        held_out = self._read_eval_set(eval_set) if eval_set is not None else None
+        train, validation = (rows, held_out) if held_out else rows.split(self.validation_fraction, seed)
         settings = {**self._settings(), "seed": seed}
         try:
-            found = fit_run(self.model, encoded, train, validation, settings, before)
-        except Fm2Error as wrong:
+            self.run_, self.settings_, self.history_ = fit_run(self.model, encoding, train, validation, settings, start)
+        except Fm2Error as error:
             if rows.table.width > 1:
                 raise
-            raise InputError(f"{wrong} (X has 1 feature(s))") from wrong  # not every model makes something of one
-        self.run_, self.settings_, self.history_ = found
+            raise InputError(f"{error} (X has 1 feature(s))") from error  # not every model works with a single field
         return self
 
-    def _held(self, eval_set: Any) -> Rows:
+    def _read_eval_set(self, eval_set: Any) -> Rows:
         pairs = [eval_set] if isinstance(eval_set, tuple) else eval_set
         if not (isinstance(pairs, list) and len(pairs) == 1 and isinstance(pairs[0], tuple) and len(pairs[0]) == 2):
-            raise InputError("fit: eval_set is one pair, (X, y)")
+            raise InputError("fit: eval_set must be one pair (X, y)")
         table = read_table(self, pairs[0][0], column_names(self.fields), reset=False)
         y = np.asarray(pairs[0][1])
         check_consistent_length(table, y)
@@ -148,41 +150,41 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _settings(self) -> dict[str, Any]:
-        """Give the settings that are told, as plain values: a search hands over numpy's."""
-        told = {name: getattr(self, name) for name in self._get_param_names() if name not in OWN}
-        return {name: _plain(value) for name, value in told.items() if value is not None}
+        """Return the settings that are not None as plain values; a grid search passes NumPy's."""
+        values = {name: getattr(self, name) for name in self._get_param_names() if name not in DATA_PARAMETERS}
+        return {name: _plain(value) for name, value in values.items() if value is not None}
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Give the logit of the second class, for each row."""
+        """Return the logit of the second class for each row."""
         check_is_fitted(self)
         with value_errors():
             table = read_table(self, X, column_names(self.fields), reset=False)
             return self.run_.logits(self.run_.encoder.encode(table, self.threads or 0))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Give the probabilities of both classes, for each row."""
+        """Return the probabilities of both classes for each row."""
         logits = self.decision_function(X)
         return np.stack([sigmoid(-logits), sigmoid(logits)], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Give the class that is the likelier, for each row."""
+        """Return the more likely class for each row."""
         second = self.decision_function(X) > 0
-        likelier: NDArray[Any] = self.classes_[second.astype(np.intp)]
-        return likelier
+        classes: NDArray[Any] = self.classes_[second.astype(np.intp)]
+        return classes
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a directory that :meth:`load` reads; it is a run for all of fm2's commands as well."""
+        """Write a directory that :meth:`load` reads; all fm2 commands accept it as a run as well."""
         check_is_fitted(self)
         saving.save(self, Path(path), overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what :meth:`save` wrote; nothing in it can run code."""
+        """Read a saved classifier; nothing in the directory can run code."""
         return saving.load(cls, Path(path))
 
-    @available_if(_compiles)  # type: ignore[untyped-decorator]
+    @available_if(_can_be_compiled)  # type: ignore[untyped-decorator]
     def compile(self, path: str | Path, **options: Any) -> Scorer:
-        """Write one file that scores without torch, and open it; the options are those of :func:`fm2.compile`."""
+        """Compile the model to one file that scores without torch, and open it; options as in :func:`fm2.compile`."""
         check_is_fitted(self)
         with scratch() as directory:
             self.run_.save(directory)
@@ -206,5 +208,5 @@ def _plain(value: Any) -> Any:
 
 
 def parameters(classifier: type[Classifier]) -> list[str]:
-    """Name the settings of a training that a classifier has."""
-    return [field.name for field in dataclasses.fields(classifier) if field.name not in OWN]
+    """Return the names of a classifier's training settings."""
+    return [field.name for field in dataclasses.fields(classifier) if field.name not in DATA_PARAMETERS]

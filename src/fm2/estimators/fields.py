@@ -1,4 +1,4 @@
-"""What the columns of a table mean: as told, or by their types."""
+"""The schema of a table: as the user describes it, or from the column types."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fm2.schema import DEFAULT_BUCKETS, DEFAULT_MIN_COUNT, Field, Kind, Schema
 
 Fields = Schema | Sequence[Field] | Mapping[str, Kind | Field] | None
 
-FEW_ROWS = 1000  # so few that every value counts
-BUCKET_ROWS = 20  # in a bucket between quantiles, at least
+FEW_ROWS = 1000  # below which no value is too rare
+BUCKET_ROWS = 20  # minimum per quantile bucket
 
 
 def column_names(fields: Fields) -> list[str] | None:
-    """Give the columns that fields read, in order, for tables whose columns have no names."""
+    """Return the columns that the fields read, in order, for tables without column names."""
     if isinstance(fields, Schema):
         return [name for name in fields.columns or fields.source_columns if name != fields.label]
     if fields is None or isinstance(fields, Mapping):
@@ -28,7 +28,7 @@ def column_names(fields: Fields) -> list[str] | None:
 
 
 def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) -> Schema:
-    """Give the schema that is told, or one by the columns' types, but for those that a mapping tells.
+    """Return the user's schema, or one from the column types, which a mapping may override.
 
     >>> table = polars.DataFrame({"site": ["a", "b"], "price": [0.5, 1.5], "time": ["2024-01-01 10:00:00"] * 2})
     >>> [(field.name, field.kind) for field in make_schema(table, {"time": "timestamp"}, None).fields]
@@ -41,18 +41,18 @@ def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) 
         label += "_"
     if fields is not None and not isinstance(fields, Mapping):
         return Schema(fields, label)
-    told = dict(fields or {})
-    for name in told:
+    described = dict(fields or {})
+    for name in described:
         if name not in table.columns:
             raise InputError(f"fields: X has no column '{name}'; {suggest(name, table.columns)}")
     least = min_count if min_count is not None else DEFAULT_MIN_COUNT if len(table) >= FEW_ROWS else 1
-    return Schema([_field(column, told.get(column.name), least) for column in table.get_columns()], label)
+    return Schema([_field(column, described.get(column.name), least) for column in table.get_columns()], label)
 
 
-def _field(column: polars.Series, told: Kind | Field | None, min_count: int) -> Field:
-    if isinstance(told, Field):
-        return dataclasses.replace(told, column=column.name)
-    kind = told or _kind(column)
+def _field(column: polars.Series, described: Kind | Field | None, min_count: int) -> Field:
+    if isinstance(described, Field):
+        return dataclasses.replace(described, column=column.name)
+    kind = described or _kind(column)
     if kind != "numeric":
         return Field(column.name, kind, min_count=min_count)
     buckets = min(DEFAULT_BUCKETS, max(2, len(column) // BUCKET_ROWS))
@@ -60,7 +60,7 @@ def _field(column: polars.Series, told: Kind | Field | None, min_count: int) -> 
 
 
 def _kind(column: polars.Series) -> Kind:
-    """Tell by its type what a column is; whole numbers are categories where few or where their name says so."""
+    """Infer a column's kind from its type; integers are categorical if there are few of them or the name says id."""
     if column.dtype in (polars.Date, polars.Datetime):
         return "timestamp"
     if column.dtype.is_integer():

@@ -1,4 +1,4 @@
-"""From rows in memory to a run: prepared and trained in a directory that is gone afterwards."""
+"""From rows in memory to a run, prepared and trained in a temporary directory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fm2.schema import Schema
 from fm2.training.run import Run
 from fm2.training.train import train
 
-LEAST_HELD = 4  # rows of a class: fewer tell nothing of when to stop
-SHARED_MEMORY, SMALL_TABLE, MUCH_MEMORY = Path("/dev/shm"), 64e6, 2e9
+MIN_HELD_OUT = 4  # rows per class; fewer are useless for early stopping
+SHARED_MEMORY, SMALL_TABLE, ENOUGH_MEMORY = Path("/dev/shm"), 64e6, 2e9
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table with its labels and, where they are not all 1, the rows' weights."""
+    """A table with its labels and, unless all are 1, its row weights."""
 
     table: polars.DataFrame
     labels: Labels
@@ -39,33 +39,33 @@ class Rows:
 
     @classmethod
     def of(cls, table: polars.DataFrame, labels: Labels, sample_weight: Any) -> Rows:
-        """Take rows together; those of no weight are as if they were not there."""
+        """Combine a table, labels and weights; rows of weight zero are dropped."""
         if sample_weight is None:
             return cls(table, labels)
         weights = _check_sample_weight(sample_weight, table, dtype=np.float64, ensure_non_negative=True)
-        return cls(table, labels, weights).taken(np.flatnonzero(weights))
+        return cls(table, labels, weights).take(np.flatnonzero(weights))
 
-    def taken(self, places: NDArray[np.intp]) -> Rows:
-        """Give some of the rows."""
-        weights = None if self.weights is None else self.weights[places]
-        return Rows(self.table[places], self.labels[places], weights)
+    def take(self, indices: NDArray[np.intp]) -> Rows:
+        """Return the rows at some indices."""
+        weights = None if self.weights is None else self.weights[indices]
+        return Rows(self.table[indices], self.labels[indices], weights)
 
-    def divided(self, share: float, seed: int) -> tuple[Rows, Rows]:
-        """Give rows to train with and, of both classes, a share to validate with; all for both where it is too few."""
+    def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
+        """Return training rows and a share of both classes for validation; all rows for both if that is too few."""
         random = np.random.default_rng(seed)
-        places = [random.permutation(np.flatnonzero(self.labels == label)) for label in (0, 1)]
-        held = [some[: round(share * len(some))] for some in places]
-        if min(len(some) for some in held) < LEAST_HELD:
+        by_class = [random.permutation(np.flatnonzero(self.labels == label)) for label in (0, 1)]
+        held_out = [indices[: round(share * len(indices))] for indices in by_class]
+        if min(len(indices) for indices in held_out) < MIN_HELD_OUT:
             return self, self
-        validation = np.sort(np.concatenate(held))
-        return self.taken(np.setdiff1d(np.arange(len(self.labels)), validation)), self.taken(validation)
+        validation = np.sort(np.concatenate(held_out))
+        return self.take(np.setdiff1d(np.arange(len(self.labels)), validation)), self.take(validation)
 
 
 def fit_run(
-    model: str, encoded: Schema | Encoder, rows: Rows, validation: Rows, settings: dict[str, Any], before: Run | None
+    model: str, encoding: Schema | Encoder, rows: Rows, validation: Rows, settings: dict[str, Any], start: Run | None
 ) -> tuple[Run, dict[str, Any], list[dict[str, Any]]]:
-    """Train a model, or the one ``before`` further; give the run, its settings and its history."""
-    schema = encoded.schema if isinstance(encoded, Encoder) else encoded
+    """Train a model, optionally from a ``start``; return the run, its settings and its history."""
+    schema = encoding.schema if isinstance(encoding, Encoder) else encoding
 
     def source(part: Rows) -> polars.DataFrame:
         return part.table.select(schema.source_columns[1:]).with_columns(polars.Series(schema.label, part.labels))
@@ -76,26 +76,25 @@ def fit_run(
     with scratch(rows.table.estimated_size()) as directory:
         dataset = prepare(
             source(rows),
-            encoded,
+            encoding,
             directory / "data",
             validation=source(validation),
             fractions=(1, 0, 0),
             threads=settings.get("threads", 0),
             progress=False,
         )
-        if before:
-            (directory / "before").mkdir()
-            before.save(directory / "before")
-        start = directory / "before" if before else None
-        out = directory / "run"
-        run = train(model, dataset, out, start=start, row_weights=weights, **settings)
+        out, first = directory / "run", directory / "first"
+        if start:
+            first.mkdir()
+            start.save(first)
+        run = train(model, dataset, out, start=first if start else None, row_weights=weights, **settings)
         return run, read_settings(out / SETTINGS), read_history(out / HISTORY)
 
 
 @contextlib.contextmanager
 def scratch(table_bytes: float = 0) -> Iterator[Path]:
-    """Give a directory for a while: in memory where the table is small, for there the many small files cost nothing."""
+    """Create a temporary directory, in memory if the table is small: many small files are cheap there."""
     small = table_bytes < SMALL_TABLE and SHARED_MEMORY.is_dir()
-    place = SHARED_MEMORY if small and shutil.disk_usage(SHARED_MEMORY).free > MUCH_MEMORY else None
-    with tempfile.TemporaryDirectory(prefix="fm2-", dir=place) as directory:
+    parent = SHARED_MEMORY if small and shutil.disk_usage(SHARED_MEMORY).free > ENOUGH_MEMORY else None
+    with tempfile.TemporaryDirectory(prefix="fm2-", dir=parent) as directory:
         yield Path(directory)

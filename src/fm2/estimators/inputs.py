@@ -1,4 +1,4 @@
-"""What scikit-learn's callers hand over: tables of any library, arrays, lists; as a polars table and labels 0 and 1."""
+"""From tables of any library, arrays and lists to a polars table and labels 0 and 1."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ Labels = NDArray[np.uint8]
 
 
 class InputError(Fm2Error, ValueError):
-    """What a caller can put right; a ValueError too, as scikit-learn's callers expect."""
+    """An error in the input; also a ValueError, as scikit-learn's users expect."""
 
 
 @contextlib.contextmanager
 def value_errors() -> Iterator[None]:
-    """Let the errors of what is called be ValueErrors too."""
+    """Turn errors of fm2 into errors that are ValueErrors as well."""
     try:
         yield
     except InputError:
         raise
-    except Fm2Error as wrong:
-        raise InputError(str(wrong)) from wrong
+    except Fm2Error as error:
+        raise InputError(str(error)) from error
 
 
 def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool) -> polars.DataFrame:
-    """Give the columns under their own names, or, where they have none, under ``names`` or x0, x1, ...
+    """Return the columns under their own names or, if they have none, under ``names`` or x0, x1, ...
 
-    With ``reset`` the estimator learns from it how many features there are and what they are called; without, they
-    have to be the same.
+    With ``reset`` the estimator remembers the number of features and their names; without it, they have to match.
 
     >>> from fm2 import FmFMClassifier
     >>> read_table(FmFMClassifier(), [["a", 1.5], ["b", None]], None, reset=True).to_dict(as_series=False)
@@ -50,47 +49,47 @@ def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool)
     if framed:
         validate_data(estimator, x, skip_check_array=True, reset=reset)
         if not all(x.shape):
-            raise InputError(f"X has {x.shape[0]} sample(s) and {x.shape[1]} feature(s); there has to be one of each")
+            raise InputError(f"X has {x.shape[0]} sample(s) and {x.shape[1]} feature(s); it needs at least one of each")
     else:
         if isinstance(x, list | tuple):
-            x = _objects(x)  # numpy would turn all cells of a row to text if one is
+            x = _objects(x)  # NumPy would convert all cells of a row to text if one of them is text
         x = validate_data(estimator, x, reset=reset, dtype=None, ensure_all_finite="allow-nan")
-    called = _names(x) if framed else []
-    called = called or list(names or []) or [f"x{place}" for place in range(x.shape[1])]
-    if len(called) != x.shape[1]:
-        raise InputError(f"X has {x.shape[1]} columns without names, and there are {len(called)} columns in the fields")
-    table = polars.DataFrame([column.alias(name) for name, column in zip(called, _columns(x), strict=True)])
+    columns = _names(x) if framed else []
+    columns = columns or list(names or []) or [f"x{index}" for index in range(x.shape[1])]
+    if len(columns) != x.shape[1]:
+        raise InputError(f"X has {x.shape[1]} columns without names, but the fields read {len(columns)} columns")
+    table = polars.DataFrame([column.alias(name) for name, column in zip(columns, _columns(x), strict=True)])
     for column in table.get_columns():
         if column.dtype.is_float() and column.is_infinite().any():
-            raise InputError(f"X has an infinite number in the column '{column.name}'; make it missing, or a large one")
+            raise InputError(f"X has an infinite value in column '{column.name}'; make it finite or missing")
     return table
 
 
 def _objects(rows: Sequence[Any]) -> Any:
-    with contextlib.suppress(ValueError):  # rows of different lengths: check_array tells
+    with contextlib.suppress(ValueError):  # rows of different lengths: check_array reports them
         return np.array(rows, dtype=object)
     return rows
 
 
 def _names(table: Any) -> list[str]:
-    """Give the names of columns, if they are texts; what pyarrow calls columns are their values."""
+    """Return the column names if they are strings; pyarrow's ``columns`` are the values."""
     names = list(getattr(table, "column_names", table.columns))
     return names if all(isinstance(name, str) for name in names) else []
 
 
 def _columns(x: Any) -> Iterator[polars.Series]:
     if hasattr(x, "iloc"):
-        for place in range(x.shape[1]):
-            column = x.iloc[:, place]
+        for index in range(x.shape[1]):
+            column = x.iloc[:, index]
             yield _series(column.to_numpy()) if column.dtype == object else polars.Series(values=column)
     elif is_frame(x):
         yield from polars.DataFrame(x).get_columns()
     else:
-        yield from (_series(x[:, place]) for place in range(x.shape[1]))
+        yield from (_series(x[:, index]) for index in range(x.shape[1]))
 
 
 def _series(column: NDArray[Any]) -> polars.Series:
-    """Give a column of an array; one of objects has the type that they have, or else text."""
+    """Convert a column of an array; a column of objects gets their type, or text."""
     if column.dtype.kind == "O":
         return polars.Series(values=[None if is_missing(value) else value for value in column], strict=False)
     if column.dtype.kind == "S":
@@ -101,7 +100,7 @@ def _series(column: NDArray[Any]) -> polars.Series:
 
 
 def read_classes(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Give the targets as an array, and the two classes among them."""
+    """Return the targets as an array, and their classes."""
     y = column_or_1d(y, warn=True)
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
@@ -114,9 +113,11 @@ def read_classes(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def read_labels(y: NDArray[Any], classes: NDArray[Any], operation: str) -> Labels:
-    """Give 1 for the second of the classes and 0 for the first."""
+    """Return 1 for the second class and 0 for the first."""
     others = np.setdiff1d(y, classes)
     if len(others):
-        raise InputError(f"{operation}: y has {others[:1].tolist()[0]!r}; the classes are {classes.tolist()}")
+        raise InputError(
+            f"{operation}: y has {others[:1].tolist()[0]!r}, which is not one of the classes {classes.tolist()}"
+        )
     labels: Labels = np.asarray(y == classes[1]).astype(np.uint8)
     return labels

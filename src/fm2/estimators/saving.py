@@ -1,4 +1,4 @@
-"""A fitted classifier as a directory: the files of a run, and one of JSON with what scikit-learn wants to know."""
+"""Saving a fitted classifier: the files of a run, and a JSON file with scikit-learn's attributes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Kind = TypeVar("Kind", bound="Classifier")
 
 
 def save(estimator: Classifier, path: Path, overwrite: bool) -> None:
-    """Write a directory, which appears whole or not at all."""
+    """Write a directory atomically."""
     tomli_w = require("tomli_w", "train", "writing settings")
     names = getattr(estimator, "feature_names_in_", None)
     classes = estimator.classes_
@@ -42,8 +42,8 @@ def save(estimator: Classifier, path: Path, overwrite: bool) -> None:
     }
     try:
         text = json.dumps(values, indent=1)
-    except TypeError as wrong:
-        raise Fm2Error(f"save: the classes {classes.tolist()} are no texts or numbers, which JSON holds") from wrong
+    except TypeError as error:
+        raise Fm2Error(f"save: the classes must be strings or numbers, got {classes.tolist()}") from error
     with atomic_directory(path, "save", "classifier", ESTIMATOR, overwrite) as directory:
         estimator.run_.save(directory)
         write_history(directory / HISTORY, estimator.history_)
@@ -52,36 +52,38 @@ def save(estimator: Classifier, path: Path, overwrite: bool) -> None:
 
 
 def load(kind: type[Kind], path: Path) -> Kind:
-    """Read what :func:`save` wrote, into a classifier of this kind."""
+    """Read a saved classifier, which has to be of this class or a subclass."""
     try:
         values = json.loads((path / ESTIMATOR).read_text(encoding="utf-8"))
         if (values["format"], values["version"]) != (FORMAT, VERSION):
-            raise Fm2Error(f"load: {path} has the format '{values['format']}' {values['version']}")
-        kinds = {found.__name__: found for found in _kinds(kind)}
-        if values["class"] not in kinds:
-            raise Fm2Error(f"load: {path} has a {values['class']}, which is no {kind.__name__}")
-        estimator = kinds[values["class"]](**{name: _from_json(value) for name, value in values["parameters"].items()})
+            raise Fm2Error(f"load: {path} has an unsupported format: '{values['format']}' {values['version']}")
+        classes = {subclass.__name__: subclass for subclass in _subclasses(kind)}
+        if values["class"] not in classes:
+            raise Fm2Error(f"load: {path} has a {values['class']}, not a {kind.__name__}")
+        estimator = classes[values["class"]](
+            **{name: _from_json(value) for name, value in values["parameters"].items()}
+        )
         estimator.classes_ = np.array(values["classes"], dtype=values["classes_type"])
         estimator.n_features_in_ = int(values["features"])
         if values["feature_names"] is not None:
             estimator.feature_names_in_ = np.array(values["feature_names"], dtype=object)
-    except OSError as missing:
-        raise Fm2Error(f"load: {path} has no saved classifier ({ESTIMATOR}): {missing.strerror}") from missing
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
-        raise Fm2Error(f"load: {path / ESTIMATOR} is damaged, or no classifier of fm2's: {wrong}") from wrong
+    except OSError as error:
+        raise Fm2Error(f"load: {path} has no saved classifier ({ESTIMATOR}): {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Fm2Error(f"load: {path / ESTIMATOR} is damaged or not a classifier: {error}") from error
     estimator.run_ = Run.open(path, estimator.threads or 0)
     estimator.settings_, estimator.history_ = read_settings(path / SETTINGS), read_history(path / HISTORY)
     return estimator
 
 
-def _kinds(kind: type[Kind]) -> Iterator[type[Kind]]:
+def _subclasses(kind: type[Kind]) -> Iterator[type[Kind]]:
     yield kind
-    for found in kind.__subclasses__():
-        yield from _kinds(found)
+    for subclass in kind.__subclasses__():
+        yield from _subclasses(subclass)
 
 
 def _to_json(value: Any) -> Any:
-    """Give what JSON holds of a parameter; fields as their settings, under a key that tells what they are."""
+    """Convert a parameter to JSON; schemas, fields and mappings get a key that names their kind."""
     if isinstance(value, Schema):
         return {"schema": value.to_dict()}
     if isinstance(value, Field):
@@ -92,7 +94,7 @@ def _to_json(value: Any) -> Any:
         return [_to_json(part) for part in value]
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return None if isinstance(value, np.random.RandomState) else value  # what it has drawn is in the settings
+    return None if isinstance(value, np.random.RandomState) else value  # the settings have the seed that it drew
 
 
 def _from_json(value: Any) -> Any:
@@ -100,9 +102,9 @@ def _from_json(value: Any) -> Any:
         return [_from_json(part) for part in value]
     if not isinstance(value, dict):
         return value
-    ((what, inner),) = value.items()
-    if what == "schema":
+    ((kind, inner),) = value.items()
+    if kind == "schema":
         return Schema.from_dict(inner)
-    if what == "field":
+    if kind == "field":
         return Field(**inner)
     return {name: _from_json(part) for name, part in inner.items()}

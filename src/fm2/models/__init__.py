@@ -1,6 +1,6 @@
-"""The models: torch modules from ids to logits, and one torch-free declaration for each.
+"""The models: a torch module and a torch-free declaration for each.
 
-The modules are imported when they are first used, so that importing this package does not import torch.
+Torch modules are imported on first use, so importing this package does not import torch.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fm2.models.base import GatheredModel, Model
-    from fm2.models.construction import MODELS, build
     from fm2.models.deep import MLP, DeepModel
     from fm2.models.embedding import FlatEmbedding
     from fm2.models.family import FM, FactorizationMachine, FieldMatrixInteraction, FmFM, FvFM, FwFM
     from fm2.models.ffm import FFM
     from fm2.models.lr import LR
+    from fm2.models.options import Option
     from fm2.models.poly2 import Poly2
+    from fm2.models.registry import build, get_spec, register
+    from fm2.models.spec import ModelSpec
 
 __all__ = [
     "FFM",
     "FM",
     "LR",
     "MLP",
-    "MODELS",
     "DeepModel",
     "FactorizationMachine",
     "FieldMatrixInteraction",
@@ -33,19 +34,25 @@ __all__ = [
     "FwFM",
     "GatheredModel",
     "Model",
+    "ModelSpec",
+    "Option",
     "Poly2",
     "build",
+    "get_spec",
+    "register",
 ]
 
 _MODULES = {
     "fm2.models.base": ("GatheredModel", "Model"),
-    "fm2.models.construction": ("MODELS", "build"),
     "fm2.models.deep": ("MLP", "DeepModel"),
     "fm2.models.embedding": ("FlatEmbedding",),
     "fm2.models.family": ("FM", "FactorizationMachine", "FieldMatrixInteraction", "FmFM", "FvFM", "FwFM"),
     "fm2.models.ffm": ("FFM",),
     "fm2.models.lr": ("LR",),
+    "fm2.models.options": ("Option",),
     "fm2.models.poly2": ("Poly2",),
+    "fm2.models.registry": ("build", "get_spec", "register"),
+    "fm2.models.spec": ("ModelSpec",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
 from fm2.models.embedding import FlatEmbedding
+from fm2.models.registry import get_spec, spec_of_class
+from fm2.models.spec import ModelSpec
 
 
 class Model(nn.Module, ABC):
@@ -25,13 +27,18 @@ class Model(nn.Module, ABC):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
-        self.config = config
+        self.config = config if "model" in config else {"model": spec_of_class(type(self)).name, **config}
         self.bias = nn.Parameter(torch.zeros(()))
 
     @property
     def name(self) -> str:
-        """The model's name in ``fm2.models.MODELS``."""
+        """The model's name in the registry."""
         return str(self.config["model"])
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The model's declaration."""
+        return get_spec(self.name)
 
     @property
     def field_sizes(self) -> list[int]:
@@ -85,9 +92,19 @@ class Model(nn.Module, ABC):
     def forward(self, ids: Tensor) -> Tensor:
         """Return the logits [rows] of ids [rows, fields]."""
 
-    @abstractmethod
+    def flops_by_plan(self) -> dict[str, int]:
+        """Return the number of operations per prediction by plan: as trained, then as compiled."""
+        count = self.spec.count_flops
+        return count(self.config) if count else {"network": self.flops()}
+
     def flops(self) -> int:
-        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper."""
+        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper.
+
+        A model whose ModelSpec has no ``count_flops`` overrides this method.
+        """
+        if self.spec.count_flops is None:
+            raise NotImplementedError(f"{type(self).__name__} has no method flops(), and its ModelSpec no count_flops")
+        return next(iter(self.flops_by_plan().values()))
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         """Return the field matrix of fields ``i`` and ``j``, D_i × D_j."""

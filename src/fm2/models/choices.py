@@ -1,4 +1,4 @@
-"""The words that settings may have; apart, so that the command line knows them without torch."""
+"""The values that settings and model declarations may take. No torch, so that the command line can import it."""
 
 from __future__ import annotations
 
@@ -10,3 +10,12 @@ Schedule = Literal["constant", "linear", "cosine"]
 Metric = Literal["log_loss", "auc", "rig"]
 Activation = Literal["relu", "gelu", "silu", "tanh"]
 Arrangement = Literal["parallel", "serial"]
+
+# The block of S that two fields share: the identity, r times the identity, a diagonal, or a full matrix.
+Interaction = Literal["constant", "scalar", "vector", "matrix"]
+# Embedding dimensions: none, one number, the same for every field, or one per field.
+Dimensions = Literal["none", "scalar", "equal", "per_field"]
+# How native code computes logits and gradients for models that are scored from gathered rows.
+ForwardBackward = Literal["fused", "matrix", "autograd"]
+# How native code scores a compiled model.
+CompilePlan = Literal["sums", "embedding_sum", "field_matrices", "field_aware"]

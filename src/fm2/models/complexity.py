@@ -1,7 +1,8 @@
-"""Floating point operations per prediction, by the paper's counting: the formulas behind the table of section 4.2.
+"""Floating point operations per prediction, counted as in the table of the paper's section 4.2.
 
-The paper gives orders of growth and, for n = 39 and K = 16, numbers; these formulas give the numbers. A multiplication
-and an addition count one each, and the linear part 2n, except in FM, where the paper leaves it out.
+The paper has orders of growth, and numbers for n = 39 and K = 16; these formulas reproduce the numbers. A
+multiplication and an addition count as one operation each, and the linear part as 2n, except in FM, where the paper
+omits it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def fwfm(n: int, k: int, pruned: int = 0) -> int:
 
 
 def fvfm(n: int, k: int, pruned: int = 0) -> int:
-    """Count FvFM's operations: a product of three vectors per pair (the paper does not list it).
+    """Count FvFM's operations: a product of three vectors per pair (not listed in the paper).
 
     >>> fvfm(39, 16)
     36387
@@ -69,16 +70,16 @@ def fvfm(n: int, k: int, pruned: int = 0) -> int:
 
 
 def fmfm(dims: Sequence[int], cached: bool = False, pruned: Collection[tuple[int, int]] = ()) -> int:
-    """Count FmFM's operations for these dimensions; ``cached``: with the transformed vectors at hand (section 4.2).
+    """Count FmFM's operations for these dimensions; ``cached`` looks the transformed vectors up (section 4.2).
 
-    A pair costs the product of vector and matrix, unless cached, and a dot product of the smaller dimension; one of the
-    ``pruned`` costs nothing.
+    A pair costs the product of vector and matrix, unless cached, and a dot product of the smaller dimension. A
+    ``pruned`` pair costs nothing.
 
     >>> fmfm([16] * 39), fmfm([16] * 39, cached=True)
     (403923, 24531)
 
-    The paper's figure for cached vectors of field-specific dimensions, 8,960, counts n operations for the linear part,
-    where all its others count 2n (that would be 8,999). It is the one to compare with, so this follows it.
+    For cached vectors of field-specific dimensions the paper counts n operations for the linear part and arrives at
+    8,960; all its other figures count 2n, which would be 8,999. This function follows the paper.
 
     >>> from fm2.models.paper import CRITEO_DIMS
     >>> fmfm(CRITEO_DIMS, cached=True)
@@ -92,7 +93,7 @@ def fmfm(dims: Sequence[int], cached: bool = False, pruned: Collection[tuple[int
 
 
 def spectral(n: int, rank: int) -> int:
-    """Count the operations of a cut spectrum: sums of n vectors, their signed squares, and the linear part.
+    """Count the operations of a cut spectrum: the sum of n vectors, its signed squares, and the linear part.
 
     >>> spectral(39, 16)
     734

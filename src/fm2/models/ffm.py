@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fm2.errors import Fm2Error
-from fm2.models import complexity
 from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import Seed, fill_normal, generator
@@ -37,7 +36,7 @@ class FFM(Model):
             raise Fm2Error(f"ffm: expected at least 2 fields, got {len(field_sizes)}")
         if dim < 1:
             raise Fm2Error(f"ffm: dim must be at least 1, got {dim}")
-        config = {"model": "ffm", "field_sizes": list(field_sizes), "dim": dim, "embedding_std": embedding_std}
+        config = {"field_sizes": list(field_sizes), "dim": dim, "embedding_std": embedding_std}
         super().__init__(config)
         self.dim = dim
         self.embedding = FlatEmbedding(field_sizes, (len(field_sizes) - 1) * dim)
@@ -51,10 +50,6 @@ class FFM(Model):
             self.embedding.weight, self.embedding.begins(ids), self.embedding, self.dim
         )
         return linear + pairs
-
-    def flops(self) -> int:
-        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper."""
-        return complexity.ffm(len(self.field_sizes), self.dim)
 
 
 def _vector_indices(begins: Tensor, field: int, dim: int) -> tuple[Tensor, Tensor]:

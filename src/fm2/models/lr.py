@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fm2.models import complexity
 from fm2.models.base import GatheredModel
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import Seed
@@ -21,14 +20,10 @@ class LR(GatheredModel):
     """
 
     def __init__(self, field_sizes: Sequence[int], seed: Seed = 0) -> None:
-        super().__init__({"model": "lr", "field_sizes": list(field_sizes)})
+        super().__init__({"field_sizes": list(field_sizes)})
         self.linear = FlatEmbedding(field_sizes, 1)
 
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
         """Return the logits [rows] from the gathered weights [rows, fields]."""
         assert linear is not None
         return linear.sum(1) + self.bias
-
-    def flops(self) -> int:
-        """Return the number of floating-point operations per prediction, counted as in the paper."""
-        return complexity.lr(len(self.field_sizes))

@@ -1,4 +1,4 @@
-"""The paper's tables that others compare with."""
+"""Tables of the paper that models and benchmarks use."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fm2.models import complexity
 from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.hashing import check_hash_bits, feature_keys, pair_slots
@@ -28,7 +27,7 @@ class Poly2(Model):
 
     def __init__(self, field_sizes: Sequence[int], hash_bits: int = 22, seed: Seed = 0) -> None:
         check_hash_bits(hash_bits)
-        super().__init__({"model": "poly2", "field_sizes": list(field_sizes), "hash_bits": hash_bits})
+        super().__init__({"field_sizes": list(field_sizes), "hash_bits": hash_bits})
         self.hash_bits = hash_bits
         self.linear = FlatEmbedding(field_sizes, 1)
         self.pairs = FlatEmbedding([1 << hash_bits], 1)
@@ -40,10 +39,6 @@ class Poly2(Model):
             self.pairs.weight, feature_keys(ids), self.pairs, self.hash_bits
         )
         return linear + pairs
-
-    def flops(self) -> int:
-        """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper."""
-        return complexity.poly2(len(self.field_sizes))
 
 
 class _Pairs(torch.autograd.Function):

@@ -1,1 +1,1 @@
-"""The one loop that fits any model, its optimizers, metrics and checkpoints."""
+"""Training: one loop for all models, the backends that update weights, and trackers."""

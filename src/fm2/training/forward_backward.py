@@ -1,4 +1,4 @@
-"""From tables to logits and back to gradients, in three ways; each suits some models."""
+"""From embedding tables to logits and back to gradients: three implementations, each for some models."""
 
 from __future__ import annotations
 
@@ -11,40 +11,51 @@ from fm2 import _native
 from fm2.models import FactorizationMachine, GatheredModel
 from fm2.training import tables
 from fm2.training.backend import Floats, to_numpy
-from fm2.training.tables import Dropout, Minibatch, Table, Update
+from fm2.training.tables import Dropout, EmbeddingTable, Minibatch, Update
 
-Tables = dict[str, Table]
+Tables = dict[str, EmbeddingTable]
 
 
 class ForwardBackward(ABC):
-    """What a batch asks of the model's tables; the gradients of dense parameters go where autograd puts them."""
+    """Computes a batch's logits and the updates of the tables. Dense gradients are left in the parameters' ``grad``."""
 
     def __init__(self, model: GatheredModel, threads: int, dropout: Dropout | None = None) -> None:
         self._model, self._threads, self._dropout = model, threads, dropout
-        self._rooms: dict[str, Floats] = {}
+        self._buffers: dict[str, Floats] = {}
 
-    def _room(self, name: str, rows: int, width: int) -> Floats:
-        """Give a matrix in memory that is kept: new memory would have to be cleared every time.
+    def _buffer(self, name: str, rows: int, width: int) -> Floats:
+        """Return a matrix in memory that is kept between steps: new memory would have to be cleared every time.
 
-        It begins a cache line, for where a matrix begins can change the last bits of its products.
+        It starts at a cache line, because the alignment of a matrix can change the last bits of its products.
         """
-        if name not in self._rooms or len(self._rooms[name]) < rows * width:
-            self._rooms[name] = tables.aligned_zeros(rows * width)
-        return self._rooms[name][: rows * width].reshape(rows, width)
+        if name not in self._buffers or len(self._buffers[name]) < rows * width:
+            self._buffers[name] = tables.aligned_zeros(rows * width)
+        return self._buffers[name][: rows * width].reshape(rows, width)
 
     @abstractmethod
     def learn(
-        self, batch: Minibatch, found: Tables, step: int, labels: Floats, weights: Floats | None
+        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
     ) -> tuple[float, list[Update]]:
-        """Give the mean loss, and how the tables are to move."""
+        """Return the mean loss and the updates of the tables."""
 
     @abstractmethod
-    def logits(self, batch: Minibatch, found: Tables) -> Floats:
-        """Score the batch, without dropout."""
+    def score(self, batch: Minibatch, by_name: Tables) -> Floats:
+        """Return the batch's logits, without dropout."""
+
+
+def make_forward_backward(model: GatheredModel, threads: int, dropout: Dropout | None = None) -> ForwardBackward:
+    """Create the implementation that the model declares, as far as its parameters and dropout allow."""
+    declared = model.spec.forward_backward
+    if declared == "matrix" and isinstance(model, FactorizationMachine):
+        return MatrixForwardBackward(model, threads, dropout)
+    only_bias = len(model.dense_parameters()) == 1
+    if declared == "fused" and only_bias and dropout is None:
+        return FusedForwardBackward(model, threads)
+    return AutogradForwardBackward(model, threads, dropout)
 
 
 class FusedForwardBackward(ForwardBackward):
-    """LR and FM: logits come straight from the tables, and gradients go straight back."""
+    """LR and FM: logits are computed directly from the tables, and gradients go directly back."""
 
     def __init__(self, model: GatheredModel, threads: int) -> None:
         super().__init__(model, threads)
@@ -52,31 +63,31 @@ class FusedForwardBackward(ForwardBackward):
         self._signs = np.array(signs, np.float32) if signs else None
 
     def learn(
-        self, batch: Minibatch, found: Tables, step: int, labels: Floats, weights: Floats | None
+        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
     ) -> tuple[float, list[Update]]:
-        logits, sums = self._score(batch, found)
-        loss, slope = tables.log_loss(logits, labels, weights)
-        self._model.bias.grad = torch.tensor(slope.sum())
-        updates = [found["linear"].by_logits(slope)]
+        logits, sums = self._logits_and_sums(batch, by_name)
+        loss, slopes = tables.log_loss(logits, labels, weights)
+        self._model.bias.grad = torch.tensor(slopes.sum())
+        updates = [by_name["linear"].update_by_logits(slopes)]
         if sums is not None:
-            updates.append(found["embedding"].by_sums(slope, sums, self._signs))
+            updates.append(by_name["embedding"].update_by_sums(slopes, sums, self._signs))
         return loss, updates
 
-    def logits(self, batch: Minibatch, found: Tables) -> Floats:
-        return self._score(batch, found)[0]
+    def score(self, batch: Minibatch, by_name: Tables) -> Floats:
+        return self._logits_and_sums(batch, by_name)[0]
 
-    def _score(self, batch: Minibatch, found: Tables) -> tuple[Floats, Floats | None]:
+    def _logits_and_sums(self, batch: Minibatch, by_name: Tables) -> tuple[Floats, Floats | None]:
         sums = None
-        if "embedding" in found:
-            logits, sums = tables.fm_logits(found["linear"], found["embedding"], batch, self._threads, self._signs)
+        if "embedding" in by_name:
+            logits, sums = tables.fm_logits(by_name["linear"], by_name["embedding"], batch, self._threads, self._signs)
         else:
-            logits = tables.linear_logits(found["linear"], batch, threads=self._threads)
+            logits = tables.linear_logits(by_name["linear"], batch, threads=self._threads)
         logits += np.float32(self._model.bias.item())
         return logits, sums
 
 
 class MatrixForwardBackward(ForwardBackward):
-    """FmFM: rows are gathered, and a native kernel makes the two products of matrices."""
+    """FmFM: rows are gathered, and a native kernel computes the two matrix products."""
 
     _model: FactorizationMachine
 
@@ -85,36 +96,39 @@ class MatrixForwardBackward(ForwardBackward):
         self._form = _native.QuadraticForm(np.array(model.embedding.dims, np.int32))
 
     def learn(
-        self, batch: Minibatch, found: Tables, step: int, labels: Floats, weights: Floats | None
+        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
     ) -> tuple[float, list[Update]]:
-        rows, products = (self._room(name, len(batch), found["embedding"].width) for name in ("rows", "products"))
-        found["embedding"].gather(batch, rows, self._dropout, step, self._threads)
-        logits = self._score(batch, found, rows, products)
-        loss, slope = tables.log_loss(logits, labels, weights)
+        rows, products = (self._buffer(name, len(batch), by_name["embedding"].width) for name in ("rows", "products"))
+        by_name["embedding"].gather(batch, rows, self._dropout, step, self._threads)
+        logits = self._logits(batch, by_name, rows, products)
+        loss, slopes = tables.log_loss(logits, labels, weights)
+        self._set_dense_gradients(rows, slopes)
+        updates = [by_name["embedding"].update_by_rows(products, self._dropout, slopes)]
+        if "linear" in by_name:
+            updates.append(by_name["linear"].update_by_logits(slopes))
+        return loss, updates
+
+    def _set_dense_gradients(self, rows: Floats, slopes: Floats) -> None:
         weight, linear = self._model.interaction.weight, self._model.field_linear
         assert weight is not None
         weight.grad = torch.empty_like(weight)
-        linear_slope = None
+        linear_gradient = None
         if linear is not None:
             linear.grad = torch.empty_like(linear)
-            linear_slope = to_numpy(linear.grad)
-        self._form.follow(rows, slope, to_numpy(weight.grad), linear_slope, self._threads)
+            linear_gradient = to_numpy(linear.grad)
+        self._form.follow(rows, slopes, to_numpy(weight.grad), linear_gradient, self._threads)
         self._model.interaction.mask_gradient(weight.grad)
-        self._model.bias.grad = torch.tensor(slope.sum())
-        updates = [found["embedding"].by_rows(products, self._dropout, slope)]
-        if "linear" in found:
-            updates.append(found["linear"].by_logits(slope))
-        return loss, updates
+        self._model.bias.grad = torch.tensor(slopes.sum())
 
-    def logits(self, batch: Minibatch, found: Tables) -> Floats:
-        rows, products = (self._room(name, len(batch), found["embedding"].width) for name in ("rows", "products"))
-        found["embedding"].gather(batch, rows, threads=self._threads)
-        return self._score(batch, found, rows, products)
+    def score(self, batch: Minibatch, by_name: Tables) -> Floats:
+        rows, products = (self._buffer(name, len(batch), by_name["embedding"].width) for name in ("rows", "products"))
+        by_name["embedding"].gather(batch, rows, threads=self._threads)
+        return self._logits(batch, by_name, rows, products)
 
-    def _score(self, batch: Minibatch, found: Tables, rows: Floats, products: Floats) -> Floats:
+    def _logits(self, batch: Minibatch, by_name: Tables, rows: Floats, products: Floats) -> Floats:
         logits = np.zeros(len(batch), np.float32)
-        if "linear" in found:
-            tables.linear_logits(found["linear"], batch, logits, self._threads)
+        if "linear" in by_name:
+            tables.linear_logits(by_name["linear"], batch, logits, self._threads)
         logits += np.float32(self._model.bias.item())
         weight, linear = self._model.interaction.weight, self._model.field_linear
         assert weight is not None
@@ -124,33 +138,34 @@ class MatrixForwardBackward(ForwardBackward):
 
 
 class AutogradForwardBackward(ForwardBackward):
-    """All others: rows are gathered, the rest is the module's."""
+    """All other models: rows are gathered natively, and autograd does the rest."""
 
     def learn(
-        self, batch: Minibatch, found: Tables, step: int, labels: Floats, weights: Floats | None
+        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
     ) -> tuple[float, list[Update]]:
-        rows = self._gathered(batch, found, step)
+        rows = self._gather(batch, by_name, step)
         for values in rows.values():
             values.requires_grad_()
         logits = self._model.score(**rows)
-        loss, slope = tables.log_loss(to_numpy(logits), labels, weights)
-        logits.backward(torch.from_numpy(slope))  # type: ignore[no-untyped-call]
+        loss, slopes = tables.log_loss(to_numpy(logits), labels, weights)
+        logits.backward(torch.from_numpy(slopes))  # type: ignore[no-untyped-call]
         updates = []
-        for name, table in found.items():
+        for name, table in by_name.items():
             gradient = rows[name].grad
             assert gradient is not None
-            updates.append(table.by_rows(to_numpy(gradient.contiguous()), self._drops(name)))
+            updates.append(table.update_by_rows(to_numpy(gradient.contiguous()), self._dropout_of(name)))
         return loss, updates
 
-    def _drops(self, name: str) -> Dropout | None:
+    def _dropout_of(self, name: str) -> Dropout | None:
         return self._dropout if name == "embedding" else None
 
-    def logits(self, batch: Minibatch, found: Tables) -> Floats:
-        return to_numpy(self._model.score(**self._gathered(batch, found)))
+    def score(self, batch: Minibatch, by_name: Tables) -> Floats:
+        return to_numpy(self._model.score(**self._gather(batch, by_name)))
 
-    def _gathered(self, batch: Minibatch, found: Tables, step: int | None = None) -> dict[str, torch.Tensor]:
-        """Look a batch up, with what is dropped in a step."""
-        rooms = {name: self._room(name, len(batch), table.width) for name, table in found.items()}
-        for name, table in found.items():
-            table.gather(batch, rooms[name], None if step is None else self._drops(name), step or 0, self._threads)
-        return {name: torch.from_numpy(room) for name, room in rooms.items()}
+    def _gather(self, batch: Minibatch, by_name: Tables, step: int | None = None) -> dict[str, torch.Tensor]:
+        """Gather a batch's rows from all tables; training steps apply dropout."""
+        buffers = {name: self._buffer(name, len(batch), table.width) for name, table in by_name.items()}
+        for name, table in by_name.items():
+            dropout = None if step is None else self._dropout_of(name)
+            table.gather(batch, buffers[name], dropout, step or 0, self._threads)
+        return {name: torch.from_numpy(buffer) for name, buffer in buffers.items()}

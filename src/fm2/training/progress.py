@@ -10,7 +10,7 @@ from typing import Self
 
 from fm2.evaluation.metrics import metric_title
 from fm2.progress import ProgressBar
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 
 # Time between two updates: of the bar, and of plain lines where standard error is not a terminal.
 BAR_SECONDS, PLAIN_LINE_SECONDS = 0.2, 30.0
@@ -19,15 +19,15 @@ BAR_SECONDS, PLAIN_LINE_SECONDS = 0.2, 30.0
 class TrainingDisplay:
     """Shows a progress bar; if standard error is not a terminal, prints a line every 30 seconds instead.
 
-    Pass it as ``watch`` to :func:`fm2.train`.
+    Pass it as ``callback`` to :func:`fm2.train`.
     """
 
     def __init__(self, terminal: bool | None = None) -> None:
         self._bar = ProgressBar("training", terminal)
         self._start = self._last_update = time.perf_counter()
-        self._report: Report | None = None
+        self._report: TrainingProgress | None = None
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: TrainingProgress) -> None:
         now = time.perf_counter()
         self._report = report
         if now - self._last_update < (BAR_SECONDS if self._bar.shown else PLAIN_LINE_SECONDS):
@@ -67,10 +67,10 @@ class TrainingDisplay:
         self._bar.stop()
 
 
-def describe(report: Report, seconds: float) -> str:
+def describe(report: TrainingProgress, seconds: float) -> str:
     """Format the speed, the training loss and the latest validation scores.
 
-    >>> report = Report(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
+    >>> report = TrainingProgress(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
     >>> describe(report, seconds=2)
     '2,500 rows/s, loss 0.5000'
     """
@@ -82,17 +82,18 @@ def describe(report: Report, seconds: float) -> str:
     return text
 
 
-def _position(report: Report, seconds: float) -> str:
+def _position(report: TrainingProgress, seconds: float) -> str:
     """Format how much is done, and how long the rest takes unless early stopping ends it.
 
-    >>> _position(Report(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None), seconds=2)
+    >>> report = TrainingProgress(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
+    >>> _position(report, seconds=2)
     ' 25%, at most 0:06 left'
     """
     left = round((report.total - report.rows) / max(_speed(report, seconds), 1e-9))
     return f"{report.rows / report.total:4.0%}, at most {left // 60}:{left % 60:02d} left"
 
 
-def _reason(report: Report) -> str:
+def _reason(report: TrainingProgress) -> str:
     """Return why a training run ended, and how to continue one that was too short."""
     if report.rows < report.total:
         return f"early stopping: no improvement in {_count(report.waited, 'evaluation')}"
@@ -109,5 +110,5 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _speed(report: Report, seconds: float) -> float:
+def _speed(report: TrainingProgress, seconds: float) -> float:
     return (report.rows - report.begun) / max(seconds, 1e-9)

@@ -1,9 +1,9 @@
-"""FFM, Poly2 and LR on the CPU: native code scores a row, finds its gradient and moves its weights in one go."""
+"""Row-by-row training on the CPU: native code scores a row, computes its gradient and updates its weights at once."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,114 +13,95 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.artifacts.arrays import Arrays, ChunkedArray, Stored
 from fm2.artifacts.settings import Settings
-from fm2.models import FFM, Model, Poly2
+from fm2.models import FFM, LR, Model, Poly2
 from fm2.models.initial import fill_normal, generator
-from fm2.models.lr import LR
 from fm2.training import tables
 from fm2.training.backend import Backend, Floats, Ids, to_numpy
-from fm2.training.native_backend import initial_state, make_optimizer
+from fm2.training.optimizers import initial_state, make_optimizer
+from fm2.training.tables import Optimizer
 
 PIECE = 1 << 14  # features whose vectors are copied at once
 CELLS = 1 << 20
 
-
-def trains_rowwise(settings: Settings) -> bool:
-    """Tell whether native code can train the model row after row as the settings ask; torch can where it cannot."""
-    linear = ("adagrad", "ftrl")
-    rules = {"ffm": ("adagrad",), "poly2": linear, "lr": linear}.get(settings.model, ())
-    plain = not (settings.ema_decay or (settings.l2 and settings.l2_power))
-    return settings.device == "cpu" and settings.optimizer in rules and plain
+Weights = dict[str, NDArray[Any] | ChunkedArray]
 
 
-def slow_path_warning(settings: Settings) -> str | None:
-    """Say which setting keeps FFM or Poly2 from their native kernels, if one does."""
-    if settings.model not in ("ffm", "poly2") or settings.device != "cpu" or trains_rowwise(settings):
-        return None
-    reason = (
-        "ema_decay"
-        if settings.ema_decay
-        else "l2_power"
-        if settings.l2_power
-        else f"the optimizer {settings.optimizer}"
-    )
-    return f"native code trains {settings.model} without {reason}; with it torch does, many times slower"
-
-
-class RowwiseBackend(Backend):
-    """Every row moves the weights by its own gradient; how many rows a step has does not matter."""
+class RowwiseKernel(ABC):
+    """A model's weights in the layout of a native kernel. For scoring, it needs no optimizer state."""
 
     _native: Any
 
-    def __init__(self, model: Model, settings: Settings) -> None:
-        super().__init__(model, settings)
-        self._batch = tables.minibatch(model.field_sizes)
-        self._rule = make_optimizer(settings)
+    def __init__(self, model: Model, threads: int) -> None:
+        self._batch, self._threads = tables.minibatch(model.field_sizes), threads
 
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
-        self.steps += 1
-        self._batch.load(ids, order, self.settings.threads)
-        self._rule.learning_rate = self.settings.learning_rate * rate
-        loss: float = self._native.step(self._batch, labels, weights, self._rule, self._rule, self.settings.threads)
+    def step(
+        self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, optimizer: Optimizer
+    ) -> float:
+        """Learn from the rows ``ids[order]`` one after the other and return their mean loss."""
+        self._batch.load(ids, order, self._threads)
+        loss: float = self._native.step(self._batch, labels, weights, optimizer, optimizer, self._threads)
         return loss
 
-    def logits(self, ids: Ids) -> Floats:
-        self._batch.load(np.ascontiguousarray(ids), None, self.settings.threads)
+    def score(self, ids: Ids) -> Floats:
+        """Return the logits of rows."""
+        self._batch.load(np.ascontiguousarray(ids), None, self._threads)
         logits = np.empty(len(ids), np.float32)
-        self._native.score(self._batch, logits, self.settings.threads)
+        self._native.score(self._batch, logits, self._threads)
         return logits
 
     @abstractmethod
+    def weights(self) -> Weights:
+        """Return the model's parameters by name."""
+
+    @abstractmethod
     def state(self) -> Arrays:
-        """Give the arrays that the model lives in, not copies of them."""
-
-    def load(self, state: Stored, steps: int) -> None:
-        self.steps = steps
-        for name, values in self.state().items():
-            values[:] = state[name]
+        """Return the arrays that the kernel works on, not copies."""
 
 
-class FFMBackend(RowwiseBackend):
-    """Drives a field-aware factorization machine, whose vectors and sums of squares stand in a table of its own.
+class FieldAwareKernel(RowwiseKernel):
+    """FFM: one table holds the vectors and linear weights with their sums of squares.
 
-    The weights are the model's, or, if they are not ``drawn`` yet, those it would draw: the table is large, and is not
-    to be there twice.
+    ``accumulator`` is the initial sum of squares. A ``source`` draws the vectors here instead of in the model, because
+    the table is too large to exist twice.
     """
 
-    model: FFM
-
-    def __init__(self, model: FFM, settings: Settings, drawn: bool = True) -> None:
-        super().__init__(model, settings)
+    def __init__(
+        self, model: FFM, threads: int, accumulator: float = 0.0, source: torch.Generator | None = None
+    ) -> None:
+        super().__init__(model, threads)
         layout = _native.FfmLayout(np.array(model.field_sizes, np.int32), model.dim)
+        self._model = model
         self._table = tables.aligned_zeros(layout.floats)
-        self._bias = np.array([model.bias.item(), settings.initial_accumulator], np.float32)
+        self._bias = np.array([model.bias.item(), accumulator], np.float32)
         self._native = _native.Ffm(layout, self._table, self._bias)
         self._shape = (layout.features, len(model.field_sizes) - 1, model.dim)
-        source = None if drawn else generator(settings.seed)
         for begin, end in self._pieces():
-            self._write(begin, end, source)
+            vectors = model.embedding.weight.detach().view(self._shape)[begin:end]
+            if source is not None:
+                vectors = torch.empty(vectors.shape)
+                fill_normal(vectors, model.config["embedding_std"], source)
+            linear = to_numpy(model.linear.weight)[begin:end]
+            self._native.write(to_numpy(vectors), linear, accumulator, begin, threads)
+
+    @classmethod
+    def for_training(cls, model: FFM, settings: Settings, initialized: bool) -> FieldAwareKernel:
+        """Create a kernel with the optimizer's initial state; it draws the vectors of a model without any."""
+        source = None if initialized else generator(settings.seed)
+        return cls(model, settings.threads, settings.initial_accumulator, source)
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
         features = self._shape[0]
         yield from ((begin, min(begin + PIECE, features)) for begin in range(0, features, PIECE))
 
-    def _write(self, begin: int, end: int, source: torch.Generator | None) -> None:
-        vectors = self.model.embedding.weight.detach().view(self._shape)[begin:end]
-        if source is not None:
-            vectors = torch.empty(vectors.shape)
-            fill_normal(vectors, self.settings.embedding_std, source)
-        linear = to_numpy(self.model.linear.weight)[begin:end]
-        squares = self.settings.initial_accumulator
-        self._native.write(to_numpy(vectors), linear, squares, begin, self.settings.threads)
-
     def _read(self, begin: int, end: int) -> tuple[Floats, Floats]:
         vectors, linear = np.empty((end - begin, *self._shape[1:]), np.float32), np.empty(end - begin, np.float32)
-        self._native.read(vectors, linear, begin, self.settings.threads)
+        self._native.read(vectors, linear, begin, self._threads)
         return vectors, linear
 
-    def weights(self) -> dict[str, NDArray[Any] | ChunkedArray]:
+    def weights(self) -> Weights:
         linear = np.concatenate([self._read(begin, end)[1] for begin, end in self._pieces()])
         vectors = ChunkedArray(
-            self.model.embedding.weight.numel(), lambda: (self._read(*piece)[0] for piece in self._pieces())
+            self._model.embedding.weight.numel(), lambda: (self._read(*piece)[0] for piece in self._pieces())
         )
         return {"bias": self._bias[0], "linear.weight": linear, "embedding.weight": vectors}
 
@@ -128,31 +109,82 @@ class FFMBackend(RowwiseBackend):
         return {"ffm.table": self._table, "ffm.bias": self._bias}
 
 
-class Poly2Backend(RowwiseBackend):
-    """Drives a degree-2 polynomial, or LR, which has no pairs; what the rule remembers of a weight stands beside it."""
+class PolynomialKernel(RowwiseKernel):
+    """Poly2, and LR as a polynomial without pairs: every weight is stored in a cell with its optimizer state.
 
-    def __init__(self, model: Poly2 | LR, settings: Settings) -> None:
-        super().__init__(model, settings)
-        cell = _native.Poly2.cell(self._rule)
+    ``width`` is the number of floats per cell. ``first_state`` computes the initial state of some weights; the flag
+    tells whether they are regularized.
+    """
+
+    def __init__(
+        self,
+        model: Poly2 | LR,
+        threads: int,
+        width: int = 1,
+        first_state: Callable[[Floats, bool], Any] | None = None,
+    ) -> None:
+        super().__init__(model, threads)
         weights = {name: to_numpy(table.weight) for name, table in model.tables.items()}
-        self._cells = {name: tables.aligned_zeros(len(w) * cell).reshape(-1, cell) for name, w in weights.items()}
-        self._cells["bias"] = np.zeros((1, cell), np.float32)
+        self._cells = {name: tables.aligned_zeros(len(w) * width).reshape(-1, width) for name, w in weights.items()}
+        self._cells["bias"] = np.zeros((1, width), np.float32)
         for name, values in (weights | {"bias": to_numpy(model.bias)}).items():
             self._cells[name][:, 0] = values
-            self._cells[name][:, 1] = initial_state(settings, values, plain=name == "bias")
+            if first_state is not None:
+                self._cells[name][:, 1] = first_state(values, name != "bias")
         hash_bits = model.hash_bits if isinstance(model, Poly2) else 0
-        pairs = self._cells.get("pairs", np.empty((0, cell), np.float32))
+        pairs = self._cells.get("pairs", np.empty((0, width), np.float32))
         sizes = np.array(model.field_sizes, np.int32)
         self._native = _native.Poly2(sizes, hash_bits, pairs, self._cells["linear"], self._cells["bias"][0])
 
-    def weights(self) -> dict[str, NDArray[Any] | ChunkedArray]:
-        weights: dict[str, NDArray[Any] | ChunkedArray] = {"bias": self._cells["bias"][0, 0]}
-        return weights | {f"{name}.weight": _weights_of(self._cells[name]) for name in self.model.tables}
+    @classmethod
+    def for_training(cls, model: Poly2 | LR, settings: Settings, initialized: bool) -> PolynomialKernel:
+        """Create a kernel with the optimizer's initial state. The weights start at zero, so nothing is drawn."""
+
+        def first_state(values: Floats, regularized: bool) -> Any:
+            return initial_state(settings, values, regularized=regularized)
+
+        return cls(model, settings.threads, _native.Poly2.cell(make_optimizer(settings)), first_state)
+
+    def weights(self) -> Weights:
+        tables = {f"{name}.weight": _weights_of(cells) for name, cells in self._cells.items() if name != "bias"}
+        return {"bias": self._cells["bias"][0, 0], **tables}
 
     def state(self) -> Arrays:
         return {f"cells.{name}": cells for name, cells in self._cells.items()}
 
 
+KERNELS: dict[str, Any] = {"field_aware": FieldAwareKernel, "polynomial": PolynomialKernel}
+
+
+class RowwiseBackend(Backend):
+    """Every row updates the weights by its own gradient, so the size of a batch does not matter."""
+
+    def __init__(self, model: Model, settings: Settings, initialized: bool = True) -> None:
+        super().__init__(model, settings)
+        assert model.spec.rowwise is not None
+        self.kernel: RowwiseKernel = KERNELS[model.spec.rowwise.kernel].for_training(model, settings, initialized)
+        self._optimizer = make_optimizer(settings)
+
+    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+        self.steps += 1
+        self._optimizer.learning_rate = self.settings.learning_rate * rate
+        return self.kernel.step(ids, order, labels, weights, self._optimizer)
+
+    def score(self, ids: Ids) -> Floats:
+        return self.kernel.score(ids)
+
+    def weights(self) -> Weights:
+        return self.kernel.weights()
+
+    def state(self) -> Arrays:
+        return self.kernel.state()
+
+    def load(self, state: Stored, steps: int) -> None:
+        self.steps = steps
+        for name, values in self.state().items():
+            values[:] = state[name]
+
+
 def _weights_of(cells: Floats) -> ChunkedArray:
-    """Give the first numbers of cells, some at a time."""
+    """Return the first number of every cell, in chunks."""
     return ChunkedArray(len(cells), lambda: (cells[begin : begin + CELLS, 0] for begin in range(0, len(cells), CELLS)))

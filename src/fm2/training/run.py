@@ -1,4 +1,4 @@
-"""The directory of a training: its settings, its history, the best model, the last checkpoint."""
+"""Run: a trained model with its encoder, and the files of its directory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.id_mapping import IdMap, make_id_map, map_ids
 from fm2.evaluation.metrics import sigmoid
 from fm2.models import FactorizationMachine, Model, build
-from fm2.training.backend import Backend, to_numpy
-from fm2.training.scorer import make_scorer, torch_threads
+from fm2.training.backend import to_numpy
+from fm2.training.scorer import ModelScorer, make_scorer, torch_threads
 
 PREDICT_ROWS = 8192
 
 
 class Run:
-    """A trained model with what it needs to read raw rows: from a directory that :func:`fm2.train` made.
+    """A trained model that reads raw rows, opened from a directory that :func:`fm2.train` wrote.
 
-    The model file holds everything: weights, vocabularies, schema; the rest of the directory tells how it came about.
-    It scores with as many ``threads`` as are given, or as there are processors.
+    The model file contains everything it needs: weights, vocabularies and schema. The other files of the directory
+    document the training. ``threads`` is the number of threads for scoring; 0 means one per processor.
     """
 
     def __init__(self, path: Path, model: Model, encoder: Encoder, metrics: dict[str, Any], threads: int = 0) -> None:
@@ -53,11 +53,11 @@ class Run:
         return run if isinstance(run, Run) else cls.open(run)
 
     def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
-        """Measure the model on a split of a data set: the one it was trained on, or one of another day.
+        """Evaluate the model on a split of a dataset: the one it was trained on, or a later one.
 
-        Of another one, values are found again by their text; what the model does not know is unknown to it, and so is
-        what the data set itself dropped as too rare. Fields that are hashed, transformed or cut into buckets have to be
-        so in the same way. ``fm2 prepare --like`` sees to it, and drops nothing that the older data set knew.
+        In another dataset, values are matched by their text. Values that the model does not know, or that the dataset
+        dropped as too rare, count as unknown. Hashed, transformed and bucketed fields need the same encoding; use
+        ``fm2 prepare --like``, which also keeps all values that the older dataset knew.
         """
         return evaluate_split(self, dataset, split)
 
@@ -68,42 +68,42 @@ class Run:
     def probabilities(
         self, ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
     ) -> NDArray[np.float32]:
-        """Give the click probability of encoded rows; ``id_map`` tells, by field, the model's ids of these."""
+        """Return the click probabilities of encoded rows; ``id_map`` translates their ids to the model's."""
         return sigmoid(self.logits(ids, id_map)).astype(np.float32)
 
     def logits(self, ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None) -> NDArray[np.float32]:
-        """Give the logits of encoded rows; ``id_map`` tells, by field, the model's ids of these."""
-        found = [np.empty(0, np.float32)]
+        """Return the logits of encoded rows; ``id_map`` translates their ids to the model's."""
+        logits = [np.empty(0, np.float32)]
         for start in range(0, len(ids), PREDICT_ROWS):
-            some = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
+            rows = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
             try:
                 with torch_threads(self.threads):
-                    found.append(self._scorer.logits(map_ids(some, id_map)))
-            except IndexError as wrong:
-                raise Fm2Error(f"the rows from {start:,} on do not fit the model of {self.path}: {wrong}") from wrong
-        return np.concatenate(found)
+                    logits.append(self._scorer.score(map_ids(rows, id_map)))
+            except IndexError as error:
+                raise Fm2Error(f"predict: rows from {start:,} do not fit the model of {self.path}: {error}") from error
+        return np.concatenate(logits)
 
     @functools.cached_property
-    def _scorer(self) -> Backend:
+    def _scorer(self) -> ModelScorer:
         return make_scorer(self.model, self.threads)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
-        """Give the click probability of rows.
+        """Return the click probabilities of rows.
 
         ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, or an array of ids, rows ×
-        fields, as of a compiled model.
+        fields, as for a compiled model.
         """
         return self.probabilities(self.encoder.encode(rows, self.threads))
 
     def save(self, directory: str | Path) -> None:
-        """Write the model file into a directory, which can then be opened as a run."""
+        """Write the model file to a directory, which can then be opened as a run."""
         learned = {**dict(self.model.named_parameters()), **self.model.statistics()}
         weights = {name: to_numpy(value) for name, value in learned.items()}
         encoder = self.encoder
         save_model(Path(directory) / MODEL, self.model, weights, encoder.schema, encoder.vocabularies, self.metrics)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be copied to another process as the bytes of the model file, which are read as any model file is."""
+        """Pickle the run as the bytes of its model file, which is read like any other model file."""
         with tempfile.TemporaryDirectory() as directory:
             self.save(directory)
             return _from_bytes, (self.path, (Path(directory) / MODEL).read_bytes(), self.threads)
@@ -123,4 +123,4 @@ def _load_weights(model: Model, file: ModelFile) -> None:
     for name, value in {**dict(model.named_parameters()), **model.statistics()}.items():
         value.data = torch.from_numpy(file.weights(name, value.shape))
     if isinstance(model, FactorizationMachine) and not model.interaction.pruned_weights_are_zero():
-        raise ValueError("a pair of fields that is pruned has a field matrix")
+        raise ValueError("a pruned pair of fields has a field matrix")

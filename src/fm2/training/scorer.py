@@ -1,39 +1,78 @@
-"""A trained model at work: native code scores where it can, as it does in training."""
+"""Scoring rows with a trained model: native code where there is some, and no optimizer state."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from fm2 import _native
-from fm2.artifacts.settings import Settings
-from fm2.models import FFM, GatheredModel, Model, Poly2
-from fm2.models.lr import LR
-from fm2.training.backend import Backend
-from fm2.training.native_backend import NativeBackend
-from fm2.training.rowwise_backend import FFMBackend, Poly2Backend
+from fm2.models import GatheredModel, Model
+from fm2.training import tables
+from fm2.training.backend import Floats, Ids, to_numpy
+from fm2.training.forward_backward import make_forward_backward
+from fm2.training.rowwise_backend import KERNELS
+from fm2.training.tables import EmbeddingTable
+
+
+class ModelScorer(Protocol):
+    """Scores encoded rows with a model's weights."""
+
+    def score(self, ids: Ids) -> Floats:
+        """Return the logits of rows."""
+
+
+class GatheredScorer:
+    """Scores a model from gathered rows. The model's tables share their memory with the scorer."""
+
+    def __init__(self, model: GatheredModel, threads: int) -> None:
+        self.model, self._threads = model, threads
+        self._tables = {
+            name: EmbeddingTable(table.field_sizes, table.dims, weights=to_numpy(table.weight))
+            for name, table in model.tables.items()
+        }
+        for name, table in model.tables.items():
+            table.weight.data = torch.from_numpy(self._tables[name].weights)
+        self._batch = tables.minibatch(model.field_sizes)
+        self._forward_backward = make_forward_backward(model, threads)
+
+    def score(self, ids: Ids) -> Floats:
+        """Return the logits of rows."""
+        self._batch.load(np.ascontiguousarray(ids), None, self._threads)
+        self.model.eval()
+        with torch.no_grad():
+            return self._forward_backward.score(self._batch, self._tables)
+
+
+class TorchScorer:
+    """Scores a model by its ``forward`` method."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model.eval()
+
+    @torch.no_grad()
+    def score(self, ids: Ids) -> Floats:
+        """Return the logits of rows."""
+        return to_numpy(self.model(torch.from_numpy(np.ascontiguousarray(ids))))
+
+
+def make_scorer(model: Model, threads: int = 0) -> ModelScorer:
+    """Create the fastest scorer for a model and its weights."""
+    if model.spec.rowwise is not None:
+        kernel: ModelScorer = KERNELS[model.spec.rowwise.kernel](model, threads)
+        return kernel
+    return GatheredScorer(model.for_scoring(), threads) if isinstance(model, GatheredModel) else TorchScorer(model)
 
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use so many threads for a while, or as many as there are processors."""
+    """Let torch use so many threads within a context; 0 means one per processor."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or _native.default_threads())
     try:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def make_scorer(model: Model, threads: int = 0) -> Backend:
-    """Make something that scores rows with a model's weights as they are; it is not there to be trained."""
-    settings = Settings.from_dict({"model": model.name, "optimizer": "adagrad", "threads": threads})
-    if isinstance(model, FFM):
-        return FFMBackend(model, settings)
-    if isinstance(model, Poly2 | LR):
-        return Poly2Backend(model, settings)
-    assert isinstance(model, GatheredModel)
-    return NativeBackend(model.for_scoring(), settings, np.ones(sum(model.field_sizes), np.float32))

@@ -1,4 +1,4 @@
-"""The order in which an epoch sees the rows: random, the same for the same seed, in little memory."""
+"""The order of the rows in an epoch: random, determined by the seed, with little memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BLOCK, GROUP = 1 << 10, 1 << 21
 def shuffled(
     rows: int, seed: list[int], batch: int, skip: int = 0, block: int = BLOCK, group: int = GROUP
 ) -> Iterator[NDArray[np.int64]]:
-    """Give the numbers of all rows, each once, a batch at a time; the first ``skip`` of them are left out.
+    """Yield batches of row indices, in which every row occurs once, without the first ``skip`` rows.
 
-    Blocks of neighboring rows are drawn at random until they make up a group, and the group's rows are shuffled. So
-    data that is larger than memory is read in long stretches, and one group, which is all the rows if they are not
-    millions, is all that is remembered.
+    Blocks of adjacent rows are drawn at random until they fill a group, and the rows of the group are shuffled. Data
+    that is larger than memory is therefore read in long runs, and only the indices of one group are in memory. Up to
+    two million rows form a single group.
 
     >>> [batch.tolist() for batch in shuffled(5, seed=[0], batch=2)]
     [[2, 4], [3, 0], [1]]
@@ -29,10 +29,10 @@ def shuffled(
         starts = blocks[begin : begin + group // block, None] * block
         numbers = (starts + np.arange(block)).ravel()
         left = np.concatenate([left, random.permutation(numbers[numbers < rows])])
-        gone = min(skip, len(left))
-        skip, left = skip - gone, left[gone:]
-        whole = len(left) // batch * batch
-        yield from (left[start : start + batch] for start in range(0, whole, batch))
-        left = left[whole:]
+        skipped = min(skip, len(left))
+        skip, left = skip - skipped, left[skipped:]
+        full = len(left) // batch * batch
+        yield from (left[start : start + batch] for start in range(0, full, batch))
+        left = left[full:]
     if len(left):
         yield left

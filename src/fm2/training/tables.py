@@ -1,31 +1,33 @@
-"""Embedding tables that native kernels look up and move, a batch at a time.
+"""Embedding tables that native kernels gather from and update, a batch at a time.
 
-A table holds a row of weights for every feature of every field, in one flat buffer. A step is: load a batch of rows,
-look them up, and hand the gradient back. Every feature of the batch then moves once, by the sum of its gradients.
+A table holds a row of weights for every feature of every field in one flat buffer. A step loads a batch of rows,
+gathers their weights, and passes the gradient back. Every feature of the batch is then updated once, by the sum of its
+gradients.
 
 >>> import numpy as np
 >>> ids = np.array([[0, 2], [1, 2]], dtype=np.int32)  # two rows, two fields
 >>> batch = minibatch([2, 3])
 >>> batch.load(ids)
->>> table = Table([2, 3], [2, 1], adagrad(learning_rate=1.0), weights=np.arange(7))
+>>> table = EmbeddingTable([2, 3], [2, 1], adagrad(learning_rate=1.0), weights=np.arange(7))
 >>> table.gather(batch)
 array([[0., 1., 6.],
        [2., 3., 6.]], dtype=float32)
->>> update(batch, [table.by_rows(np.ones((2, 3), dtype=np.float32))], step=1)
+>>> update(batch, [table.update_by_rows(np.ones((2, 3), dtype=np.float32))], step=1)
 >>> table.gather(batch)
 array([[-1.,  0.,  5.],
        [ 1.,  2.,  5.]], dtype=float32)
 
-Dropout belongs to the gather: what is gathered is multiplied with a mask m, whose elements are zero or one over the
-probability of staying, and which a hash of seed, step, row and column tells anew wherever it is needed. So the gradient
-of the weights is m times the gradient of what was gathered, and `by_rows` takes the same dropout to put m there. The
-fused paths, `by_logits` and `by_sums`, have none.
+Dropout is part of the gather: gathered weights are multiplied by a mask m, whose elements are zero or one over the
+probability of keeping them. A hash of seed, step, row and column determines m, so it can be computed again wherever it
+is needed. The gradient of the weights is m times the gradient of the gathered values, and `update_by_rows` takes the
+same dropout to apply m. The fused paths, `update_by_logits` and `update_by_sums`, have no dropout.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,9 +39,9 @@ Floats = NDArray[np.float32]
 
 __all__ = [
     "Dropout",
+    "EmbeddingTable",
     "Minibatch",
     "Optimizer",
-    "Table",
     "Update",
     "adagrad",
     "adam",
@@ -53,48 +55,50 @@ __all__ = [
 
 
 def adagrad(learning_rate: float = 0.05, epsilon: float = 1e-10, l2: float = 0.0) -> Optimizer:
-    """Adagrad, as torch.optim.Adagrad; `l2` times the weights joins the gradient of touched rows."""
+    """Create Adagrad, as torch.optim.Adagrad; `l2` times the weights is added to the gradient of touched rows."""
     return Optimizer("adagrad", learning_rate, epsilon=epsilon, l2=l2)
 
 
 def adam(
     learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, l2: float = 0.0
 ) -> Optimizer:
-    """Adam on touched rows alone, as torch.optim.SparseAdam."""
+    """Create Adam on touched rows only, as torch.optim.SparseAdam."""
     return Optimizer("adam", learning_rate, epsilon=epsilon, beta1=beta1, beta2=beta2, l2=l2)
 
 
 def ftrl(learning_rate: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0) -> Optimizer:
-    """FTRL-proximal, which makes weights exactly zero where `l1` outweighs their evidence."""
+    """Create FTRL-proximal, which sets weights to exactly zero where `l1` outweighs their evidence."""
     return Optimizer("ftrl", learning_rate, beta=beta, l1=l1, l2=l2)
 
 
 def minibatch(sizes: Sequence[int]) -> Minibatch:
-    """Make an empty batch for fields of these sizes; it keeps its room from one `load(ids, order)` to the next."""
+    """Create an empty batch for fields of these sizes; it keeps its memory from one `load(ids, order)` to the next."""
     return Minibatch(np.asarray(sizes, dtype=np.int32))
 
 
 def aligned_zeros(count: int) -> Floats:
-    """Make zeros that begin a cache line; numpy asks for huge pages where there are many."""
-    room = np.zeros(count + 15, dtype=np.float32)
-    skip = -room.ctypes.data // room.itemsize % 16
-    return room[skip : skip + count]
+    """Return zeros that start at a cache line; numpy requests huge pages for large arrays."""
+    buffer = np.zeros(count + 15, dtype=np.float32)
+    skip = -buffer.ctypes.data // buffer.itemsize % 16
+    return buffer[skip : skip + count]
 
 
-class Table:
-    """The weights of all features, what an optimizer remembers of them, and their moving average if `decay` is given.
+class EmbeddingTable:
+    """The weights of all features, their optimizer state, and their moving average if `decay` is positive.
 
-    Field f has sizes[f] rows of dims[f] weights, which begin at offsets[f] of the buffers and stand in the columns from
-    starts[f] of a gathered row. `l2_scale` multiplies the optimizer's l2: an entry for every feature, field after
-    field. A checkpoint has to keep `weights`, `state`, `average` and `touched`; a torch parameter shares `weights`,
-    which begin a cache line, and lie in huge pages where the system has them.
+    Field f has sizes[f] rows of dims[f] weights. They start at offsets[f] of the buffers and occupy the columns from
+    starts[f] of a gathered row. `l2_scale` multiplies the optimizer's l2, with one entry per feature, field by field.
+    A table without an optimizer can only be read.
+
+    A checkpoint has to keep `weights`, `state`, `average` and `touched`. A torch parameter can share `weights`, which
+    start at a cache line and lie in huge pages where the system has them.
     """
 
     def __init__(
         self,
         sizes: Sequence[int],
         dims: Sequence[int] | int,
-        optimizer: Optimizer,
+        optimizer: Optimizer | None = None,
         *,
         weights: ArrayLike | None = None,
         decay: float = 0.0,
@@ -105,10 +109,11 @@ class Table:
         self.starts = np.cumsum(self.dims) - self.dims
         floats = self.sizes.astype(np.int64) * self.dims
         self.offsets = np.cumsum(floats) - floats
-        self.optimizer, self.decay = optimizer, float(np.float32(decay))  # as native code has it
+        self.optimizer, self.decay = optimizer, float(np.float32(decay))  # rounded as in native code
         self._layout = layout = _native.Layout(self.offsets, self.dims, self.sizes)
         self.weights = aligned_zeros(layout.floats)
-        self.state = tuple(aligned_zeros(layout.floats) for _ in range(optimizer.states))
+        states = 0 if optimizer is None else optimizer.states
+        self.state = tuple(aligned_zeros(layout.floats) for _ in range(states))
         self.average = aligned_zeros(layout.floats) if decay else None
         self.touched = np.zeros(layout.features, dtype=np.int32) if decay else None
         scale = None if l2_scale is None else np.ascontiguousarray(l2_scale, dtype=np.float32)
@@ -118,27 +123,28 @@ class Table:
             self.fill(weights)
 
     def fill(self, weights: ArrayLike) -> None:
-        """Set the weights as they are before the first step."""
+        """Set the initial weights."""
         self.weights[:] = weights
 
-    def averaged(self, step: int, threads: int = 0) -> Table:
-        """Give a table whose weights are the mean of those after each step so far, later ones counting more.
+    def averaged(self, step: int, threads: int = 0) -> EmbeddingTable:
+        """Return a read-only table with the moving average of the weights after all steps so far.
 
-        It is there to be looked up, not to be moved. Without a decay, or before any step, it is this table itself.
+        Without a decay, or before the first step, it is this table itself.
         """
         if self.average is None or not step:
             return self
-        total = 1 - self.decay**step  # of the weights that the average gives to the steps; what it began with is zero
+        total = 1 - self.decay**step  # the sum of the weights of all steps, because the average starts at zero
         twin = copy.copy(self)
-        twin.weights, twin.state, twin.average, twin.touched = aligned_zeros(len(self.average)), (), None, None
+        twin.optimizer, twin.state, twin.average, twin.touched = None, (), None, None
+        twin.weights = aligned_zeros(len(self.average))
         np.divide(self.finish_average(step, threads), np.float32(total), out=twin.weights)
         twin.native = _native.Table(self._layout, twin.weights, ())
         return twin
 
     def field(self, field: int, array: Floats | None = None) -> Floats:
-        """Show one field's rows of the weights (or of another of the table's arrays): [size, dim], without a copy.
+        """Return a view of one field's rows of the weights (or of another of the table's arrays): [size, dim].
 
-        >>> Table([2, 3], [2, 1], adagrad(), weights=range(7)).field(1).tolist()
+        >>> EmbeddingTable([2, 3], [2, 1], weights=range(7)).field(1).tolist()
         [[4.0], [5.0], [6.0]]
         """
         size, dim, offset = int(self.sizes[field]), int(self.dims[field]), int(self.offsets[field])
@@ -152,29 +158,36 @@ class Table:
         step: int = 0,
         threads: int = 0,
     ) -> Floats:
-        """Look the batch up: every row's embeddings side by side, [rows, width], thinned out by dropout."""
+        """Return the concatenated embeddings of every row of a batch, [rows, width], after dropout."""
         out = np.empty((len(batch), self.width), dtype=np.float32) if out is None else out
         _native.gather(self.native, batch, out, dropout, step, threads)
         return out
 
-    def by_rows(self, gradient: Floats, dropout: Dropout | None = None, slopes: Floats | None = None) -> Update:
-        """Follow the gradient of what `gather` returned, with the same dropout; a row's is multiplied by its slope."""
-        return Update(self.native, self.optimizer, rows=gradient, logits=slopes, dropout=dropout)
+    def update_by_rows(self, gradient: Floats, dropout: Dropout | None = None, slopes: Floats | None = None) -> Update:
+        """Return the update for the gradient of what `gather` returned, with the same dropout.
 
-    def by_logits(self, gradient: Floats) -> Update:
-        """Follow the gradient of the logits, in a table of dimension 1 whose weights were summed to them."""
-        return Update(self.native, self.optimizer, logits=gradient)
+        If there are `slopes`, each row's gradient is multiplied by its slope.
+        """
+        return self._update(rows=gradient, logits=slopes, dropout=dropout)
 
-    def by_sums(self, gradient: Floats, sums: Floats, signs: Floats | None = None) -> Update:
-        """Follow the gradient of the logits, in a table whose pair terms and sums `fm_logits` returned."""
-        return Update(self.native, self.optimizer, logits=gradient, sums=sums, signs=signs)
+    def update_by_logits(self, gradient: Floats) -> Update:
+        """Return the update for the gradient of logits that are sums of this table's weights, of dimension 1."""
+        return self._update(logits=gradient)
+
+    def update_by_sums(self, gradient: Floats, sums: Floats, signs: Floats | None = None) -> Update:
+        """Return the update for the gradient of logits that `fm_logits` returned together with these sums."""
+        return self._update(logits=gradient, sums=sums, signs=signs)
+
+    def _update(self, **gradient: Any) -> Update:
+        assert self.optimizer is not None, "a table without an optimizer can only be read"
+        return Update(self.native, self.optimizer, **gradient)
 
     def finish_average(self, step: int, threads: int = 0) -> Floats:
         """Bring the average of every row up to the given step, and return it.
 
-        >>> table = Table([1], 1, adagrad(), decay=0.5)
+        >>> table = EmbeddingTable([1], 1, adagrad(), decay=0.5)
         >>> table.fill([8])
-        >>> table.finish_average(step=2)  # it begins at 0, then goes twice half the way to 8
+        >>> table.finish_average(step=2)  # it starts at 0 and moves half the way to 8, twice
         array([6.], dtype=float32)
         """
         _native.finish_average(self.native, step, threads)
@@ -182,7 +195,7 @@ class Table:
         return self.average
 
 
-def linear_logits(linear: Table, batch: Minibatch, out: Floats | None = None, threads: int = 0) -> Floats:
+def linear_logits(linear: EmbeddingTable, batch: Minibatch, out: Floats | None = None, threads: int = 0) -> Floats:
     """Sum every row's weights in a table of dimension 1."""
     out = np.empty(len(batch), dtype=np.float32) if out is None else out
     _native.linear_logits(linear.native, batch, out, threads)
@@ -190,11 +203,15 @@ def linear_logits(linear: Table, batch: Minibatch, out: Floats | None = None, th
 
 
 def fm_logits(
-    linear: Table | None, factors: Table, batch: Minibatch, threads: int = 0, signs: Floats | None = None
+    linear: EmbeddingTable | None,
+    factors: EmbeddingTable,
+    batch: Minibatch,
+    threads: int = 0,
+    signs: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return a factorization machine's logits, and the sums of the rows' embeddings, which its update needs.
+    """Return a factorization machine's logits and the sums of the rows' embeddings, which its update needs.
 
-    Where there are `signs`, 1 or -1 for every coordinate, both have them.
+    `signs`, 1 or -1 for every coordinate, apply to both.
     """
     logits = np.empty(len(batch), dtype=np.float32)
     sums = np.empty((len(batch), int(factors.dims[0])), dtype=np.float32)
@@ -214,8 +231,8 @@ def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None) -> t
 
 
 def update(batch: Minibatch, updates: Sequence[Update], step: int, threads: int = 0) -> None:
-    """Move every distinct feature of the batch once in each table; step counts from 1.
+    """Update every distinct feature of the batch once in each table; step counts from 1.
 
-    The result is the same, bit for bit, for any number of threads.
+    The result is bit-for-bit the same for any number of threads.
     """
     _native.update(batch, updates, step, threads)

@@ -1,4 +1,4 @@
-"""Training with torch alone, on any device: slower than the native path on a CPU, and what it is checked against."""
+"""Training with torch alone, on any device. On a CPU it is slower than native code, and the reference for its tests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
 from fm2.errors import Fm2Error
 from fm2.models import GatheredModel, Model
-from fm2.training.backend import Backend, DenseOptimizer, Floats, Ids, to_numpy
+from fm2.training.backend import Backend, Floats, Ids, to_numpy
+from fm2.training.dense_optimizer import DenseOptimizer
 
 
 class TorchBackend(Backend):
-    """Autograd for everything; torch's sparse Adagrad or Adam moves the tables' touched rows.
+    """Uses autograd for everything, and torch's sparse Adagrad or Adam for the touched rows of the tables.
 
-    ``l2_scale`` gives for each table, element by element, what its l2 is multiplied with.
+    ``l2_scale`` multiplies the l2 of every element of each table.
     """
 
     def __init__(self, model: Model, settings: Settings, l2_scale: dict[str, Floats]) -> None:
@@ -28,8 +29,8 @@ class TorchBackend(Backend):
         try:
             self._device = torch.device(settings.device)
             model.to(self._device)
-        except (RuntimeError, AssertionError) as unknown:
-            raise Fm2Error(f"train: the device '{settings.device}' cannot be used: {unknown}") from unknown
+        except (RuntimeError, AssertionError) as error:
+            raise Fm2Error(f"train: device '{settings.device}' is not available: {error}") from error
         for table in model.tables.values():
             table.sparse = True
         tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
@@ -46,14 +47,14 @@ class TorchBackend(Backend):
             return torch.optim.Adagrad(tables, lr=self.settings.learning_rate, initial_accumulator_value=squares)
         if self.settings.optimizer == "adam":
             return torch.optim.SparseAdam(tables, lr=self.settings.learning_rate)
-        raise Fm2Error(f"train: the optimizer {self.settings.optimizer} works on the CPU alone")
+        raise Fm2Error(f"train: the optimizer {self.settings.optimizer} requires device cpu")
 
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.array(values)).to(self._device)
 
     def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
         with warnings.catch_warnings():
-            # Torch says to whoever makes a sparse tensor, its own optimizers too, that it is not checked.
+            # Torch warns about every sparse tensor, even its own optimizers', that its indices are not checked.
             warnings.filterwarnings("ignore", "Sparse invariant checks")
             return self._step(ids, order, labels, weights, rate)
 
@@ -75,21 +76,21 @@ class TorchBackend(Backend):
         self._dense.step(rate)
         for name, average in self._average.items():
             average.lerp_(self._tables[name].detach(), 1 - self.settings.ema_decay)
-        for name, gone in self.model.end_step(self.steps).items():
-            self._clear(name, gone)
+        for name, mask in self.model.end_step(self.steps).items():
+            self._clear(name, mask)
         return float(loss.detach())
 
     @torch.no_grad()
-    def _clear(self, name: str, gone: Tensor) -> None:
-        """Set weights to zero, with all that is remembered of them."""
+    def _clear(self, name: str, mask: Tensor) -> None:
+        """Set weights to zero, together with the optimizer's state and the average."""
         weight = self._tables.get(name)
         if weight is None:
-            self._dense.clear(name, gone)
+            self._dense.clear(name, mask)
             return
-        remembered = [value for value in self._sparse.state[weight].values() if isinstance(value, Tensor)]
-        for values in (weight, *remembered, *([self._average[name]] if self._average else [])):
-            if values.shape == weight.shape:  # a count of steps is none of them
-                values.masked_fill_(gone, 0)
+        state = [value for value in self._sparse.state[weight].values() if isinstance(value, Tensor)]
+        for values in (weight, *state, *([self._average[name]] if self._average else [])):
+            if values.shape == weight.shape:  # unlike the number of steps
+                values.masked_fill_(mask, 0)
 
     def _forward(self, ids: Tensor) -> Tensor:
         if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):
@@ -99,7 +100,7 @@ class TorchBackend(Backend):
         return self.model.score(**{name: self._drop(name, values) for name, values in rows.items()})
 
     def _drop(self, name: str, rows: Tensor) -> Tensor:
-        """Drop elements and whole fields of gathered embeddings; linear weights stay."""
+        """Drop elements and entire fields of gathered embeddings, but no linear weights."""
         if name != "embedding":
             return rows
         dims = torch.tensor(self.model.tables[name].dims, device=self._device)
@@ -118,10 +119,10 @@ class TorchBackend(Backend):
                 gradient._values().add_(weight.detach()[touched] * self._l2[name][touched])
 
     @torch.no_grad()
-    def logits(self, ids: Ids) -> Floats:
+    def score(self, ids: Ids) -> Floats:
         self.model.eval()
-        found: Tensor = torch.func.functional_call(self.model, self._averaged(), (self._tensor(ids),))
-        return to_numpy(found)
+        logits: Tensor = torch.func.functional_call(self.model, self._averaged(), (self._tensor(ids),))
+        return to_numpy(logits)
 
     def _averaged(self) -> dict[str, Tensor]:
         total = 1 - self.settings.ema_decay**self.steps

@@ -12,7 +12,7 @@ from fm2.artifacts.history import read_history
 from fm2.artifacts.run_directory import HISTORY
 from fm2.artifacts.settings import Settings
 from fm2.errors import printable
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 
 Evaluation = dict[str, Any]
 
@@ -48,13 +48,13 @@ class Tracker(Protocol):
 class Tracking:
     """Notifies trackers of one training. A tracker that fails is removed; the training continues."""
 
-    def __init__(self, trackers: Sequence[Tracker], watch: Callable[[Report], None]) -> None:
-        self._trackers, self._watch = list(trackers), watch
+    def __init__(self, trackers: Sequence[Tracker], callback: Callable[[TrainingProgress], None]) -> None:
+        self._trackers, self._callback = list(trackers), callback
 
-    def __call__(self, report: Report) -> None:
-        if report.evaluated and report.evaluation is not None:
-            self._notify("evaluated", report.evaluation)
-        self._watch(report)
+    def __call__(self, progress: TrainingProgress) -> None:
+        if progress.evaluated and progress.evaluation is not None:
+            self._notify("evaluated", progress.evaluation)
+        self._callback(progress)
 
     @contextlib.contextmanager
     def following(self, settings: Settings, path: Path, resumed: bool) -> Iterator[None]:

@@ -27,7 +27,6 @@ class AutoInt(DeepModel):
     True
     """
 
-    registered = "autoint"
     wide = False
 
     def assemble(self, attention_layers: int, attention_heads: int, attention_dim: int, network_dropout: float) -> None:

@@ -22,8 +22,6 @@ class AutoIntPlus(AutoInt):
     True
     """
 
-    registered = "autointplus"
-
     def assemble(
         self, attention_layers: int, attention_heads: int, attention_dim: int, network_dropout: float, **mlp: Any
     ) -> None:

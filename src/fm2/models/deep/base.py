@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, suggest
 from fm2.models.base import GatheredModel
 from fm2.models.deep.dropout import Noise
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.initial import Seed, fill_normal, generator, initialize_all
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import spec_of_class
+from fm2.models.spec import ModelSpec
 
 
 class DeepModel(GatheredModel):
     """Base class of networks: the logit is ``bias + linear part + network(embedding)``.
 
-    A subclass sets ``registered`` to its declared name, creates its modules in :meth:`assemble`, applies them in
-    :meth:`network`, and counts their operations in :meth:`flops`. Its keyword arguments are its declared options, with
-    their declared defaults; ``config`` contains all of them.
+    A subclass has a ModelSpec. It creates its modules in :meth:`assemble`, applies them in :meth:`network`, and counts
+    their operations in :meth:`flops`. Its keyword arguments are its declared options, with their declared defaults;
+    ``config`` contains all of them.
 
     A ``wide`` model has a weight per feature, in the table ``linear``. The option ``wide``, if declared, overrides the
     class attribute.
     """
 
-    registered: ClassVar[str]
     wide: bool = True
 
     def __init__(
@@ -39,17 +39,17 @@ class DeepModel(GatheredModel):
         seed: Seed = 0,
         **options: Any,
     ) -> None:
-        field_dims = per_field(dims, len(field_sizes), self.registered)
-        reason = NETWORKS[self.registered].equal_dims
-        if reason and len(set(field_dims)) > 1:
+        spec = spec_of_class(type(self))
+        field_dims = per_field(dims, len(field_sizes), spec.name)
+        if spec.dimensions != "per_field" and len(set(field_dims)) > 1:
             raise Fm2Error(
-                f"{self.registered}: the fields have dimensions {', '.join(map(str, field_dims))}; they must be equal, "
-                f"because {reason}"
+                f"{spec.name}: the fields have dimensions {', '.join(map(str, field_dims))}; they must be equal, "
+                f"because {spec.equal_dims}"
             )
-        options = self._with_defaults(options)
+        options = self._with_defaults(spec, options)
         super().__init__(
             {
-                "model": self.registered,
+                "model": spec.name,
                 "field_sizes": list(field_sizes),
                 "dims": list(field_dims),
                 "embedding_std": embedding_std,
@@ -66,16 +66,16 @@ class DeepModel(GatheredModel):
         fill_normal(self.embedding.weight, embedding_std, source)
         initialize_all(self, source)
 
-    def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def _with_defaults(spec: ModelSpec, options: dict[str, Any]) -> dict[str, Any]:
         """Return all declared options, checked, with defaults for those that are not passed."""
-        declared = {option.name: option for option in NETWORKS[self.registered].options}
         for name in options:
-            if name not in declared:
-                raise Fm2Error(f"{self.registered}: unknown option '{name}'; expected {', '.join(declared)}")
+            if name not in spec.option_names:
+                raise Fm2Error(f"{spec.name}: unknown option '{name}'; {suggest(name, spec.option_names)}")
         try:
-            return {name: option.checked(options.get(name, option.default)) for name, option in declared.items()}
+            return {option.name: option.checked(options.get(option.name, option.default)) for option in spec.options}
         except ValueError as error:
-            raise Fm2Error(f"{self.registered}: {error}") from error
+            raise Fm2Error(f"{spec.name}: {error}") from error
 
     @abstractmethod
     def assemble(self, *args: Any, **options: Any) -> None:

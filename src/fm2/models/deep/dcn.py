@@ -64,7 +64,6 @@ class DCN(DeepModel):
     True
     """
 
-    registered = "dcn"
     wide = False
 
     def assemble(self, cross_layers: int, **mlp: Any) -> None:

@@ -27,8 +27,6 @@ class DCNV2(CrossModel):
     True
     """
 
-    registered = "dcnv2"
-
     def assemble(self, cross_layers: int, cross_rank: int, experts: int, structure: str, **mlp: Any) -> None:
         width = self.embedding.width
         if cross_rank > width:
@@ -36,7 +34,7 @@ class DCNV2(CrossModel):
                 f"dcnv2: cross_rank must be at most {width}, the sum of the fields' dimensions, got {cross_rank}; "
                 "cross_rank=0 selects full matrices"
             )
-        if not cross_rank and experts != self._with_defaults({})["experts"]:
+        if not cross_rank and experts != self._with_defaults(self.spec, {})["experts"]:
             raise Fm2Error(f"dcnv2: experts={experts} requires cross_rank; layers with full matrices have no experts")
         layers = (CrossMixture(width, cross_rank, experts) if cross_rank else Cross(width) for _ in range(cross_layers))
         self.assemble_cross(layers, structure, **mlp)

@@ -22,8 +22,6 @@ class DeepFM(DeepModel):
     True
     """
 
-    registered = "deepfm"
-
     def assemble(self, **mlp: Any) -> None:
         self.interaction = Constant(self.dims)
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)

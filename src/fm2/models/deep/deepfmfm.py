@@ -29,8 +29,6 @@ class DeepFmFM(DeepModel):
     True
     """
 
-    registered = "deepfmfm"
-
     def assemble(self, linear: Linear, matrix_std: float, **mlp: Any) -> None:
         self.wide = linear != "fields"
         self.field_linear = nn.Parameter(torch.zeros(self.embedding.width)) if linear != "features" else None

@@ -42,8 +42,6 @@ class DeepLight(DeepModel):
     {'network': 0.0, 'pairs': 0.0, 'embeddings': 0.0}
     """
 
-    registered = "deeplight"
-
     def assemble(
         self,
         matrix_std: float,

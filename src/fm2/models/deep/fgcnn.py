@@ -71,7 +71,6 @@ class FGCNN(DeepModel):
     True
     """
 
-    registered = "fgcnn"
     wide = False
 
     def assemble(self, conv_maps: Sequence[int], conv_height: int, pooling: int, new_maps: int, **mlp: Any) -> None:

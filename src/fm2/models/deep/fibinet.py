@@ -69,8 +69,6 @@ class FiBiNET(DeepModel):
     True
     """
 
-    registered = "fibinet"
-
     def assemble(self, bilinear: str, reduction: int, **mlp: Any) -> None:
         self.weighting = SqueezeExcitation(self.dims, reduction)
         self.products = Bilinear(self.dims, bilinear)

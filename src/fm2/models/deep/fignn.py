@@ -30,7 +30,6 @@ class FiGNN(DeepModel):
     True
     """
 
-    registered = "fignn"
     wide = False
 
     def assemble(self, graph_steps: int, attention_heads: int, attention_dim: int, field_weights: str) -> None:

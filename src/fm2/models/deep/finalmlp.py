@@ -101,7 +101,6 @@ class FinalMLP(DeepModel):
     True
     """
 
-    registered = "finalmlp"
     wide = False
 
     def assemble(

@@ -28,8 +28,6 @@ class FmFM3(DeepModel):
     True
     """
 
-    registered = "fmfm3"
-
     def assemble(self, triple_rank: int, triple_std: float, matrix_std: float) -> None:
         self.pairs = FieldMatrixInteraction(self.dims, matrix_std, seed=None)
         self.triples = TripleInteraction(self.dims, triple_rank, triple_std)

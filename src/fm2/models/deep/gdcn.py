@@ -21,8 +21,6 @@ class GDCN(CrossModel):
     True
     """
 
-    registered = "gdcn"
-
     def assemble(self, cross_layers: int, structure: str, **mlp: Any) -> None:
         layers = (GatedCross(self.embedding.width) for _ in range(cross_layers))
         self.assemble_cross(layers, structure, **mlp)

@@ -24,7 +24,6 @@ class IPNN(DeepModel):
     True
     """
 
-    registered = "ipnn"
     wide = False
 
     def assemble(self, **mlp: Any) -> None:

@@ -40,8 +40,6 @@ class MaskNet(DeepModel):
     True
     """
 
-    registered = "masknet"
-
     def assemble(
         self,
         arrangement: Arrangement,

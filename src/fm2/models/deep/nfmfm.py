@@ -33,8 +33,6 @@ class NFmFM(DeepModel):
     True
     """
 
-    registered = "nfmfm"
-
     def assemble(self, matrix_std: float, **mlp: Any) -> None:
         self.interaction = FieldMatrixInteraction(self.dims, matrix_std, seed=None)
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)

@@ -30,7 +30,6 @@ class OPNN(DeepModel):
     True
     """
 
-    registered = "opnn"
     wide = False
 
     def assemble(self, outer: str, **mlp: Any) -> None:

@@ -23,8 +23,6 @@ class WideDeep(DeepModel):
     True
     """
 
-    registered = "widedeep"
-
     def assemble(self, **mlp: Any) -> None:
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
 

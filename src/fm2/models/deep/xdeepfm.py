@@ -28,8 +28,6 @@ class XDeepFM(DeepModel):
     True
     """
 
-    registered = "xdeepfm"
-
     def assemble(self, cin: Sequence[int], cin_split: bool, **mlp: Any) -> None:
         if not cin:
             raise Fm2Error("xdeepfm: cin is empty; use widedeep for a model without CIN layers")

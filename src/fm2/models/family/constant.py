@@ -18,7 +18,7 @@ class Constant(Interaction):
     signs of its eigenvalues.
     """
 
-    model = "fm"
+    kind = "constant"
     default_scale = 0.0
     _signs: Tensor | None
 

@@ -80,7 +80,7 @@ class Diagonal(Trainable):
 class Scalar(Diagonal):
     """FwFM: the field matrix of a pair is r times the identity."""
 
-    model = "fwfm"
+    kind = "scalar"
     default_scale = 1.0
 
     def __init__(self, dims: Sequence[int]) -> None:
@@ -98,7 +98,7 @@ class Scalar(Diagonal):
 class Vector(Diagonal):
     """FvFM: the field matrix of a pair is diag(d)."""
 
-    model = "fvfm"
+    kind = "vector"
     default_scale = 1.0
 
     def __init__(self, dims: Sequence[int]) -> None:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from fm2.errors import Fm2Error
+from fm2.models.choices import Interaction as InteractionName
+from fm2.models.registry import spec_of_interaction
 
 
 class Interaction(nn.Module, ABC):
@@ -30,7 +32,7 @@ class Interaction(nn.Module, ABC):
     """
 
     __call__: Callable[..., Tensor]
-    model: ClassVar[str]  # the name of the model with this interaction
+    kind: ClassVar[InteractionName]
     default_scale: ClassVar[float]  # standard deviation of the initial weights
     weight: nn.Parameter | None
     _pruning_mask: Tensor | None  # of ``weight``: 0 for pruned pairs, otherwise 1
@@ -40,6 +42,11 @@ class Interaction(nn.Module, ABC):
         self.dims = tuple(dims)
         self.register_parameter("weight", None)
         self.register_buffer("_pruning_mask", None, persistent=False)
+
+    @property
+    def model(self) -> str:
+        """The name of the model with this interaction, for error messages."""
+        return spec_of_interaction(self.kind).name
 
     def forward(self, V: Tensor, w: Tensor | None = None) -> Tensor:
         """Return 1/2 vᵀ S v + wᵀ v for every row v of V, or the pair terms alone if there is no w."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
-from fm2.models import complexity
 from fm2.models.base import GatheredModel
+from fm2.models.choices import Interaction as InteractionName
 from fm2.models.choices import Linear
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.family.constant import Constant
@@ -18,8 +18,7 @@ from fm2.models.family.diagonal import Scalar, Vector
 from fm2.models.family.interaction import Interaction
 from fm2.models.family.matrix import FieldMatrixInteraction
 from fm2.models.initial import Seed, fill_normal, generator
-
-InteractionName = Literal["constant", "scalar", "vector", "matrix"]
+from fm2.models.registry import spec_of_interaction
 
 INTERACTIONS: dict[InteractionName, type[Interaction]] = {
     "constant": Constant,
@@ -72,16 +71,15 @@ class FactorizationMachine(GatheredModel):
                 f"FactorizationMachine: unknown interaction '{interaction}'; expected one of {', '.join(INTERACTIONS)}"
             )
         kind = INTERACTIONS[interaction]
+        name = spec_of_interaction(interaction).name
         if linear not in get_args(Linear):
-            raise Fm2Error(
-                f"{kind.model}: unknown linear part '{linear}'; expected one of {', '.join(get_args(Linear))}"
-            )
-        dims = per_field(dims, len(field_sizes), kind.model)
+            raise Fm2Error(f"{name}: unknown linear part '{linear}'; expected one of {', '.join(get_args(Linear))}")
+        dims = per_field(dims, len(field_sizes), name)
         if interaction_std is None:
             interaction_std = kind.default_scale
         super().__init__(
             {
-                "model": kind.model,
+                "model": name,
                 "field_sizes": list(field_sizes),
                 "dims": list(dims),
                 "linear": linear,
@@ -140,16 +138,13 @@ class FactorizationMachine(GatheredModel):
     def flops(self, cached: bool = False) -> int:
         """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper.
 
-        With ``cached``, an FmFM looks up the products v M instead of computing them. Pruned pairs cost nothing.
+        With ``cached``, the model looks up the products v M instead of computing them. Pruned pairs cost nothing.
         """
-        n, dim = len(self.field_sizes), self.embedding.dims[0]
-        if self.name == "fmfm":
-            return complexity.fmfm(self.embedding.dims, cached, self.pruned)
-        if cached:
-            raise Fm2Error(f"{self.name}: cached=True requires fmfm; other models have no products v M to cache")
-        if self.name == "fm":
-            return complexity.fm(n, dim)
-        return {"fwfm": complexity.fwfm, "fvfm": complexity.fvfm}[self.name](n, dim, len(self.pruned))
+        if not cached:
+            return super().flops()
+        if not self.spec.learns_field_matrices:
+            raise Fm2Error(f"{self.name}: the model has no field matrices whose products could be cached")
+        return self.flops_by_plan()["cached"]
 
     def field_matrix(self, i: int, j: int) -> Tensor:
         """Return the field matrix of fields ``i`` and ``j``, D_i × D_j: M in <v_i M, v_j>."""

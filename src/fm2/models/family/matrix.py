@@ -33,7 +33,7 @@ class FieldMatrixInteraction(Trainable):
     D_i rows. Each batch expands it to the symmetric S, at the cost of a few rows.
     """
 
-    model = "fmfm"
+    kind = "matrix"
     default_scale = 0.01
     _positions: Tensor
 

@@ -1,69 +1,59 @@
-"""Which models there are: what each is, where it is from, whether its fields may differ in dimension."""
+"""The catalog of models: what each one is, its source, and whether its fields may differ in dimension."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from fm2.errors import Fm2Error, require, suggest
-from fm2.models.defaults import DEFAULTS, MODELS
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import model_names, specs
+from fm2.models.spec import ModelSpec
 
 PIPED_WIDTH = 160
 
 
-@dataclass(frozen=True)
-class Known:
-    """A model that can be trained. ``own_dims``: whether each field may have a dimension of its own; None without any.
-
-    A network may have options with which that is otherwise.
-    """
-
-    name: str
-    summary: str
-    source: str
-    own_dims: bool | None
-    deep: bool
-
-
-_SHALLOW = (
-    Known("lr", "LR: logistic regression, a weight per feature", "Richardson et al., 2007", None, False),
-    Known("poly2", "Poly2: a weight per feature and, hashed, per pair of features", "Chang et al., 2010", None, False),
-    Known("fm", "FM: any two features interact by the product of their embeddings", "Rendle, 2010", False, False),
-    Known("ffm", "FFM: a feature has an embedding for every other field", "Juan et al., 2016", False, False),
-    Known("fwfm", "FwFM: an FM with a weight for every pair of fields", "Pan et al., 2018", False, False),
-    Known("fvfm", "FvFM: an FM with a vector for every pair of fields", "Sun et al., 2021", False, False),
-    Known("fmfm", "FmFM: an FM with a matrix for every pair of fields", "Sun et al., 2021", True, False),
-)
-CATALOG = {known.name: known for known in _SHALLOW} | {
-    name: Known(name, network.summary, network.source, not network.equal_dims, True)
-    for name, network in NETWORKS.items()
-}
-GROUPS = {"all": MODELS, "shallow": tuple(DEFAULTS), "deep": tuple(NETWORKS)}
+def groups() -> dict[str, list[str]]:
+    """Return the names that stand for several models."""
+    return {"all": model_names(), "shallow": model_names(deep=False), "deep": model_names(deep=True)}
 
 
 def chosen(models: str | Sequence[str]) -> list[str]:
-    """Name the models that a list, or a text with commas, names; ``all``, ``shallow`` and ``deep`` stand for several.
+    """Return the models in a list or in a comma-separated string; ``all``, ``shallow`` and ``deep`` name several.
 
     >>> chosen("lr,fmfm")
     ['lr', 'fmfm']
     >>> chosen("shallow,deepfm")
     ['lr', 'poly2', 'fm', 'ffm', 'fwfm', 'fvfm', 'fmfm', 'deepfm']
     """
-    words = [word.strip() for word in models.split(",")] if isinstance(models, str) else list(models)
-    for word in words:
-        if word not in (*GROUPS, *MODELS):
-            raise Fm2Error(f"compare: there is no model '{word}'; {suggest(word, (*GROUPS, *MODELS))}")
-    if not words:
-        raise Fm2Error("compare: no models are named; 'shallow' are the paper's seven, 'all' are all there are")
-    return list(dict.fromkeys(name for word in words for name in GROUPS.get(word, (word,))))
+    names = [name.strip() for name in models.split(",")] if isinstance(models, str) else list(models)
+    known = {**groups(), **{name: [name] for name in model_names()}}
+    for name in names:
+        if name not in known:
+            raise Fm2Error(f"compare: unknown model '{name}'; {suggest(name, known)}")
+    if not names:
+        raise Fm2Error("compare: models is empty; 'shallow' selects the paper's models, 'all' selects every model")
+    return list(dict.fromkeys(model for name in names for model in known[name]))
 
 
 def as_dicts() -> list[dict[str, Any]]:
-    """Give the catalog in plain values."""
-    return [asdict(known) for known in CATALOG.values()]
+    """Return the catalog in plain values."""
+    return [
+        {
+            "name": spec.name,
+            "title": spec.title,
+            "summary": spec.summary,
+            "source": spec.source,
+            "own_dims": _own_dims(spec),
+            "deep": spec.deep,
+        }
+        for spec in specs()
+    ]
+
+
+def _own_dims(spec: ModelSpec) -> bool | None:
+    """Return whether each field may have its own dimension; None for models without embeddings."""
+    return None if spec.dimensions == "none" else spec.dimensions == "per_field"
 
 
 def print_catalog(console: Any = None) -> None:
@@ -76,10 +66,10 @@ def print_catalog(console: Any = None) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
     table = Table(box=None, pad_edge=False)
-    for heading, unbroken in (("model", True), ("what it is", False), ("from", False), ("own dims", True)):
+    for heading, unbroken in (("model", True), ("description", False), ("source", False), ("own dims", True)):
         table.add_column(heading, no_wrap=unbroken)
-    for known in CATALOG.values():
-        dims = {None: "none", True: "yes", False: "no"}[known.own_dims]
-        table.add_row(known.name, known.summary, known.source, dims)
+    for spec in specs():
+        dims = {None: "none", True: "yes", False: "no"}[_own_dims(spec)]
+        table.add_row(spec.name, f"{spec.title}: {spec.summary}", spec.source, dims)
     console.print(table)
-    console.print("\nown dims: whether each field may have an embedding dimension of its own (--dim 4,8,...)")
+    console.print("\nown dims: whether each field may have its own embedding dimension (--dim 4,8,...)")

@@ -18,18 +18,17 @@ from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
 from fm2.data.row_values import read_row_values
-from fm2.engine.inspect import operations
 from fm2.errors import Fm2Error, printable
 from fm2.evaluation import metrics
 from fm2.files import check_output, directory_lock
-from fm2.models.defaults import MODELS
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import get_spec, is_model
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import ignored_settings, settings_for, state_of
 from fm2.studies.comparison.results import COLUMNS, CSV, JSON, Comparison
-from fm2.training.loop import Report, check_splits
+from fm2.training.inputs import fingerprint_of
+from fm2.training.loop import TrainingProgress, check_splits
 from fm2.training.run import Run
-from fm2.training.train import fingerprint_of, train
+from fm2.training.train import train
 
 
 def compare(
@@ -42,7 +41,7 @@ def compare(
     overwrite: bool = False,
     truth: ArrayLike | str | Path | None = None,
     model_settings: Mapping[str, Mapping[str, Any]] | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_start: Callable[[str], None] = lambda run: None,
     on_result: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
     **settings: Any,
@@ -147,8 +146,8 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
 
 def _trainings(comparison: Comparison, size: tuple[int, int]) -> dict[str, Settings]:
     """Return the settings of every training by the name of its run, and so find all errors before any work."""
-    for name in comparison.model_settings.keys() - set(MODELS):
-        raise Fm2Error(f"compare: settings for unknown model '{name}'")
+    for name in comparison.model_settings:
+        get_spec(name, "compare: settings")
     return {
         f"{model}-{seed}": settings_for(model, seed, size, comparison.settings, comparison.model_settings)
         for model in comparison.models
@@ -160,7 +159,7 @@ def _remove_results(path: Path) -> None:
     """Remove the runs and tables of a comparison that is replaced, and nothing else."""
     for directory in path.iterdir():
         model = re.fullmatch(r"(\w+)-\d+", directory.name)
-        if model and model[1] in MODELS and (directory / SETTINGS).is_file():
+        if model and is_model(model[1]) and (directory / SETTINGS).is_file():
             shutil.rmtree(directory)
     for name in (JSON, CSV):
         (path / name).unlink(missing_ok=True)
@@ -172,7 +171,7 @@ def _train(
     settings: Settings,
     dataset: Dataset,
     resume: bool,
-    watch: Callable[[Report], None],
+    watch: Callable[[TrainingProgress], None],
 ) -> tuple[dict[str, Any], Exception | None]:
     """Train and evaluate one model; return its row, and the exception if it failed."""
     before, start = comparison.row(run), time.perf_counter()
@@ -180,7 +179,7 @@ def _train(
         comparison.spent.setdefault(run, before["seconds"] or 0.0)
     row = {**dict.fromkeys(COLUMNS), "model": settings.model, "seed": settings.seed, "run": run}
     options = {name: value for name, value in settings.used().items() if name != "model"}
-    options |= {"resume": resume, "overwrite": not resume, "watch": watch}
+    options |= {"resume": resume, "overwrite": not resume, "callback": watch}
 
     def seconds() -> float:
         return round(comparison.spent.get(run, 0.0) + time.perf_counter() - start, 3)
@@ -209,7 +208,7 @@ def _evaluate(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
     return {
         "parameters": model.n_parameters,
         "flops": model.flops(),
-        "flops_cached": None if model.name in NETWORKS else operations(model.config).get("cached"),
+        "flops_cached": model.flops_by_plan().get("cached"),
         "auc": measured["auc"],
         "log_loss": measured["log_loss"],
         "best_epoch": None if best_epoch is None else round(best_epoch, 4),

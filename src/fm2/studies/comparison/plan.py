@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fm2.artifacts.run_directory import SETTINGS
-from fm2.artifacts.settings import USED_BY, Settings, read_settings
+from fm2.artifacts.settings import Settings, is_used, read_settings
 from fm2.errors import Fm2Error
-from fm2.studies.comparison.catalog import CATALOG
-from fm2.training.train import MAY_CHANGE, differences
+from fm2.models.registry import get_spec, model_names
+from fm2.training.resolve import CHANGEABLE, differences
 
 State = Literal["new", "unfinished", "finished"]
 
@@ -27,7 +27,7 @@ def ignored_settings(models: Sequence[str], settings: Mapping[str, Any]) -> dict
     for name, value in settings.items():
         without = [model for model in models if not _has(model, name, value)]
         if len(without) == len(models):
-            title, users = setting_title(name, value), [model for model in CATALOG if _has(model, name, value)]
+            title, users = setting_title(name, value), [model for model in model_names() if _has(model, name, value)]
             raise Fm2Error(f"compare: no compared model has the setting '{title}'; models with it: {', '.join(users)}")
         if without:
             ignored[name] = without
@@ -58,8 +58,8 @@ def _is_per_field(name: str, value: Any) -> bool:
 
 def _has(model: str, name: str, value: Any) -> bool:
     """Return whether a model has a setting and supports this kind of value."""
-    unsupported = _is_per_field(name, value) and not CATALOG[model].own_dims
-    return model in USED_BY.get(name, (model,)) and not unsupported
+    unsupported = _is_per_field(name, value) and get_spec(model).dimensions != "per_field"
+    return is_used(model, name) and not unsupported
 
 
 def settings_for(
@@ -88,7 +88,7 @@ def state_of(run: Path, row: Mapping[str, Any] | None, settings: Settings) -> St
     if not (run / SETTINGS).is_file():
         return "new"
     changed = differences(read_settings(run / SETTINGS), settings)
-    fixed = {name: values for name, values in changed.items() if name not in MAY_CHANGE}
+    fixed = {name: values for name, values in changed.items() if name not in CHANGEABLE}
     if row and row["error"]:
         return "new" if fixed else "unfinished"
     for name, (before, now) in fixed.items():

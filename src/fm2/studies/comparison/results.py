@@ -14,6 +14,7 @@ from typing import Any
 
 from fm2.errors import Fm2Error
 from fm2.files import atomic_file, write_errors
+from fm2.models.specs.linear import LR
 
 FORMAT, VERSION = "fm2 compare", 1
 JSON, CSV = "compare.json", "compare.csv"
@@ -115,7 +116,7 @@ class Comparison:
         """Set each row's share of the log loss between LR and the truth; None if either is unknown."""
         for row in self.rows:
             row["gap"] = None
-        linear = [row["log_loss"] for row in self.rows if row["model"] == "lr" and not row["error"]]
+        linear = [row["log_loss"] for row in self.rows if row["model"] == LR.name and not row["error"]]
         if not (self.truth and linear):
             return
         baseline = statistics.fmean(linear)

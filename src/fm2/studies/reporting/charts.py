@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from fm2.studies.reporting.inputs import Entry, Study
+from fm2.studies.reporting.inputs import Entry, Study, has_full_matrices
 from fm2.svg import COLORS, Axis, Plot, Point, log_ticks, short_number, spread, svg, text, text_width, ticks
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
@@ -40,7 +40,7 @@ class Dot:
 
 def colors_of(models: Sequence[str]) -> dict[str, str]:
     """Assign a color to every model. Colors repeat if there are many models; labels distinguish them."""
-    order = sorted(models, key=lambda model: model != "fmfm")  # FmFM has the same color in every report
+    order = sorted(models, key=lambda model: not has_full_matrices(model))  # FmFM has the same color in every report
     return {model: COLORS[number % len(COLORS)] for number, model in enumerate(order)}
 
 
@@ -87,7 +87,7 @@ def cached_dots(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[Dot]:
         for row in shrunk
         if row["variance"] is not None
     }
-    entry = study.first("fmfm")
+    entry = study.first_with_full_matrices()
     if entry and entry.flops_cached:
         costs["FmFM"] = (entry.flops_cached, entry.auc)
     return [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fm2.compression.dimensions import find_bases
-from fm2.compression.prune import PRUNABLE, pair_strengths
+from fm2.compression.prune import pair_strengths
 from fm2.compression.retraining import count_features
 from fm2.data.dataset import Dataset
 from fm2.models import FactorizationMachine
@@ -84,7 +84,7 @@ def measure_information(dataset: Dataset, threads: int = 0) -> Information | Non
 def find_dimensions(run: Run, dataset: Dataset | None) -> Dimensions | None:
     """Return the dimensions of an FmFM's fields. None for other models, whose fields share one dimension."""
     model = run.model
-    if not isinstance(model, FactorizationMachine) or model.name != "fmfm":
+    if not isinstance(model, FactorizationMachine) or not model.spec.has_full_matrices:
         return None
     trained = list(model.embedding.dims)
     if len(set(trained)) > 1 or dataset is None:
@@ -96,7 +96,7 @@ def find_dimensions(run: Run, dataset: Dataset | None) -> Dimensions | None:
 def measure_strengths(run: Run, dataset: Dataset) -> Matrix | None:
     """Measure the strength of every field pair as ``fm2 prune`` does. None for models without field matrices."""
     model = run.model
-    if not isinstance(model, FactorizationMachine) or model.name not in PRUNABLE:
+    if not isinstance(model, FactorizationMachine) or not model.spec.learns_field_matrices:
         return None
     matrix = np.full((len(model.field_sizes),) * 2, np.nan)
     for (i, j), strength in pair_strengths(model, count_features(run, dataset)).items():

@@ -14,6 +14,7 @@ from fm2.artifacts.history import read_history
 from fm2.artifacts.run_directory import HISTORY
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
+from fm2.models.registry import get_spec, is_model
 from fm2.studies.comparison.results import Comparison
 
 COSTS_AND_METRICS = ("parameters", "flops", "flops_cached", "auc", "log_loss", "best_epoch", "seconds")
@@ -61,9 +62,14 @@ class Study:
         """The first entry of the model with the highest mean AUC."""
         return max(self.models.values(), key=mean_auc, default=[None])[0]
 
-    def first(self, model: str) -> Entry | None:
-        """Return the first entry of a model, if there is one."""
-        return self.models.get(model, [None])[0]
+    def first_with_full_matrices(self) -> Entry | None:
+        """Return the first entry of a model with a full matrix for every pair of fields, if there is one."""
+        return next((entries[0] for model, entries in self.models.items() if has_full_matrices(model)), None)
+
+
+def has_full_matrices(model: str) -> bool:
+    """Return whether a model, which may not be registered here, has a full matrix for every pair of fields."""
+    return is_model(model) and get_spec(model).has_full_matrices
 
 
 def mean_auc(entries: Sequence[Entry]) -> float:

@@ -25,8 +25,8 @@ from fm2.studies.reporting.field_sections import (
 from fm2.studies.reporting.fields import find_dimensions, measure_information, measure_strengths
 from fm2.studies.reporting.inputs import Entry, Study, find_shrunk, read_comparison, read_evaluations, read_shrunk
 from fm2.studies.reporting.page import BEGIN, page, paragraph, section
+from fm2.training.inputs import fingerprint_of
 from fm2.training.run import Run
-from fm2.training.train import fingerprint_of
 
 
 def report(
@@ -119,7 +119,7 @@ def _parts(study: Study, dataset: Dataset | None, shrunk: Sequence[Mapping[str, 
     paths = {model: entries[0].path for model, entries in study.models.items()}
     with_settings = {model: path / SETTINGS for model, path in paths.items() if (path / SETTINGS).is_file()}
     run = Run.open(best.path, threads)
-    matrices = study.first("fmfm") or best
+    matrices = study.first_with_full_matrices() or best
     return [
         sections.summary(study, best, facts),
         sections.models(study, shrunk),

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from fm2.data.presets import PRESETS
 from fm2.errors import Fm2Error
-from fm2.models.network_complexity import H, L
-from fm2.models.networks import NETWORKS
+from fm2.models.registry import specs
 from fm2.schema import Schema
 from fm2.studies.reproduction.published import K
 
 Protocol = Literal["fm2", "paper"]
+
+HIDDEN = [200, 200, 200]  # the perceptron whose FLOPs the paper counts
 
 # From the paper's code. Its L2 penalty covers whole tables; fm2's covers the rows in a batch.
 _PAPER: dict[str, Any] = {
@@ -76,7 +77,7 @@ def settings_per_model(protocol: Protocol, models: Sequence[str]) -> dict[str, d
     """Return the settings of single models. Deep models have the perceptron whose FLOPs the paper counts."""
     if protocol == "fm2":
         return {}
-    deep = {name: {"hidden": [H] * L} for name, net in NETWORKS.items() if "hidden" in net.option_names}
+    deep = {spec.name: {"hidden": HIDDEN} for spec in specs() if spec.deep and "hidden" in spec.option_names}
     return {name: values for name, values in (_PAPER_PER_MODEL | deep).items() if name in models}
 
 

@@ -57,6 +57,9 @@ SAMPLES = {
     "avazu": Samples(32_343_173, 4_042_897, 4_042_897, 23, 1_544_257, 5),
 }
 
+# The models that the paper's authors trained with their own code.
+TRAINED = ("lr", "fm", "ffm", "fwfm", "fvfm", "fmfm")
+
 QUALITY = {
     "criteo": (
         Quality("lr", "LR", 0.7930, 0.7918, 0.7917, 0.4582),
@@ -88,6 +91,7 @@ QUALITY = {
     ),
 }
 
+SHRUNK_MODEL = "fmfm"
 SHRUNK = (
     Shrunk(None, 16, 24_531, 0.8109, 0.4410),
     Shrunk(0.99, 10.56, 12_884, 0.8109, 0.4410),

@@ -24,12 +24,11 @@ from fm2.studies.reproduction.protocol import (
     settings_per_model,
     weighting,
 )
-from fm2.studies.reproduction.published import QUALITY, SHRUNK, TABLES
+from fm2.studies.reproduction.published import QUALITY, SHRUNK, SHRUNK_MODEL, TABLES, TRAINED
 from fm2.studies.reproduction.record import Reproduction, read_record
-from fm2.training.loop import Report
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 
-TRAINED = ("lr", "fm", "ffm", "fwfm", "fvfm", "fmfm")  # trained by the paper's authors with their own code
 QUALITY_TABLES = {6, 7}
 
 
@@ -45,7 +44,7 @@ def reproduce(
     resume: bool = False,
     overwrite: bool = False,
     model_settings: Mapping[str, Mapping[str, Any]] | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_start: Callable[[str], None] = lambda run: None,
     on_result: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
     **settings: Any,
@@ -117,13 +116,13 @@ def _plan(
     if before and not models and before.get("models") != list(_default_models(before.get("numbers", []))):
         names = []  # the models were chosen explicitly before
     names = _check_models(log, [*before.get("models", []), *names])
-    if 8 in numbers and "fmfm" not in names:
-        raise Fm2Error("reproduce: table 8 requires the model fmfm; add it to --models, or use --tables 5,6")
+    if 8 in numbers and SHRUNK_MODEL not in names:
+        raise Fm2Error(f"reproduce: table 8 requires the model {SHRUNK_MODEL}; add it to --models, or use --tables 5,6")
     return Reproduction(out, log, str(Path(source).resolve()), protocol, names, numbers)
 
 
 def _default_models(numbers: Sequence[int]) -> Sequence[str]:
-    return TRAINED if QUALITY_TABLES & set(numbers) else ("fmfm",)
+    return TRAINED if QUALITY_TABLES & set(numbers) else (SHRUNK_MODEL,)
 
 
 def _check_models(log: str, models: str | Sequence[str]) -> list[str]:
@@ -182,11 +181,11 @@ def _shrunk(
     dataset: Dataset,
     resume: bool,
     overwrite: bool,
-    watch: Callable[[Report], None],
+    watch: Callable[[TrainingProgress], None],
     on_start: Callable[[str], None],
 ) -> list[table.Table]:
     """Make table 8: train FmFM from scratch for every share of the variance, as the paper does."""
-    finished = [row["run"] for row in comparison.rows if row["model"] == "fmfm" and not row["error"]]
+    finished = [row["run"] for row in comparison.rows if row["model"] == SHRUNK_MODEL and not row["error"]]
     if not finished:
         return []
     on_start("table 8")

@@ -10,7 +10,16 @@ from typing import Any
 from fm2.data.dataset import Dataset
 from fm2.data.splits import SPLITS
 from fm2.studies.comparison.results import Comparison
-from fm2.studies.reproduction.published import CACHED, OPERATIONS, PARAMETERS, QUALITY, SAMPLES, SHRUNK, Quality
+from fm2.studies.reproduction.published import (
+    CACHED,
+    OPERATIONS,
+    PARAMETERS,
+    QUALITY,
+    SAMPLES,
+    SHRUNK,
+    SHRUNK_MODEL,
+    Quality,
+)
 from fm2.training.run import Run
 
 
@@ -88,7 +97,7 @@ def costs(log: str, comparison: Comparison) -> Table:
         name = entry["model"]
         parameters = f"{PARAMETERS[name]:,.2f} M" if on_criteo and name in PARAMETERS else ""
         operations = f"{OPERATIONS[name]:,}" if on_criteo and name in OPERATIONS else ""
-        cached = f"{CACHED:,}" if on_criteo and name == "fmfm" else ""
+        cached = f"{CACHED:,}" if on_criteo and name == SHRUNK_MODEL else ""
         counts = [_count(entry[measure]) for measure in ("parameters", "flops", "flops_cached")]
         rows.append([titles[name], counts[0], parameters, counts[1], operations, counts[2], cached])
     header = ["model", "parameters", "paper", "FLOPs", "paper", "FLOPs, cached", "paper"]

@@ -12,7 +12,7 @@ from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file, check_output
 from fm2.models.choices import Metric
 from fm2.studies.tuning.plan import Plan, make_plan, written_space
-from fm2.training.train import fingerprint_of
+from fm2.training.inputs import fingerprint_of
 
 PLAN, SPACE = "tune.json", "space.toml"
 

@@ -23,9 +23,10 @@ from fm2.models.choices import Metric
 from fm2.studies.tuning.plan import Plan
 from fm2.studies.tuning.plan_file import find_plan, write_plan
 from fm2.studies.tuning.study import RunningTrial, Study, Trial
-from fm2.training.loop import Report
+from fm2.training.inputs import fingerprint_of_weights, read_row_weights
+from fm2.training.loop import TrainingProgress
 from fm2.training.tracking import metrics_of
-from fm2.training.train import fingerprint_of_weights, read_row_weights, train
+from fm2.training.train import train
 
 BEST, BEST_RUN, CURRENT = "best.toml", "best", "trial"
 WITHOUT_EFFECT = ("threads", "device")  # settings that do not change the result of a training
@@ -68,7 +69,7 @@ def tune(
     timeout: float | None = None,
     resume: bool = False,
     row_weights: ArrayLike | str | Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_trial: Callable[[list[Trial]], None] = lambda trials: None,
 ) -> Tuning:
     """Search for the settings of a model that have the best validation metric on a dataset.
@@ -109,7 +110,7 @@ class _Search:
         plan: Plan,
         dataset: Dataset,
         options: dict[str, Any],
-        watch: Callable[[Report], None],
+        watch: Callable[[TrainingProgress], None],
         deadline: float,
     ) -> None:
         self._path, self._plan, self._dataset = path, plan, dataset
@@ -152,9 +153,8 @@ class _Search:
         for evaluation in read_history(run / HISTORY):
             trial.report(evaluation)
         try:
-            train(
-                data=self._dataset, out=run, resume=resume, watch=self._watch_trial(trial), **settings, **self._options
-            )
+            callback = self._watch_trial(trial)
+            train(data=self._dataset, out=run, resume=resume, callback=callback, **settings, **self._options)
         except Pruned:
             return {"state": "pruned", **_best_evaluation(run)}
         except Fm2Error as error:
@@ -165,10 +165,10 @@ class _Search:
             return {"state": "failed", "error": str(error)}
         return {"state": "finished", **_best_evaluation(run)}
 
-    def _watch_trial(self, trial: RunningTrial) -> Callable[[Report], None]:
+    def _watch_trial(self, trial: RunningTrial) -> Callable[[TrainingProgress], None]:
         """Return a callback that ends a training if the trial is hopeless or the time is up."""
 
-        def watch(report: Report) -> None:
+        def watch(report: TrainingProgress) -> None:
             self._watch(report)
             if report.evaluated and report.evaluation and trial.report(report.evaluation):
                 raise Pruned

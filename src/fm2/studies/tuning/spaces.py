@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fm2.artifacts.settings import USED_BY, Settings
+from fm2.artifacts.settings import Settings
 from fm2.models.choices import Linear, Schedule
+from fm2.models.registry import get_spec
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,6 @@ SEARCHED_WITH_FTRL: Mapping[str, MakeCandidates] = {
     "l1": _among(0.0, 0.1, 0.5, 1.0),
     "l2": _among(0.0, 10.0, 100.0),
 }
-# Not worth searching: LR's only dense parameter is its bias, and row-wise kernels do not depend on the batch size.
-NOT_SEARCHED = {"lr": ("dense_learning_rate",), "poly2": ("batch_size",), "ffm": ("batch_size",)}
 
 
 def space_around(settings: Settings) -> Space:
@@ -165,11 +164,10 @@ def space_around(settings: Settings) -> Space:
     """
     searched = {**SEARCHED, **(SEARCHED_WITH_SCHEDULE if settings.schedule != "constant" else {})}
     searched |= SEARCHED_WITH_FTRL if settings.optimizer == "ftrl" else {}
-    model, values = settings.model, settings.used()
+    values, untuned = settings.used(), get_spec(settings.model).untuned
     space: Space = {}
     for name, make_candidates in searched.items():
-        used = name in values and model in USED_BY.get(name, (model,)) and name not in NOT_SEARCHED.get(model, ())
-        candidates = make_candidates(values[name]) if used else None
+        candidates = make_candidates(values[name]) if name in values and name not in untuned else None
         if candidates is not None:
             space[name] = candidates
     return space

@@ -1,0 +1,165 @@
+"""ModelSpec: everything the program needs to know about a model, without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal
+
+from fm2.models.choices import CompilePlan, Dimensions, ForwardBackward, Interaction, Optimizer
+from fm2.models.defaults import LARGE_LOG, SMALL_LOG, adapt_defaults
+from fm2.models.options import MLP, Option
+
+Config = Mapping[str, Any]
+
+# Training settings that not every model uses. All other settings apply to every model.
+EMBEDDING_SETTINGS = ("dim", "embedding_std")
+GATHERED_SETTINGS = (*EMBEDDING_SETTINGS, "dense_learning_rate", "learning_rate_scale", "dropout", "field_dropout")
+OPTIONAL_SETTINGS = (*GATHERED_SETTINGS, "weight_decay")
+
+
+@dataclass(frozen=True)
+class RowwiseTraining:
+    """A native kernel that scores a row, computes its gradient and updates its weights at once.
+
+    It supports some ``optimizers``, without averaging and without ``l2_power``.
+    """
+
+    kernel: Literal["polynomial", "field_aware"]
+    optimizers: tuple[Optimizer, ...]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The declaration of a model. The defaults describe a network that autograd trains.
+
+    ``torch_class`` is ``"module:Class"`` and is imported on first use. The class is called with ``field_sizes``,
+    ``seed``, the ``arguments`` (keyword: the setting that supplies the value) and the ``options``.
+
+    ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs, and
+    ``large_defaults`` replace some of them on large logs; both may name training settings and options. ``fm2 tune``
+    leaves ``untuned`` settings alone.
+
+    ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
+    two fields, for models that consist of a bias, a linear part and 1/2 vᵀ S v. ``no_warm_start`` explains why a
+    trained model cannot be trained on new data.
+
+    ``count_parameters`` (without the bias) and ``count_flops`` (per prediction, by plan; as trained first) take a
+    model's config. Without them, the torch module counts, and the model file stores the numbers.
+
+    ``rowwise`` is the native kernel for row-by-row training, if there is one. ``forward_backward`` is how native code
+    trains batches; None leaves them to torch. ``compile_plan`` is how a compiled model is scored; None means that the
+    model cannot be compiled.
+
+    >>> from fm2.models.registry import get_spec
+    >>> spec = get_spec("fmfm")
+    >>> spec.title, spec.dimensions, spec.interaction
+    ('FmFM', 'per_field', 'matrix')
+    >>> spec.load()([5, 6], dims=[2, 3]).name
+    'fmfm'
+    """
+
+    name: str
+    title: str
+    summary: str
+    source: str
+    torch_class: str
+    deep: bool = True
+
+    options: Sequence[Option] = MLP
+    settings: Sequence[str] = OPTIONAL_SETTINGS
+    arguments: Mapping[str, str] = field(default_factory=lambda: {"dims": "dim", "embedding_std": "embedding_std"})
+    defaults: Mapping[str, Any] = field(default_factory=lambda: SMALL_LOG)
+    large_defaults: Mapping[str, Any] = field(default_factory=lambda: LARGE_LOG)
+    untuned: Sequence[str] = ()
+
+    dimensions: Dimensions = "per_field"
+    equal_dims: str = ""
+    interaction: Interaction | None = None
+    no_warm_start: str = ""
+
+    count_parameters: Callable[[Config], int] | None = None
+    count_flops: Callable[[Config], dict[str, int]] | None = None
+
+    rowwise: RowwiseTraining | None = None
+    forward_backward: ForwardBackward | None = "autograd"
+    compile_plan: CompilePlan | None = None
+
+    @property
+    def class_name(self) -> str:
+        """The name of the torch class, from which the classifier takes its name."""
+        return self.torch_class.partition(":")[2]
+
+    @property
+    def option_names(self) -> list[str]:
+        """The names of the model's own options."""
+        return [option.name for option in self.options]
+
+    @property
+    def has_field_matrices(self) -> bool:
+        """Whether two fields interact through a matrix and nothing else."""
+        return self.interaction is not None
+
+    @property
+    def learns_field_matrices(self) -> bool:
+        """Whether the model learns its field matrices, so that pairs can be pruned and the spectrum cut."""
+        return self.interaction not in (None, "constant")
+
+    @property
+    def has_full_matrices(self) -> bool:
+        """Whether every pair of fields has a full matrix, so that each field can have its own dimension."""
+        return self.interaction == "matrix"
+
+    def load(self) -> Callable[..., Any]:
+        """Import the torch class."""
+        module, _, name = self.torch_class.partition(":")
+        model: Callable[..., Any] = getattr(import_module(module), name)
+        return model
+
+    def takes(self, setting: str) -> bool:
+        """Return whether the model uses an optional training setting or has an option of this name."""
+        return setting in self.settings or setting in self.option_names
+
+    def default_settings(self, rows: int = 0, fields: int = 0, batch_size: int = 0) -> dict[str, Any]:
+        """Return the default settings for so many training rows and fields; 0 stands for an unknown number.
+
+        >>> from fm2.models.registry import get_spec
+        >>> fmfm, deeplight = get_spec("fmfm"), get_spec("deeplight")
+        >>> [fmfm.default_settings(rows)["batch_size"] for rows in (0, 10, 1_000, 10_000, 100_000, 1_000_000)]
+        [256, 16, 16, 128, 256, 1024]
+        >>> [fmfm.default_settings(fields=fields)["field_dropout"] for fields in (0, 2, 6, 12, 23, 39)]
+        [0.2, 0.009, 0.045, 0.1, 0.2, 0.2]
+        >>> [deeplight.default_settings(rows)["warm_up"] for rows in (0, 1_000, 10_000, 100_000, 1_000_000)]
+        [800, 116, 145, 727, 800]
+        >>> deeplight.default_settings(100_000, batch_size=1024)["warm_up"]
+        182
+        """
+        options = {option.name: option.default for option in self.options}
+        small = {**options, **self.defaults}
+        return adapt_defaults(small, self.large_defaults, rows, fields, batch_size, self.has_full_matrices)
+
+    def config(self, settings: Mapping[str, Any], field_sizes: Sequence[int]) -> dict[str, Any]:
+        """Return the model's config, from which ``fm2.models.build`` constructs it."""
+        renamed = self.arguments.values()
+        options = {name: settings[name] for name in self.option_names if name not in renamed}
+        arguments = {keyword: settings[name] for keyword, name in self.arguments.items()}
+        return {"model": self.name, "field_sizes": list(field_sizes), **arguments, **options}
+
+    def shape(self, config: Config) -> dict[str, Any]:
+        """Return the settings that determine the shapes of a model's weights; a warm start has to keep them."""
+        shaping = {"dim", *(option.name for option in self.options if option.shapes)}
+        keywords = {**{name: name for name in self.option_names}, **self.arguments}
+        values = {name: config[keyword] for keyword, name in keywords.items() if name in shaping and keyword in config}
+        if isinstance(values.get("dim"), list) and len(set(values["dim"])) == 1:
+            values["dim"] = values["dim"][0]
+        return values
+
+    def dims(self, config: Config) -> list[int]:
+        """Return the embedding dimension of every field; 0 for models without embeddings.
+
+        >>> from fm2.models.registry import get_spec
+        >>> get_spec("ffm").dims({"field_sizes": [5, 6], "dim": 4})
+        [4, 4]
+        """
+        return list(config["dims"]) if "dims" in config else [int(config.get("dim", 0))] * len(config["field_sizes"])

@@ -1,0 +1,193 @@
+"""FM, FwFM, FvFM, FmFM and FFM: factorization machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+from fm2.models import complexity
+from fm2.models.choices import Interaction
+from fm2.models.options import LINEAR, MATRIX_STD
+from fm2.models.spec import EMBEDDING_SETTINGS, GATHERED_SETTINGS, Config, ModelSpec, RowwiseTraining
+
+# Found by benchmarks/quality.py search on the validation rows of two real logs with 110,000 and 24,000 training rows.
+# Such small logs need regularization by how rarely a feature occurs. The search chose dimension 16; 8 is as good.
+DEFAULTS: dict[str, Any] = {
+    "dim": 8,
+    "linear": "features",
+    "embedding_std": 0.05,
+    "matrix_std": 0.3,
+    "optimizer": "adam",
+    "learning_rate": 0.002,
+    "dense_learning_rate": 0.004,
+    "batch_size": 256,
+    "epochs": 50,
+    "l2": 0.03,
+    "l2_power": 0.5,
+    "field_dropout": 0.2,
+    "ema_decay": 0.998,
+}
+# Found by about 25 manual trials of FmFM and FFM on the validation rows of generated logs with a million rows. The
+# other models use FmFM's values. benchmarks/quality.py search --generated searches around them.
+LARGE_DEFAULTS: dict[str, Any] = {
+    "learning_rate": 0.004,
+    "dense_learning_rate": 0.008,
+    "schedule": "linear",
+    "batch_size": 1024,
+    "epochs": 4,
+    "l2": 0.0075,
+    "field_dropout": 0.05,
+}
+
+
+def _pruned(config: Config) -> set[tuple[int, int]]:
+    return {(i, j) for i, j in config.get("pruned", [])}
+
+
+def _count_parameters(per_pair: Callable[[int, int], int]) -> Callable[[Config], int]:
+    """Return a function that counts embeddings, linear part and what each pair of fields has, unless it is pruned."""
+
+    def count(config: Config) -> int:
+        sizes: list[int] = config["field_sizes"]
+        dims: list[int] = config["dims"]
+        pruned = _pruned(config)
+        pairs = [pair for pair in combinations(range(len(sizes)), 2) if pair not in pruned]
+        embeddings = sum(size * dim for size, dim in zip(sizes, dims, strict=True))
+        feature_weights = sum(sizes) if config["linear"] != "fields" else 0
+        field_vectors = sum(dims) if config["linear"] != "features" else 0
+        return embeddings + feature_weights + field_vectors + sum(per_pair(dims[i], dims[j]) for i, j in pairs)
+
+    return count
+
+
+def _fm_flops(config: Config) -> dict[str, int]:
+    """Count FM's operations; those of an FM with signs also as the cut spectrum that it is."""
+    n, dim = len(config["field_sizes"]), config["dims"][0]
+    spectral = {"spectral": complexity.spectral(n, dim)} if config.get("signs") else {}
+    return {"sums": complexity.fm(n, dim), **spectral}
+
+
+def _diagonal_flops(direct: Callable[[int, int, int], int]) -> Callable[[Config], dict[str, int]]:
+    def count(config: Config) -> dict[str, int]:
+        n, dim, pruned = len(config["field_sizes"]), config["dims"][0], len(_pruned(config))
+        cached = complexity.ffm(n, dim) - pruned * (2 * dim + 1)  # an inner product for each remaining pair
+        return {"direct": direct(n, dim, pruned), "cached": cached}
+
+    return count
+
+
+def _fmfm_flops(config: Config) -> dict[str, int]:
+    dims, pruned = config["dims"], _pruned(config)
+    return {"direct": complexity.fmfm(dims, pruned=pruned), "cached": complexity.fmfm(dims, True, pruned)}
+
+
+def _machine(name: str, title: str, summary: str, source: str, interaction: Interaction, **parts: Any) -> ModelSpec:
+    """Declare a model of the paper's united framework."""
+    return ModelSpec(
+        name,
+        title,
+        summary,
+        source,
+        torch_class=f"fm2.models.family.machine:{title}",
+        deep=False,
+        options=(LINEAR, MATRIX_STD),
+        settings=GATHERED_SETTINGS,
+        arguments={
+            "dims": "dim",
+            "embedding_std": "embedding_std",
+            "linear": "linear",
+            "interaction_std": "matrix_std",
+            "linear_std": "matrix_std",
+        },
+        dimensions="per_field" if interaction == "matrix" else "equal",
+        interaction=interaction,
+        **{"large_defaults": LARGE_DEFAULTS, "compile_plan": "field_matrices", **parts},
+    )
+
+
+FM = _machine(
+    "fm",
+    "FM",
+    "any two features interact through the product of their embeddings",
+    "Rendle, 2010",
+    "constant",
+    defaults={
+        **DEFAULTS,
+        "linear": "both",
+        "dense_learning_rate": 0.008,
+        "embedding_std": 0.03,
+        "matrix_std": 0.03,
+    },
+    large_defaults={**LARGE_DEFAULTS, "dense_learning_rate": 0.016},
+    count_parameters=_count_parameters(lambda a, b: 0),
+    count_flops=_fm_flops,
+    forward_backward="fused",
+    compile_plan="embedding_sum",
+)
+
+FFM = ModelSpec(
+    "ffm",
+    "FFM",
+    "every feature has an embedding for each other field",
+    source="Juan et al., 2016",
+    torch_class="fm2.models.ffm:FFM",
+    deep=False,
+    options=(),
+    settings=EMBEDDING_SETTINGS,
+    arguments={"dim": "dim", "embedding_std": "embedding_std"},
+    defaults={
+        "dim": 4,
+        "embedding_std": 0.03,
+        "optimizer": "adagrad",
+        "learning_rate": 0.02,
+        "initial_accumulator": 0.1,
+        "batch_size": 4096,
+        "epochs": 50,
+        "l2": 0.005,
+    },
+    large_defaults={"l2": 0.002},
+    untuned=("batch_size",),  # the kernel learns row by row
+    dimensions="scalar",
+    count_parameters=lambda config: sum(config["field_sizes"]) * (1 + (len(config["field_sizes"]) - 1) * config["dim"]),
+    count_flops=lambda config: {"pairs": complexity.ffm(len(config["field_sizes"]), config["dim"])},
+    rowwise=RowwiseTraining("field_aware", ("adagrad",)),
+    forward_backward=None,
+    compile_plan="field_aware",
+)
+
+FWFM = _machine(
+    "fwfm",
+    "FwFM",
+    "an FM with a weight for every pair of fields",
+    "Pan et al., 2018",
+    "scalar",
+    defaults=DEFAULTS,
+    count_parameters=_count_parameters(lambda a, b: 1),
+    count_flops=_diagonal_flops(complexity.fwfm),
+)
+
+FVFM = _machine(
+    "fvfm",
+    "FvFM",
+    "an FM with a vector for every pair of fields",
+    "Sun et al., 2021",
+    "vector",
+    defaults={**DEFAULTS, "embedding_std": 0.03},
+    count_parameters=_count_parameters(lambda a, b: a),
+    count_flops=_diagonal_flops(complexity.fvfm),
+)
+
+FMFM = _machine(
+    "fmfm",
+    "FmFM",
+    "an FM with a matrix for every pair of fields",
+    "Sun et al., 2021",
+    "matrix",
+    defaults={**DEFAULTS, "matrix_std": 0.03},
+    count_parameters=_count_parameters(lambda a, b: a * b),
+    count_flops=_fmfm_flops,
+    forward_backward="matrix",
+)
+
+SPECS = (FM, FFM, FWFM, FVFM, FMFM)
