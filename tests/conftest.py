@@ -1,4 +1,4 @@
-"""What several test files share: real data if it is there, and small logs."""
+"""Fixtures that several rooms share: real data, if available, and small logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fm2 import Dataset, prepare
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Give the directory of criteo.tsv.gz and avazu.csv.gz, or skip the test in sight of everyone."""
+    """Return the directory of criteo.tsv.gz and avazu.csv.gz, or skip the test with a reason."""
     directory = os.environ.get("FM2_DATA")
     if not directory:
         pytest.skip("real data: set FM2_DATA to the directory of criteo.tsv.gz and avazu.csv.gz")
@@ -22,7 +22,7 @@ def real_data() -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path):
-    """Give a function that writes a file of that name and content, and gives its path."""
+    """Return a function that writes a file with this name and content, and returns its path."""
 
     def write_file(name: str, content: str | bytes) -> Path:
         path = tmp_path / name
@@ -34,5 +34,5 @@ def write(tmp_path: Path):
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory) -> Dataset:
-    """Give a prepared data set of planted rows, for tests that only read it."""
+    """Return a prepared dataset of planted rows, for tests that only read it."""
     return prepare(planted(4000), SCHEMA, tmp_path_factory.mktemp("planted") / "data")
