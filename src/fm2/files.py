@@ -84,7 +84,8 @@ def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwri
         fcntl.flock(lock, fcntl.LOCK_EX)
         partial.chmod(0o755)
         yield partial
-        _sync_tree(partial)
+        for written in [*partial.rglob("*"), partial]:
+            _sync(written)
         check_output(operation, path, kind, marker, overwrite=overwrite)  # another process may have been faster
         if path.exists():
             _exchange(partial, path)  # the old directory is removed below, under its temporary name
@@ -158,11 +159,7 @@ def remove_partial_files(directory: Path) -> None:
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    >>> checksum(Path("/dev/null"))[:8]
-    'e3b0c442'
-    """
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -192,11 +189,6 @@ def _exchange(first: Path, second: Path) -> None:
     second.rename(aside)
     first.rename(second)
     aside.rename(first)
-
-
-def _sync_tree(directory: Path) -> None:
-    for path in [*directory.rglob("*"), directory]:
-        _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -188,8 +188,8 @@ def test_a_truncated_parquet_file_is_an_error(table, tmp_path):
 def test_a_parquet_file_with_missing_rows_is_an_error(table, tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     table.write_parquet(path)
-    parts = sources._parts
-    monkeypatch.setattr(sources, "_parts", lambda *arguments: itertools.islice(parts(*arguments), 0))
+    parts = sources.FrameSource._parts
+    monkeypatch.setattr(sources.FrameSource, "_parts", lambda *arguments: itertools.islice(parts(*arguments), 0))
     with pytest.raises(Fm2Error, match="it has 3000 rows, but only 0 could be read"):
         prepare(path, SCHEMA, tmp_path / "data")
 

@@ -95,10 +95,8 @@ def open_model(run: str | Path) -> Iterator[ModelFile]:
     check_model(path)
     with open_arrays(path / MODEL) as (arrays, values):
         if (values["format"], values["version"]) != (FORMAT, VERSION):
-            raise Fm2Error(
-                f"{path / MODEL} has the format '{values['format']}' {values['version']}; "
-                f"this version of fm2 reads '{FORMAT}' {VERSION}"
-            )
+            found = f"{path / MODEL} has the format '{values['format']}' {values['version']}"
+            raise Fm2Error(f"{found}; this version of fm2 reads '{FORMAT}' {VERSION}")
         schema = Schema.from_dict(values["schema"])
         vocabularies = [
             checked({name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS})

@@ -48,7 +48,9 @@ def count_rows(
         rows += np.bincount(split, minlength=len(SPLITS))
         clicks += np.bincount(split[block.labels == 1], minlength=len(SPLITS))
         for index in vocabulary_fields:
-            codes[index] = _grow(codes[index], collector.size(index))
+            size = len(codes[index])
+            if (needed := collector.size(index)) > size:
+                codes[index] = np.pad(codes[index], (0, max(needed, size * 5 // 4) - size))
         _native.count_codes(block.codes, _counted(split, all_splits), codes, threads)
     for index in vocabulary_fields:
         codes[index] = codes[index][: collector.size(index)]
@@ -91,11 +93,7 @@ def count_buckets(
 
 
 def bucket_codes(codes: NDArray[np.int32], boundaries: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Turn the codes of a quantile field, which are the bits of floats, into bucket numbers.
-
-    >>> bucket_codes(np.array([0.5, 1, 7, np.nan], np.float32).view(np.int32), np.array([1, 5], np.float32)).tolist()
-    [0, 1, 2, 3]
-    """
+    """Turn the codes of a quantile field, which are the bits of floats, into bucket numbers; NaN is the last."""
     values = codes.view(np.float32)
     buckets = np.searchsorted(boundaries, values, side="right")
     return np.where(np.isnan(values), len(boundaries) + 1, buckets)
@@ -103,14 +101,6 @@ def bucket_codes(codes: NDArray[np.int32], boundaries: NDArray[np.float32]) -> N
 
 def _counted(split: Assignment, all_splits: bool) -> NDArray[np.uint8]:
     return np.ones(len(split), np.uint8) if all_splits else (split == 0).astype(np.uint8)
-
-
-def _grow(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    if size <= len(counts):
-        return counts
-    grown = np.zeros(max(size, len(counts) * 5 // 4), np.int64)
-    grown[: len(counts)] = counts
-    return grown
 
 
 def _quantiles(values: NDArray[np.float32], field: Field) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections.abc import Iterator, Sequence
@@ -87,11 +88,7 @@ def read_chunks(source: TextFile, operation: str) -> Iterator[Chunk]:
 
 
 def find_columns(names: Sequence[str], required: Sequence[str], where: str) -> list[int]:
-    """Return the positions of the required columns among the names, or raise an error that says where one is missing.
-
-    >>> find_columns(["click", "site", "ad"], ["ad", "click"], "log.csv")
-    [2, 0]
-    """
+    """Return the positions of the required columns among the names; an error says ``where`` one is missing."""
     for name in required:
         if name not in names:
             hint = suggest(name, names)
@@ -137,10 +134,8 @@ def _check_is_not_header(splittings: Sequence[list[str]], schema: Schema, requir
 
 def _headerless_layout(cells: dict[str, list[str]], schema: Schema, labeled: bool) -> tuple[Sequence[str], str]:
     """Return the column names and the separator that fit the number of cells in the first line."""
-    layouts = [schema.columns]
-    if not labeled:
-        layouts.append(tuple(name for name in schema.columns if name != schema.label))
-    for names in layouts:
+    unlabeled = [name for name in schema.columns if name != schema.label]
+    for names in (schema.columns,) if labeled else (schema.columns, unlabeled):
         for separator in SEPARATORS:
             if len(cells[separator]) == len(names):
                 return names, separator
@@ -153,17 +148,11 @@ def _separated(path: Path, names: Sequence[str], separator: str, header_bytes: i
 
 
 def split_line(line: str, separator: str) -> list[str]:
-    """Split a line into cells. Only comma-separated files use quotes.
-
-    >>> split_line('a,"b,c"', ","), split_line('a;"b', ";")
-    (['a', 'b,c'], ['a', '"b'])
-    """
-    if separator != "," or '"' not in line:
-        return line.split(separator)
-    try:
-        return next(csv.reader([line]))
-    except csv.Error:  # a stray carriage return or an unclosed quote: not a header
-        return line.split(separator)
+    """Split a line into cells. Only comma-separated files use quotes."""
+    if separator == "," and '"' in line:
+        with contextlib.suppress(csv.Error):  # a stray carriage return or an unclosed quote: not a header
+            return next(csv.reader([line]))
+    return line.split(separator)
 
 
 def first_line(path: Path) -> tuple[str, int]:
@@ -182,9 +171,5 @@ def first_line(path: Path) -> tuple[str, int]:
 
 
 def is_libffm(line: str) -> bool:
-    """Return whether a line is in the libffm format, ``label field:feature:value ...``.
-
-    >>> is_libffm("1 0:17:1 1:4:1"), is_libffm("1,17,4")
-    (True, False)
-    """
+    """Return whether a line is in the libffm format, ``label field:feature:value ...``."""
     return LIBFFM_LINE.fullmatch(line.encode()) is not None

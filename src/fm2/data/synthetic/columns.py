@@ -22,9 +22,6 @@ class Column:
 
     Value 0 is the missing cell. In a numeric column, value r represents all integers that the transform ``log_square``
     maps to r - 1.
-
-    >>> Column("I1", numeric=True, size=3, exponent=1.2, missing=0.5).probabilities().round(2)
-    array([0.5 , 0.27, 0.14, 0.09])
     """
 
     name: str
@@ -66,10 +63,6 @@ def field_sizes(numeric: int, categorical: int, features: int) -> Ints:
     """Return sizes that are skewed like Criteo's and sum to ``features``.
 
     They are Criteo's sizes raised to a common power. A common factor would leave the small fields without values.
-
-    >>> sizes = field_sizes(13, 26, 100_000)
-    >>> int(sizes.sum()), int(sizes.max()), int(sizes.min())
-    (100000, 16710, 2)
     """
     criteo_numeric = CRITEO_FIELD_SIZES[:CRITEO_NUMERIC_FIELDS]
     criteo_categorical = CRITEO_FIELD_SIZES[CRITEO_NUMERIC_FIELDS:]
@@ -85,11 +78,7 @@ def field_sizes(numeric: int, categorical: int, features: int) -> Ints:
 
 
 def solve(increasing: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """Solve ``increasing(x) = target`` by bisection.
-
-    >>> round(solve(lambda x: x * x, 2, 0, 2), 6)
-    1.414214
-    """
+    """Solve ``increasing(x) = target`` by bisection."""
     for _ in range(32):
         middle = (low + high) / 2
         if increasing(middle) < target:

@@ -30,10 +30,9 @@ class RawValues:
     @property
     def schema(self) -> dict[str, Any]:
         """The names and types of the columns."""
-        integer = self._polars.Int32
-        text = self._polars.String
-        columns = {column.name: integer if column.numeric else text for column, _ in self._fields}
-        return {"label": self._polars.UInt8, **columns}
+        pl = self._polars
+        columns = {column.name: pl.Int32 if column.numeric else pl.String for column, _ in self._fields}
+        return {"label": pl.UInt8, **columns}
 
     def frame(self, labels: NDArray[np.bool_], features: Ints, rng: np.random.Generator) -> polars.DataFrame:
         """Return the DataFrame of labels and features (rows × fields)."""
@@ -53,9 +52,6 @@ def integers(values: Ints, uniform: Floats) -> Ints:
     """Draw for each value r > 0 one of the integers that the transform ``log_square`` maps to r - 1.
 
     These are all x > 2 with floor(ln(x)²) = r - 1, and r - 1 itself if it is at most 2.
-
-    >>> integers(np.array([1, 2, 2, 2, 9]), np.array([0.5, 0.0, 0.5, 0.9, 0.5]))
-    array([ 0,  1,  3,  4, 19])
     """
     transformed = np.arange(-1.0, values.max())  # the result of the transform, by value
     low, high = (np.maximum(3, np.ceil(np.exp(np.sqrt(np.maximum(0, transformed + k))))) for k in (0, 1))
@@ -69,9 +65,6 @@ def hex_codes(numbers: Ints, salt: int) -> list[str]:
     """Return a distinct code of 8 hexadecimal digits for each number below 2³².
 
     All mixing steps are invertible, so that different numbers have different codes.
-
-    >>> hex_codes(np.arange(3), salt=0)
-    ['00000000', '514e28b7', '30f4c306']
     """
     mixed = (numbers ^ salt).astype(np.uint32)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
