@@ -32,11 +32,6 @@ def check_output(
     be resumed. ``marker`` is a file that every directory of this kind contains; a directory without it belongs to
     someone else and is never touched. ``marker=None`` means that the output is a single file. Pass None for ``resume``
     or ``overwrite`` if the operation does not have that option.
-
-    >>> check_output("train", Path("/nowhere/run"), "run", "settings.toml", resume=False, overwrite=False)
-    >>> check_output("train", Path("/nowhere/run"), "run", "settings.toml", resume=True, overwrite=False)
-    Traceback (most recent call last):
-    fm2.errors.Fm2Error: train: no run to resume in /nowhere/run
     """
     if resume and overwrite:
         raise Fm2Error(f"{operation}: --resume continues a {kind} and --overwrite replaces it; use only one of them")

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -75,7 +75,7 @@ class Settings:
         A setting that would have no effect raises an error.
         """
         spec = get_spec(model, "train")
-        _check_names(model, changes)
+        _check_names(changes, model)
         size = changes.get("batch_size")
         defaults = spec.default_settings(rows, fields, size if isinstance(size, int) and size > 0 else 0)
         optimizer = changes.get("optimizer", defaults["optimizer"])
@@ -88,15 +88,14 @@ class Settings:
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
         """Create settings from plain values; unknown names, invalid values and conflicts raise an error."""
         settings = cls._read(values)
-        for conflict, message in _conflicts(settings):
-            if conflict:
-                raise Fm2Error(f"train: {message}")
+        for conflict in _conflicts(settings):
+            raise Fm2Error(f"train: {conflict}")
         return settings
 
     @classmethod
     def _read(cls, values: Mapping[str, Any]) -> Settings:
         """Create settings from plain values and check each value by itself."""
-        _check_known(values)
+        _check_names(values)
         dim = values.get("dim", cls.dim)
         shared = {name: value for name, value in values.items() if name in shared_settings()}
         shared["dim"] = tuple(dim) if isinstance(dim, list | tuple) else dim
@@ -133,37 +132,22 @@ def model_options() -> dict[str, Option]:
 
 
 def is_used(model: str, setting: str) -> bool:
-    """Return whether a setting has an effect on a model.
-
-    >>> is_used("lr", "epochs"), is_used("lr", "dim"), is_used("deepfm", "hidden")
-    (True, False, True)
-    """
+    """Return whether a setting has an effect on a model."""
     for_some = setting in OPTIONAL_SETTINGS or setting in model_options()
     return not for_some or get_spec(model).takes(setting)
 
 
-def _check_known(names: Mapping[str, Any]) -> None:
-    """Raise an error if a name is not a setting of any model."""
+def _check_names(names: Iterable[str], model: str | None = None) -> None:
+    """Raise an error for a setting that no model has, or that has no effect on this model."""
     known = list(dict.fromkeys([*shared_settings(), *model_options()]))
     for name in names:
         if name not in known:
             raise Fm2Error(f"train: unknown setting '{name}'; {suggest(name, known)}")
-
-
-def _check_names(model: str, changes: Mapping[str, Any]) -> None:
-    """Raise an error for an unknown setting, or one that has no effect on the model."""
-    _check_known(changes)
-    for name in changes:
-        if not is_used(model, name):
-            raise Fm2Error(f"train: {model} does not use {name}; it applies to {_list_models(models_that_take(name))}")
-
-
-def _list_models(names: list[str]) -> str:
-    """List models; all networks together are called networks."""
-    networks = model_names(deep=True)
-    if set(networks) <= set(names):
-        names = [name for name in names if name not in networks] + ["networks"]
-    return ", ".join(names)
+        if model and not is_used(model, name):
+            users, networks = models_that_take(name), model_names(deep=True)
+            if set(networks) <= set(users):
+                users = [user for user in users if user not in networks] + ["networks"]
+            raise Fm2Error(f"train: {model} does not use {name}; it applies to {', '.join(users)}")
 
 
 @functools.cache
@@ -175,23 +159,20 @@ def _value_checks() -> list[Option]:
     return choices + [Option(name, kind, low, "", low, high) for name, kind, low, high in ranges]
 
 
-def _conflicts(settings: Settings) -> list[tuple[bool, str]]:
-    """List the combinations of settings that would have no effect or an unexpected one."""
+def _conflicts(settings: Settings) -> Iterator[str]:
+    """Yield the combinations of settings that would have no effect or an unexpected one."""
     spec, ftrl = get_spec(settings.model), settings.optimizer == "ftrl"
     with_ftrl = [spec.name for spec in specs() if spec.rowwise and "ftrl" in spec.rowwise.optimizers]
-    return [
-        (ftrl and spec.name not in with_ftrl, f"{spec.name} cannot be trained with ftrl; {', '.join(with_ftrl)} can"),
-        (ftrl and settings.schedule != "constant", "ftrl lowers its rates by itself; it needs a constant schedule"),
-        (bool(settings.l1) and not ftrl, "l1 needs --optimizer ftrl"),
-        (
-            bool(settings.initial_accumulator) and settings.optimizer != "adagrad",
-            "initial_accumulator needs --optimizer adagrad",
-        ),
-        (
-            spec.dimensions == "scalar" and not isinstance(settings.dim, int),
-            f"{spec.name} uses one dimension for all fields, got {settings.dim}",
-        ),
-    ]
+    if ftrl and spec.name not in with_ftrl:
+        yield f"{spec.name} cannot be trained with ftrl; {', '.join(with_ftrl)} can"
+    if ftrl and settings.schedule != "constant":
+        yield "ftrl lowers its rates by itself; it needs a constant schedule"
+    if settings.l1 and not ftrl:
+        yield "l1 needs --optimizer ftrl"
+    if settings.initial_accumulator and settings.optimizer != "adagrad":
+        yield "initial_accumulator needs --optimizer adagrad"
+    if spec.dimensions == "scalar" and not isinstance(settings.dim, int):
+        yield f"{spec.name} uses one dimension for all fields, got {settings.dim}"
 
 
 def read_settings(path: Path, operation: str = "train") -> dict[str, Any]:
@@ -211,7 +192,7 @@ def read_changes(path: Path, model: str) -> dict[str, Any]:
     if named != model:
         raise Fm2Error(f"train: {path} has settings for {named}, not for {model}")
     try:
-        _check_names(model, changes)
+        _check_names(changes, model)
         Settings._read({"model": model, **changes})
     except Fm2Error as error:
         raise Fm2Error(str(error).replace("train:", f"train: {path}:", 1)) from error

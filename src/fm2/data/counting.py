@@ -1,7 +1,9 @@
-"""The second pass of prepare: count the values of the training rows, and learn quantiles from them."""
+"""The second pass of prepare: count the values of the training rows, learn quantiles, and build vocabularies."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -112,3 +114,60 @@ def _quantiles(values: NDArray[np.float32], field: Field) -> NDArray[np.float32]
     boundaries = np.unique(np.quantile(values, shares, method="higher").astype(np.float32))
     above_minimum: NDArray[np.float32] = boundaries[boundaries > values.min()]
     return above_minimum
+
+
+@dataclass(frozen=True)
+class FieldIds:
+    """The vocabulary of a field, the id of each code, and the number of counted values that became unknown."""
+
+    vocabulary: Vocabulary
+    ids: NDArray[np.int32]
+    dropped: int
+
+
+def build_vocabularies(
+    schema: Schema,
+    counts: Sequence[NDArray[np.int64]],
+    boundaries: Boundaries,
+    collector: _native.Collector,
+    known: Sequence[Vocabulary],
+) -> list[FieldIds]:
+    """Assign ids to the values of each field that are frequent enough, or in its ``known`` vocabulary."""
+
+    def values_of(index: int, codes: NDArray[np.int64]) -> Vocabulary:
+        """Return the values of codes as a vocabulary without counts."""
+        if index in boundaries:
+            missing = len(boundaries[index]) + 1
+            texts = ["" if code == missing else str(code) for code in codes.tolist()]
+            return dataclasses.replace(Vocabulary.of(texts), boundaries=boundaries[index])
+        data, ends = collector.values(index, codes)
+        empty = Vocabulary.of([])
+        return dataclasses.replace(empty, data=np.frombuffer(data, np.uint8), ends=np.array(ends, np.uint64))
+
+    return [
+        _build(field, counts[index], functools.partial(values_of, index), known[index] if known else None)
+        for index, field in enumerate(schema.fields)
+    ]
+
+
+def _build(
+    field: Field,
+    counts: NDArray[np.int64],
+    values_of: Callable[[NDArray[np.int64]], Vocabulary],
+    known: Vocabulary | None,
+) -> FieldIds:
+    if field.hash_bits:
+        hashed = dataclasses.replace(Vocabulary.of([]), counts=counts, hashed=len(counts))
+        return FieldIds(hashed, np.arange(1, len(counts) + 1, dtype=np.int32), dropped=0)
+    kept = counts >= field.min_count
+    if known is not None:
+        rare = np.flatnonzero(~kept)
+        kept[rare] = values_of(rare).ids_in(known)[1:] > 0
+    by_frequency = np.argsort(-counts, kind="stable")
+    codes = by_frequency[kept[by_frequency]]
+    ids = np.zeros(len(counts), np.int32)
+    ids[codes] = np.arange(1, len(codes) + 1)
+    vocabulary = dataclasses.replace(values_of(codes), counts=counts[codes])
+    if known is not None:
+        vocabulary = vocabulary.with_values_of(known, keep_counts=False)
+    return FieldIds(vocabulary, ids, dropped=int(np.count_nonzero((counts > 0) & (ids == 0))))

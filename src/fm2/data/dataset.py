@@ -144,9 +144,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{name} {entry['rows']:,}" for name, entry in self.manifest["splits"].items())
-        return (
-            f"Dataset({str(self.path)!r}: {len(self.schema.fields)} fields, {sum(self.field_sizes):,} features; {rows})"
-        )
+        size = f"{len(self.schema.fields)} fields, {sum(self.field_sizes):,} features"
+        return f"Dataset({str(self.path)!r}: {size}; {rows})"
 
 
 def read_row_values(

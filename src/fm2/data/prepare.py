@@ -1,8 +1,8 @@
 """Turn raw logs into a prepared dataset.
 
 The log is read once. Every value gets a code, the number of its first appearance in its field, and the codes go to a
-scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training rows (:mod:`fm2.data.counting`) yields
-the vocabularies (:mod:`fm2.data.vocabulary_builder`). Then the codes are replaced with ids and written, split by split
+scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training rows yields the vocabularies
+(:mod:`fm2.data.counting`). Then the codes are replaced with ids and written, split by split
 (:mod:`fm2.data.split_writer`). A random split depends on the row number alone, so the codes are counted while the log
 is read; a split by time is known only after that, and takes another pass over the scratch file.
 """
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fm2.cpu import check_threads
 from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
-from fm2.data.counting import Assign, count_buckets, count_rows, learn_quantiles
+from fm2.data.counting import Assign, FieldIds, build_vocabularies, count_buckets, count_rows, learn_quantiles
 from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.log_reader import LogReader
@@ -29,7 +29,6 @@ from fm2.data.sources import Source, open_sources
 from fm2.data.split_writer import WrittenSplits, write_splits
 from fm2.data.splits import SPLITS, check_fractions, ordered_split, random_split
 from fm2.data.vocabulary import save_vocabularies
-from fm2.data.vocabulary_builder import FieldIds, build_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
 from fm2.progress import Progress

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.decompress import open_stream, read_into, read_start
+from fm2.data.decompress import open_stream, read_start
 from fm2.errors import Fm2Error, suggest
 from fm2.schema import Schema
 
@@ -71,7 +71,7 @@ def read_chunks(source: TextFile, operation: str) -> Iterator[Chunk]:
     with open_stream(source.path) as (stream, file):
         stream.read(source.header_bytes)
         while not last:
-            count = read_into(stream, memoryview(buffer)[filled : filled + CHUNK_BYTES])
+            count = stream.readinto(memoryview(buffer)[filled : filled + CHUNK_BYTES])
             filled += count
             last = count < CHUNK_BYTES
             chunk = Chunk(np.frombuffer(buffer, np.uint8, filled), last, line, file.tell())
@@ -121,14 +121,10 @@ def open_text_file(path: Path, schema: Schema, labeled: bool) -> TextFile:
 
 def _check_is_not_header(splittings: Sequence[list[str]], schema: Schema, required: Sequence[str], path: Path) -> None:
     """Raise an error if the first line is a header that lacks columns, or if it has to be one."""
-
-    def known(names: list[str]) -> int:
-        return len(set(names) & set(required))
-
-    best = max(splittings, key=known)
+    known, best = max(((len(set(names) & set(required)), names) for names in splittings), key=lambda pair: pair[0])
     if not schema.columns:
         find_columns(max(splittings, key=len), required, f"{path} line 1")
-    elif 2 * known(best) > len(required):
+    elif 2 * known > len(required):
         find_columns(best, required, f"{path} line 1")
 
 

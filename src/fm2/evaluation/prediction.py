@@ -17,8 +17,6 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.prediction_files import Batch, check_keep, check_replaceable, write_batches
 from fm2.progress import Progress
 
-__all__ = ["Predictions", "Predictor", "check_keep", "large_shares", "predict_files"]
-
 
 @dataclass
 class Predictions:

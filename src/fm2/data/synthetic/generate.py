@@ -12,8 +12,8 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.data.synthetic.columns import RawValues
 from fm2.data.synthetic.planted import expected_auc, plant
-from fm2.data.synthetic.raw_values import RawValues
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file
 
@@ -98,7 +98,7 @@ def generate(
     form = _check(path, rows, fields, features, seed, format)
     rng = _random(seed, 0)
     model = plant(fields, features, rng)
-    raw_values = RawValues(model, salt=int(rng.integers(1 << 32)))
+    raw_values = RawValues(model.columns, model.starts, salt=int(rng.integers(1 << 32)))
     tally = _Tally(np.zeros(PROBABILITY_BINS, np.int64))
 
     def frames(truth_file: IO[bytes]) -> Iterator[object]:
