@@ -87,10 +87,7 @@ def check_model(path: Path) -> None:
 
 @contextlib.contextmanager
 def open_model(run: str | Path) -> Iterator[ModelFile]:
-    """Open the model file of a run.
-
-    A damaged file, or content that the body of the ``with`` statement cannot use, becomes one clear error.
-    """
+    """Open the model file of a run. Errors in the body of the ``with`` statement are those of :func:`open_arrays`."""
     path = Path(run)
     check_model(path)
     with open_arrays(path / MODEL) as (arrays, values):

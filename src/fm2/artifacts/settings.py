@@ -200,11 +200,7 @@ def read_changes(path: Path, model: str) -> dict[str, Any]:
 
 
 def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
-    """Parse ``16``, ``4,8,2,...`` (one per field), or the path of a JSON file with the dimension of each field.
-
-    >>> read_dim("16", ("a", "b")), read_dim("4,8", ("a", "b"))
-    (16, [4, 8])
-    """
+    """Parse ``16``, ``4,8,2,...`` (one per field), or the path of a JSON file with the dimension of each field."""
     try:
         return int(text) if "," not in text else [int(part) for part in text.split(",")]
     except ValueError:

@@ -57,9 +57,7 @@ class BadRows:
         self.count += 1
         self.faults[fault] += 1
 
-    def __enter__(self) -> BadRows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         if self._file is not None:
             self._file.close()

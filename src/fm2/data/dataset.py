@@ -82,21 +82,19 @@ class Dataset:
         """Return the rows of "train", "validation" or "test"."""
         if name not in SPLITS:
             raise Fm2Error(f"unknown split '{name}'; choose one of {', '.join(SPLITS)}")
+        self._check_unchanged()
         ids, labels, rows = (self._array(name, part) for part in ("ids", "labels", "rows"))
         consistent = ids.shape == (len(labels), len(self.schema.fields)) and labels.shape == rows.shape == (len(ids),)
         if not consistent or [str(array.dtype) for array in (ids, labels, rows)] != ["int32", "uint8", "int64"]:
             raise Fm2Error(f"{self.path} is damaged: the arrays of the split '{name}' are inconsistent")
         return Split(name, ids, labels, rows)
 
-    def _array(self, split: str, part: str) -> NDArray[Any]:
-        path = self.path / split / f"{part}.npy"
-        self._check_unchanged()
-        empty = self.manifest["splits"][split]["rows"] == 0  # an empty array cannot be mapped
+    def _array(self, split: str, part: str) -> Any:
+        mode: Any = "r" if self.manifest["splits"][split]["rows"] else None  # an empty array cannot be mapped
         try:
-            array: NDArray[Any] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+            return np.load(self.path / split / f"{part}.npy", mmap_mode=mode, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise Fm2Error(f"{self.path} is damaged: {split}/{part}.npy is not a valid array") from error
-        return array
 
     def _check_unchanged(self) -> None:
         """Raise an error if the directory was replaced, so that its files cannot be mixed with loaded ones."""

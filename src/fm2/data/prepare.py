@@ -10,6 +10,7 @@ is read; a split by time is known only after that, and takes another pass over t
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -81,7 +82,8 @@ def prepare(
     time = timestamps[0] if timestamps else None
 
     with atomic_directory(Path(out), "prepare", "dataset", MANIFEST, overwrite) as directory:
-        with BadRows(directory, bad_rows) as skipped, ScratchRows(directory, len(schema.fields)) as scratch:
+        skipped, scratch = BadRows(directory, bad_rows), ScratchRows(directory, len(schema.fields))
+        with contextlib.closing(skipped), contextlib.closing(scratch):
             reader = LogReader(schema, time, skipped, threads)
             blocks = scratch.record(reader.read(sources, progress))
             if split == "random":
@@ -106,6 +108,7 @@ def prepare(
         save_vocabularies(directory / VOCABULARIES, [field.vocabulary for field in fields])
         other_files = [directory / name for name in (SCHEMA, VOCABULARIES, *([BAD_ROWS] if skipped.count else []))]
         splits = zip(SPLITS, counts.rows.tolist(), counts.clicks.tolist(), strict=True)
+        settings = {"split": split, "seed": seed, "vocabulary": vocabulary}
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -115,13 +118,7 @@ def prepare(
             "sources": [
                 {"name": printable(str(opened)), "split": SPLITS[role] if role else split} for opened, role in sources
             ],
-            "settings": {
-                "split": split,
-                "fractions": list(shares),
-                "seed": seed,
-                "vocabulary": vocabulary,
-                "like": bool(known),
-            },
+            "settings": settings | {"fractions": list(shares), "like": bool(known)},
             "files": {file.name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for file in other_files}
             | written.files,
         }

@@ -1,8 +1,4 @@
-"""Rows as callers pass them: ids, dicts, columns or DataFrames. Trained and compiled models accept the same.
-
-A column that is not in a dict is a missing value; a column that is not in a DataFrame is an error. Columns that no
-field reads are ignored.
-"""
+"""Rows as callers pass them: ids, dicts, columns or DataFrames. Trained and compiled models accept the same."""
 
 from __future__ import annotations
 

@@ -47,10 +47,8 @@ def _infer_field(name: str, values: Sequence[str], min_count: int) -> Field:
     present = [value for value in values if value]
 
     def mostly(pattern: re.Pattern[str]) -> bool:
-        return sum(pattern.fullmatch(value) is not None for value in present) >= MOSTLY * len(present)
+        return 0 < sum(pattern.fullmatch(value) is not None for value in present) >= MOSTLY * len(present)
 
-    if not present:
-        return Field(name, min_count=min_count)
     for format, pattern in TIME_FORMATS.items():
         if mostly(pattern):
             return Field(name, "timestamp", format=format, min_count=min_count)

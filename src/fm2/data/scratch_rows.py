@@ -79,10 +79,8 @@ class ScratchRows:
             codes[index] = np.fromfile(file, np.int32, rows)
         return codes
 
-    def __enter__(self) -> ScratchRows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Remove the files."""
         for file, path in zip(self._files, self._paths, strict=True):
             file.close()
             path.unlink(missing_ok=True)

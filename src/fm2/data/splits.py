@@ -52,8 +52,7 @@ def ordered_split(blocks: Callable[[], Iterable[Values]], fractions: Sequence[fl
         for block in blocks():
             for search in active:
                 search.count(block)
-        for search in active:
-            search.narrow()
+        searches = [search.narrow() if search and search.low < search.high else search for search in searches]
     last = np.array([search.low if search else np.iinfo(np.int64).min for search in searches])
     return lambda values: np.searchsorted(last, values, side="left").astype(np.uint8)
 
@@ -63,9 +62,6 @@ class _RankSearch:
 
     def __init__(self, rank: int, low: int, high: int) -> None:
         self._rank = rank  # among the values in the range
-        self._set_range(low, high)
-
-    def _set_range(self, low: int, high: int) -> None:
         self.low = low
         self.high = high
         self._edges = np.unique(np.linspace(low, high + 1, HISTOGRAM_BINS + 1).astype(np.int64))
@@ -77,11 +73,11 @@ class _RankSearch:
         bins = np.searchsorted(self._edges, inside, side="right") - 1
         self._counts += np.bincount(bins, minlength=len(self._counts))
 
-    def narrow(self) -> None:
-        """Reduce the range to the bin of the rank."""
+    def narrow(self) -> _RankSearch:
+        """Return a search in the bin of the rank."""
         index = int(np.searchsorted(np.cumsum(self._counts), self._rank, side="right"))
-        self._rank -= int(self._counts[:index].sum())
-        self._set_range(int(self._edges[index]), int(self._edges[index + 1]) - 1)
+        rank = self._rank - int(self._counts[:index].sum())
+        return _RankSearch(rank, int(self._edges[index]), int(self._edges[index + 1]) - 1)
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

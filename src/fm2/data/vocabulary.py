@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from fm2.errors import Fm2Error
 
 UNKNOWN = "<unknown>"
+UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, RuntimeError)  # damaged, or encrypted
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def load_vocabularies(path: Path, fields: int) -> list[Vocabulary]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return [checked({name: file[f"{index}.{name}"] for name in ARRAYS}) for index in range(fields)]
-    except (OSError, KeyError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, LookupError, ValueError, TypeError, EOFError, AttributeError, *UNREADABLE_ZIP) as error:
         raise Fm2Error(f"{path} is damaged: expected {fields} vocabularies: {error}") from error
 
 

@@ -216,9 +216,5 @@ def _check_inputs(
 
 
 def metric_title(metric: str) -> str:
-    """Return a metric's name as it is written in text.
-
-    >>> metric_title("log_loss"), metric_title("auc")
-    ('log loss', 'AUC')
-    """
+    """Return a metric's name as it is written in text: "AUC", "log loss"."""
     return {"auc": "AUC", "rig": "RIG"}.get(metric, metric.replace("_", " "))

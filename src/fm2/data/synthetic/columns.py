@@ -69,9 +69,8 @@ def field_sizes(numeric: int, categorical: int, features: int) -> Ints:
 
     They are Criteo's sizes raised to a common power. A common factor would leave the small fields without values.
     """
-    criteo_numeric = CRITEO_FIELD_SIZES[:CRITEO_NUMERIC_FIELDS]
-    criteo_categorical = CRITEO_FIELD_SIZES[CRITEO_NUMERIC_FIELDS:]
-    criteo = np.concatenate([np.resize(criteo_numeric, numeric), np.resize(criteo_categorical, categorical)])
+    parts = np.split(np.array(CRITEO_FIELD_SIZES), [CRITEO_NUMERIC_FIELDS])
+    criteo = np.concatenate([np.resize(part, count) for part, count in zip(parts, (numeric, categorical), strict=True)])
     limits = np.concatenate([np.full(numeric, NUMERIC_LIMIT), np.full(categorical, features)])
 
     def sizes(power: float) -> Ints:
