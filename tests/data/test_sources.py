@@ -221,3 +221,9 @@ def test_a_header_without_a_required_column_is_an_error(tmp_path):
     for labeled in (True, False):
         with pytest.raises(Fm2Error, match="line 1 has no column 'C26'"):
             sources.open_sources(path, schema, labeled)
+
+
+def test_a_pandas_column_may_be_called_num_rows(tmp_path):
+    log = pd.DataFrame({"y": [0, 1] * 50, "num_rows": ["a", "b"] * 50})
+    dataset = prepare(log, Schema([Field("num_rows")], label="y"), tmp_path / "data")
+    assert sum(len(dataset.split(name)) for name in ("train", "validation", "test")) == 100
