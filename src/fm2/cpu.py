@@ -23,10 +23,7 @@ def cpu_info() -> dict[str, object]:
 
 
 def check_threads(operation: str, threads: int) -> None:
-    """Raise an error if the number of threads, or one of the environment variables, is invalid.
-
-    >>> check_threads("prepare", 2)
-    """
+    """Raise an error if the number of threads, or one of the environment variables, is invalid."""
     cpu_info()
     if not 0 <= threads <= MAX_THREADS:
         raise Fm2Error(f"{operation}: threads must be between 1 and {MAX_THREADS}, or 0 for all, got {threads}")

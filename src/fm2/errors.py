@@ -36,11 +36,7 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import a module of an optional package, or raise an error that names the extra to install.
-
-    >>> require("json", "train", "this example").__name__
-    'json'
-    """
+    """Import a module of an optional package, or raise an error that names the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -32,11 +32,6 @@ def check_output(
     be resumed. ``marker`` is a file that every directory of this kind contains; a directory without it belongs to
     someone else and is never touched. ``marker=None`` means that the output is a single file. Pass None for ``resume``
     or ``overwrite`` if the operation does not have that option.
-
-    >>> check_output("train", Path("/nowhere/run"), "run", "settings.toml", resume=False, overwrite=False)
-    >>> check_output("train", Path("/nowhere/run"), "run", "settings.toml", resume=True, overwrite=False)
-    Traceback (most recent call last):
-    fm2.errors.Fm2Error: train: no run to resume in /nowhere/run
     """
     if resume and overwrite:
         raise Fm2Error(f"{operation}: --resume continues a {kind} and --overwrite replaces it; use only one of them")
@@ -84,7 +79,8 @@ def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwri
         fcntl.flock(lock, fcntl.LOCK_EX)
         partial.chmod(0o755)
         yield partial
-        _sync_tree(partial)
+        for written in [*partial.rglob("*"), partial]:
+            _sync(written)
         check_output(operation, path, kind, marker, overwrite=overwrite)  # another process may have been faster
         if path.exists():
             _exchange(partial, path)  # the old directory is removed below, under its temporary name
@@ -158,11 +154,7 @@ def remove_partial_files(directory: Path) -> None:
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file.
-
-    >>> checksum(Path("/dev/null"))[:8]
-    'e3b0c442'
-    """
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -192,11 +184,6 @@ def _exchange(first: Path, second: Path) -> None:
     second.rename(aside)
     first.rename(second)
     aside.rename(first)
-
-
-def _sync_tree(directory: Path) -> None:
-    for path in [*directory.rglob("*"), directory]:
-        _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from fm2 import Field, Fm2Error, Schema
 from fm2.artifacts.arrays import ChunkedArray, load_arrays, save_arrays
-from fm2.artifacts.history import append_history, read_history, write_history
 from fm2.artifacts.model_file import MODEL, check_model, open_model, save_model
+from fm2.artifacts.run_directory import append_history, read_history, write_history
 from fm2.data.vocabulary import Vocabulary
 
 
@@ -87,7 +87,7 @@ def test_a_path_without_a_model_says_what_to_do(tmp_path):
             check_model(tmp_path / name)
 
 
-@pytest.mark.parametrize("room", ["artifacts.history", "artifacts.model_file", "evaluation.evaluate"])
+@pytest.mark.parametrize("room", ["artifacts.run_directory", "artifacts.model_file", "evaluation.evaluate"])
 def test_the_room_needs_no_torch(room):
     script = f"import sys; sys.modules['torch'] = None; import fm2.{room}"
     subprocess.run([sys.executable, "-c", script], check=True)

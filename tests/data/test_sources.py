@@ -188,8 +188,8 @@ def test_a_truncated_parquet_file_is_an_error(table, tmp_path):
 def test_a_parquet_file_with_missing_rows_is_an_error(table, tmp_path, monkeypatch):
     path = tmp_path / "log.parquet"
     table.write_parquet(path)
-    parts = sources._parts
-    monkeypatch.setattr(sources, "_parts", lambda *arguments: itertools.islice(parts(*arguments), 0))
+    parts = sources.FrameSource._parts
+    monkeypatch.setattr(sources.FrameSource, "_parts", lambda *arguments: itertools.islice(parts(*arguments), 0))
     with pytest.raises(Fm2Error, match="it has 3000 rows, but only 0 could be read"):
         prepare(path, SCHEMA, tmp_path / "data")
 
@@ -221,3 +221,9 @@ def test_a_header_without_a_required_column_is_an_error(tmp_path):
     for labeled in (True, False):
         with pytest.raises(Fm2Error, match="line 1 has no column 'C26'"):
             sources.open_sources(path, schema, labeled)
+
+
+def test_a_pandas_column_may_be_called_num_rows(tmp_path):
+    log = pd.DataFrame({"y": [0, 1] * 50, "num_rows": ["a", "b"] * 50})
+    dataset = prepare(log, Schema([Field("num_rows")], label="y"), tmp_path / "data")
+    assert sum(len(dataset.split(name)) for name in ("train", "validation", "test")) == 100

@@ -16,10 +16,9 @@ import polars as pl
 import pytest
 
 import fm2
-from fm2.data.synthetic.columns import NUMERIC_LIMIT, Column, field_sizes
+from fm2.data.synthetic.columns import NUMERIC_LIMIT, Column, field_sizes, hex_codes, integers
 from fm2.data.synthetic.generate import GeneratedLog
 from fm2.data.synthetic.planted import DIM, Planted, plant
-from fm2.data.synthetic.raw_values import hex_codes, integers
 
 ROWS = 100_000
 

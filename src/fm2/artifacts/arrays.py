@@ -27,16 +27,12 @@ class ChunkedArray:
 
     length: int
     make: Callable[[], Iterable[NDArray[np.float32]]]
+    dtype = np.dtype(np.float32)
 
     @property
     def shape(self) -> tuple[int]:
         """The shape of all chunks together."""
         return (self.length,)
-
-    @property
-    def dtype(self) -> np.dtype[np.float32]:
-        """The type of every chunk."""
-        return np.dtype(np.float32)
 
 
 Saved = Mapping[str, NDArray[Any] | ChunkedArray]  # to be written
@@ -87,18 +83,7 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
 
 
 # What reading a damaged or hostile file, or building a model from one, may raise.
-_DAMAGE = (
-    OSError,
-    KeyError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    IndexError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    RuntimeError,
-)
+_DAMAGE = (OSError, LookupError, ValueError, TypeError, AttributeError, MemoryError, OverflowError, RuntimeError)
 
 
 @contextlib.contextmanager

@@ -87,18 +87,13 @@ def check_model(path: Path) -> None:
 
 @contextlib.contextmanager
 def open_model(run: str | Path) -> Iterator[ModelFile]:
-    """Open the model file of a run.
-
-    A damaged file, or content that the body of the ``with`` statement cannot use, becomes one clear error.
-    """
+    """Open the model file of a run. Errors in the body of the ``with`` statement are those of :func:`open_arrays`."""
     path = Path(run)
     check_model(path)
     with open_arrays(path / MODEL) as (arrays, values):
         if (values["format"], values["version"]) != (FORMAT, VERSION):
-            raise Fm2Error(
-                f"{path / MODEL} has the format '{values['format']}' {values['version']}; "
-                f"this version of fm2 reads '{FORMAT}' {VERSION}"
-            )
+            found = f"{path / MODEL} has the format '{values['format']}' {values['version']}"
+            raise Fm2Error(f"{found}; this version of fm2 reads '{FORMAT}' {VERSION}")
         schema = Schema.from_dict(values["schema"])
         vocabularies = [
             checked({name: arrays[f"vocabulary.{index}.{name}"] for name in ARRAYS})

@@ -1,11 +1,13 @@
-"""The files of a run, and whether a run may be written to a directory."""
+"""The directory of a run: its files, whether it may be written, and its history, one JSON object per evaluation."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import check_output
+from fm2.files import check_output, write_errors, write_text
 
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.jsonl"
@@ -17,3 +19,27 @@ def check_run_output(operation: str, out: Path, resume: bool, overwrite: bool, s
     if source is not None and out.resolve() == source.resolve():
         raise Fm2Error(f"{operation}: {out} is the source run; choose another --out")
     check_output(operation, out, "run", SETTINGS, resume=resume, overwrite=overwrite)
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Return the evaluations of a run, in order, without a last line that is incomplete."""
+    if not path.is_file():
+        return []
+    evaluations = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            evaluations.append(json.loads(line))
+        except ValueError:
+            break
+    return evaluations
+
+
+def write_history(path: Path, evaluations: list[dict[str, Any]]) -> None:
+    """Write all evaluations of a run."""
+    write_text(path, "".join(json.dumps(evaluation) + "\n" for evaluation in evaluations))
+
+
+def append_history(path: Path, evaluation: dict[str, Any]) -> None:
+    """Append an evaluation to the history of a run."""
+    with write_errors(path, "train"), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(evaluation) + "\n")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fm2.errors import Fm2Error, suggest
 from fm2.models.choices import Metric, Optimizer, Schedule
@@ -27,7 +28,8 @@ OPTIMIZER_SETTINGS = ("l1", "l2", "l2_power", "initial_accumulator", "ema_decay"
 class Settings:
     """Everything, apart from the data, that determines the result of a training.
 
-    ``options`` are the model's own. They are passed and saved alongside the other settings.
+    ``options`` are the model's own. They are passed and saved alongside the other settings. The annotation of a number
+    has the smallest and the largest valid value.
 
     >>> Settings.of("fmfm", dim=16).dim
     16
@@ -37,31 +39,31 @@ class Settings:
 
     model: str
     dim: int | tuple[int, ...] = 8
-    embedding_std: float = 0.01
+    embedding_std: Annotated[float, 0.0, 100.0] = 0.01
 
     optimizer: Optimizer = "adam"
-    learning_rate: float = 0.001
-    dense_learning_rate: float = 0.001
-    learning_rate_scale: float = 1.0
-    weight_decay: float = 0.0
+    learning_rate: Annotated[float, 1e-12, 1e6] = 0.001
+    dense_learning_rate: Annotated[float, 0.0, 1e6] = 0.001
+    learning_rate_scale: Annotated[float, 0.0, 1e6] = 1.0
+    weight_decay: Annotated[float, 0.0, 1e6] = 0.0
     schedule: Schedule = "constant"
-    batch_size: int = 1024
-    epochs: int = 10
-    l2: float = 0.0
-    l2_power: float = 0.0
-    l1: float = 0.0
-    initial_accumulator: float = 0.0
-    dropout: float = 0.0
-    field_dropout: float = 0.0
-    ema_decay: float = 0.0
-    positive_weight: float = 1.0
+    batch_size: Annotated[int, 1, 10_000_000] = 1024
+    epochs: Annotated[int, 1, 1_000_000] = 10
+    l2: Annotated[float, 0.0, 1e9] = 0.0
+    l2_power: Annotated[float, 0.0, 1.0] = 0.0
+    l1: Annotated[float, 0.0, 1e9] = 0.0
+    initial_accumulator: Annotated[float, 0.0, 1e9] = 0.0
+    dropout: Annotated[float, 0.0, 0.99] = 0.0
+    field_dropout: Annotated[float, 0.0, 0.99] = 0.0
+    ema_decay: Annotated[float, 0.0, 0.999999] = 0.0
+    positive_weight: Annotated[float, 1e-9, 1e9] = 1.0
 
     metric: Metric = "log_loss"
-    evaluations_per_epoch: int = 4
-    patience: int = 4
+    evaluations_per_epoch: Annotated[int, 1, 10_000] = 4
+    patience: Annotated[int, 1, 1_000_000] = 4
 
-    seed: int = 0
-    threads: int = 0
+    seed: Annotated[int, 0, 2**63 - 1] = 0
+    threads: Annotated[int, 0, 1024] = 0
     device: str = "cpu"
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -73,46 +75,41 @@ class Settings:
         A setting that would have no effect raises an error.
         """
         spec = get_spec(model, "train")
-        _check_names(model, changes)
+        _check_names(changes, model)
         size = changes.get("batch_size")
         defaults = spec.default_settings(rows, fields, size if isinstance(size, int) and size > 0 else 0)
         optimizer = changes.get("optimizer", defaults["optimizer"])
         if optimizer != defaults["optimizer"]:
             defaults = {name: value for name, value in defaults.items() if name not in OPTIMIZER_SETTINGS}
-            defaults["learning_rate"] = RATES.get(optimizer, defaults["learning_rate"])
+            defaults["learning_rate"] = RATES.get(str(optimizer), defaults["learning_rate"])
         return cls.from_dict({"model": model, **defaults, **changes})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
         """Create settings from plain values; unknown names, invalid values and conflicts raise an error."""
         settings = cls._read(values)
-        for conflict, message in _conflicts(settings):
-            if conflict:
-                raise Fm2Error(f"train: {message}")
+        for conflict in _conflicts(settings):
+            raise Fm2Error(f"train: {conflict}")
         return settings
 
     @classmethod
     def _read(cls, values: Mapping[str, Any]) -> Settings:
         """Create settings from plain values and check each value by itself."""
-        _check_known(values)
+        _check_names(values)
         dim = values.get("dim", cls.dim)
         shared = {name: value for name, value in values.items() if name in shared_settings()}
-        settings = cls(
-            **{**shared, "dim": tuple(dim) if isinstance(dim, list | tuple) else dim},
-            options=_options(values),
-        )
-        settings._check_values()
+        shared["dim"] = tuple(dim) if isinstance(dim, list | tuple) else dim
+        spec = get_spec(values["model"], "train")
+        own = {**spec.default_settings(), **values}
+        try:
+            settings = cls(**shared, options={option.name: option.checked(own[option.name]) for option in spec.options})
+            for option in _value_checks():
+                option.checked(getattr(settings, option.name))
+            for dim in settings.dim if isinstance(settings.dim, tuple) else [settings.dim]:
+                Option("dim", int, 8, "", 1, MAX_DIM).checked(dim)
+        except ValueError as error:
+            raise Fm2Error(f"train: {error}") from error
         return settings
-
-    def _check_values(self) -> None:
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if value not in get_args(choices):
-                raise Fm2Error(f"train: {name} must be one of {', '.join(get_args(choices))}, got {value!r}")
-        for name, low, high in _RANGES:
-            _check_range(name, getattr(self, name), low, high)
-        for dim in self.dim if isinstance(self.dim, tuple) else (self.dim,):
-            _check_range("dim", dim, 1, MAX_DIM)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON stores them."""
@@ -135,107 +132,47 @@ def model_options() -> dict[str, Option]:
 
 
 def is_used(model: str, setting: str) -> bool:
-    """Return whether a setting has an effect on a model.
-
-    >>> is_used("lr", "epochs"), is_used("lr", "dim"), is_used("deepfm", "hidden")
-    (True, False, True)
-    """
+    """Return whether a setting has an effect on a model."""
     for_some = setting in OPTIONAL_SETTINGS or setting in model_options()
     return not for_some or get_spec(model).takes(setting)
 
 
-def _check_known(names: Mapping[str, Any]) -> None:
-    """Raise an error if a name is not a setting of any model."""
+def _check_names(names: Iterable[str], model: str | None = None) -> None:
+    """Raise an error for a setting that no model has, or that has no effect on this model."""
     known = list(dict.fromkeys([*shared_settings(), *model_options()]))
     for name in names:
         if name not in known:
             raise Fm2Error(f"train: unknown setting '{name}'; {suggest(name, known)}")
+        if model and not is_used(model, name):
+            users, networks = models_that_take(name), model_names(deep=True)
+            if set(networks) <= set(users):
+                users = [user for user in users if user not in networks] + ["networks"]
+            raise Fm2Error(f"train: {model} does not use {name}; it applies to {', '.join(users)}")
 
 
-def _check_names(model: str, changes: Mapping[str, Any]) -> None:
-    """Raise an error for an unknown setting, or one that has no effect on the model."""
-    _check_known(changes)
-    for name in changes:
-        if not is_used(model, name):
-            raise Fm2Error(f"train: {model} does not use {name}; it applies to {_list_models(models_that_take(name))}")
+@functools.cache
+def _value_checks() -> list[Option]:
+    """Return an option for every setting whose annotation has choices or a range, to check its value."""
+    hints = get_type_hints(Settings, include_extras=True).items()
+    choices = [Option(name, str, "", "", choices=get_args(hint)) for name, hint in hints if get_origin(hint) is Literal]
+    ranges = [(name, *get_args(hint)) for name, hint in hints if get_origin(hint) is Annotated]
+    return choices + [Option(name, kind, low, "", low, high) for name, kind, low, high in ranges]
 
 
-def _list_models(names: list[str]) -> str:
-    """List models; all networks together are called networks.
-
-    >>> _list_models(["fm", *model_names(deep=True)])
-    'fm, networks'
-    """
-    networks = model_names(deep=True)
-    if set(networks) <= set(names):
-        names = [name for name in names if name not in networks] + ["networks"]
-    return ", ".join(names)
-
-
-def _options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's own options, with defaults for those that are not among the values."""
-    spec = get_spec(values["model"], "train")
-    defaults = spec.default_settings()
-    try:
-        return {option.name: option.checked(values.get(option.name, defaults[option.name])) for option in spec.options}
-    except ValueError as error:
-        raise Fm2Error(f"train: {error}") from error
-
-
-CHOICES = {"optimizer": Optimizer, "schedule": Schedule, "metric": Metric}
-
-# A range between integers accepts integers only.
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("embedding_std", 0.0, 100.0),
-    ("learning_rate", 1e-12, 1e6),
-    ("dense_learning_rate", 0.0, 1e6),
-    ("learning_rate_scale", 0.0, 1e6),
-    ("weight_decay", 0.0, 1e6),
-    ("batch_size", 1, 10_000_000),
-    ("epochs", 1, 1_000_000),
-    ("l2", 0.0, 1e9),
-    ("l2_power", 0.0, 1.0),
-    ("l1", 0.0, 1e9),
-    ("initial_accumulator", 0.0, 1e9),
-    ("dropout", 0.0, 0.99),
-    ("field_dropout", 0.0, 0.99),
-    ("ema_decay", 0.0, 0.999999),
-    ("positive_weight", 1e-9, 1e9),
-    ("evaluations_per_epoch", 1, 10_000),
-    ("patience", 1, 1_000_000),
-    ("seed", 0, 2**63 - 1),
-    ("threads", 0, 1024),
-)
-
-
-def _check_range(name: str, value: Any, low: float, high: float) -> None:
-    integers = isinstance(low, int) and isinstance(high, int)
-    is_number = isinstance(value, int if integers else int | float) and not isinstance(value, bool)
-    if not is_number or not low <= value <= high:
-        kind = "an integer" if integers else "a number"
-        raise Fm2Error(f"train: {name} must be {kind} between {low} and {high}, got {value!r}")
-
-
-def _conflicts(settings: Settings) -> list[tuple[bool, str]]:
-    """List the combinations of settings that would have no effect or an unexpected one."""
+def _conflicts(settings: Settings) -> Iterator[str]:
+    """Yield the combinations of settings that would have no effect or an unexpected one."""
     spec, ftrl = get_spec(settings.model), settings.optimizer == "ftrl"
     with_ftrl = [spec.name for spec in specs() if spec.rowwise and "ftrl" in spec.rowwise.optimizers]
-    return [
-        (
-            ftrl and spec.name not in with_ftrl,
-            f"{spec.name} cannot be trained with ftrl; {', '.join(with_ftrl)} can",
-        ),
-        (ftrl and settings.schedule != "constant", "ftrl lowers its rates by itself; it needs a constant schedule"),
-        (bool(settings.l1) and not ftrl, "l1 needs --optimizer ftrl"),
-        (
-            bool(settings.initial_accumulator) and settings.optimizer != "adagrad",
-            "initial_accumulator needs --optimizer adagrad",
-        ),
-        (
-            spec.dimensions == "scalar" and not isinstance(settings.dim, int),
-            f"{spec.name} uses one dimension for all fields, got {settings.dim}",
-        ),
-    ]
+    if ftrl and spec.name not in with_ftrl:
+        yield f"{spec.name} cannot be trained with ftrl; {', '.join(with_ftrl)} can"
+    if ftrl and settings.schedule != "constant":
+        yield "ftrl lowers its rates by itself; it needs a constant schedule"
+    if settings.l1 and not ftrl:
+        yield "l1 needs --optimizer ftrl"
+    if settings.initial_accumulator and settings.optimizer != "adagrad":
+        yield "initial_accumulator needs --optimizer adagrad"
+    if spec.dimensions == "scalar" and not isinstance(settings.dim, int):
+        yield f"{spec.name} uses one dimension for all fields, got {settings.dim}"
 
 
 def read_settings(path: Path, operation: str = "train") -> dict[str, Any]:
@@ -255,7 +192,7 @@ def read_changes(path: Path, model: str) -> dict[str, Any]:
     if named != model:
         raise Fm2Error(f"train: {path} has settings for {named}, not for {model}")
     try:
-        _check_names(model, changes)
+        _check_names(changes, model)
         Settings._read({"model": model, **changes})
     except Fm2Error as error:
         raise Fm2Error(str(error).replace("train:", f"train: {path}:", 1)) from error
@@ -263,11 +200,7 @@ def read_changes(path: Path, model: str) -> dict[str, Any]:
 
 
 def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
-    """Parse ``16``, ``4,8,2,...`` (one per field), or the path of a JSON file with the dimension of each field.
-
-    >>> read_dim("16", ("a", "b")), read_dim("4,8", ("a", "b"))
-    (16, [4, 8])
-    """
+    """Parse ``16``, ``4,8,2,...`` (one per field), or the path of a JSON file with the dimension of each field."""
     try:
         return int(text) if "," not in text else [int(part) for part in text.split(",")]
     except ValueError:

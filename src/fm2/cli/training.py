@@ -194,7 +194,8 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
 )
 def predict(options: argparse.Namespace) -> None:
     from fm2.data.sources import find_files
-    from fm2.evaluation.prediction import check_keep, predict_files
+    from fm2.evaluation.prediction import predict_files
+    from fm2.evaluation.prediction_files import check_keep
 
     for source in options.input:
         find_files(source)  # report missing files before a model is loaded

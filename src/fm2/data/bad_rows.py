@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Literal
 
 from fm2.errors import Fm2Error, printable
@@ -38,8 +37,8 @@ class BadRows:
     """Raise an error at the first bad row, or write bad rows to a file with the reason, depending on the policy."""
 
     def __init__(self, directory: Path, policy: Policy) -> None:
-        self.path = directory / BAD_ROWS
-        self.policy = policy
+        self._path = directory / BAD_ROWS
+        self._policy = policy
         self.count = 0
         self.faults: Counter[str] = Counter()
         self.first = ""
@@ -47,10 +46,10 @@ class BadRows:
 
     def add(self, source: str, place: str, fault: str, reason: str, row: bytes) -> None:
         """Record a bad row, or raise an error."""
-        if self.policy == "stop":
+        if self._policy == "stop":
             raise Fm2Error(f"prepare: {source} {place}: {reason}; --bad-rows skip ignores such rows")
         if self._file is None:
-            self._file = self.path.open("wb")
+            self._file = self._path.open("wb")
             self._file.write(b"source\tplace\treason\trow\n")
             self.first = f"{source} {place}: {reason}"
         cells = [printable(source).encode(), place.encode(), reason.encode(), row.replace(b"\t", b"\\t")]
@@ -58,11 +57,7 @@ class BadRows:
         self.count += 1
         self.faults[fault] += 1
 
-    def __enter__(self) -> BadRows:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         if self._file is not None:
             self._file.close()

@@ -1,7 +1,9 @@
-"""The second pass of prepare: count the values of the training rows, and learn quantiles from them."""
+"""The second pass of prepare: count the values of the training rows, learn quantiles, and build vocabularies."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +50,9 @@ def count_rows(
         rows += np.bincount(split, minlength=len(SPLITS))
         clicks += np.bincount(split[block.labels == 1], minlength=len(SPLITS))
         for index in vocabulary_fields:
-            codes[index] = _grow(codes[index], collector.size(index))
+            size = len(codes[index])
+            if (needed := collector.size(index)) > size:
+                codes[index] = np.pad(codes[index], (0, max(needed, size * 5 // 4) - size))
         _native.count_codes(block.codes, _counted(split, all_splits), codes, threads)
     for index in vocabulary_fields:
         codes[index] = codes[index][: collector.size(index)]
@@ -91,11 +95,7 @@ def count_buckets(
 
 
 def bucket_codes(codes: NDArray[np.int32], boundaries: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Turn the codes of a quantile field, which are the bits of floats, into bucket numbers.
-
-    >>> bucket_codes(np.array([0.5, 1, 7, np.nan], np.float32).view(np.int32), np.array([1, 5], np.float32)).tolist()
-    [0, 1, 2, 3]
-    """
+    """Turn the codes of a quantile field, which are the bits of floats, into bucket numbers; NaN is the last."""
     values = codes.view(np.float32)
     buckets = np.searchsorted(boundaries, values, side="right")
     return np.where(np.isnan(values), len(boundaries) + 1, buckets)
@@ -103,14 +103,6 @@ def bucket_codes(codes: NDArray[np.int32], boundaries: NDArray[np.float32]) -> N
 
 def _counted(split: Assignment, all_splits: bool) -> NDArray[np.uint8]:
     return np.ones(len(split), np.uint8) if all_splits else (split == 0).astype(np.uint8)
-
-
-def _grow(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    if size <= len(counts):
-        return counts
-    grown = np.zeros(max(size, len(counts) * 5 // 4), np.int64)
-    grown[: len(counts)] = counts
-    return grown
 
 
 def _quantiles(values: NDArray[np.float32], field: Field) -> NDArray[np.float32]:
@@ -122,3 +114,60 @@ def _quantiles(values: NDArray[np.float32], field: Field) -> NDArray[np.float32]
     boundaries = np.unique(np.quantile(values, shares, method="higher").astype(np.float32))
     above_minimum: NDArray[np.float32] = boundaries[boundaries > values.min()]
     return above_minimum
+
+
+@dataclass(frozen=True)
+class FieldIds:
+    """The vocabulary of a field, the id of each code, and the number of counted values that became unknown."""
+
+    vocabulary: Vocabulary
+    ids: NDArray[np.int32]
+    dropped: int
+
+
+def build_vocabularies(
+    schema: Schema,
+    counts: Sequence[NDArray[np.int64]],
+    boundaries: Boundaries,
+    collector: _native.Collector,
+    known: Sequence[Vocabulary],
+) -> list[FieldIds]:
+    """Assign ids to the values of each field that are frequent enough, or in its ``known`` vocabulary."""
+
+    def values_of(index: int, codes: NDArray[np.int64]) -> Vocabulary:
+        """Return the values of codes as a vocabulary without counts."""
+        if index in boundaries:
+            missing = len(boundaries[index]) + 1
+            texts = ["" if code == missing else str(code) for code in codes.tolist()]
+            return dataclasses.replace(Vocabulary.of(texts), boundaries=boundaries[index])
+        data, ends = collector.values(index, codes)
+        empty = Vocabulary.of([])
+        return dataclasses.replace(empty, data=np.frombuffer(data, np.uint8), ends=np.array(ends, np.uint64))
+
+    return [
+        _build(field, counts[index], functools.partial(values_of, index), known[index] if known else None)
+        for index, field in enumerate(schema.fields)
+    ]
+
+
+def _build(
+    field: Field,
+    counts: NDArray[np.int64],
+    values_of: Callable[[NDArray[np.int64]], Vocabulary],
+    known: Vocabulary | None,
+) -> FieldIds:
+    if field.hash_bits:
+        hashed = dataclasses.replace(Vocabulary.of([]), counts=counts, hashed=len(counts))
+        return FieldIds(hashed, np.arange(1, len(counts) + 1, dtype=np.int32), dropped=0)
+    kept = counts >= field.min_count
+    if known is not None:
+        rare = np.flatnonzero(~kept)
+        kept[rare] = values_of(rare).ids_in(known)[1:] > 0
+    by_frequency = np.argsort(-counts, kind="stable")
+    codes = by_frequency[kept[by_frequency]]
+    ids = np.zeros(len(counts), np.int32)
+    ids[codes] = np.arange(1, len(codes) + 1)
+    vocabulary = dataclasses.replace(values_of(codes), counts=counts[codes])
+    if known is not None:
+        vocabulary = vocabulary.with_values_of(known, keep_counts=False)
+    return FieldIds(vocabulary, ids, dropped=int(np.count_nonzero((counts > 0) & (ids == 0))))

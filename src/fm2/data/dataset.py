@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fm2.data.encoder import Encoder
 from fm2.data.splits import SPLITS
@@ -82,21 +82,19 @@ class Dataset:
         """Return the rows of "train", "validation" or "test"."""
         if name not in SPLITS:
             raise Fm2Error(f"unknown split '{name}'; choose one of {', '.join(SPLITS)}")
+        self._check_unchanged()
         ids, labels, rows = (self._array(name, part) for part in ("ids", "labels", "rows"))
         consistent = ids.shape == (len(labels), len(self.schema.fields)) and labels.shape == rows.shape == (len(ids),)
         if not consistent or [str(array.dtype) for array in (ids, labels, rows)] != ["int32", "uint8", "int64"]:
             raise Fm2Error(f"{self.path} is damaged: the arrays of the split '{name}' are inconsistent")
         return Split(name, ids, labels, rows)
 
-    def _array(self, split: str, part: str) -> NDArray[Any]:
-        path = self.path / split / f"{part}.npy"
-        self._check_unchanged()
-        empty = self.manifest["splits"][split]["rows"] == 0  # an empty array cannot be mapped
+    def _array(self, split: str, part: str) -> Any:
+        mode: Any = "r" if self.manifest["splits"][split]["rows"] else None  # an empty array cannot be mapped
         try:
-            array: NDArray[Any] = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+            return np.load(self.path / split / f"{part}.npy", mmap_mode=mode, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise Fm2Error(f"{self.path} is damaged: {split}/{part}.npy is not a valid array") from error
-        return array
 
     def _check_unchanged(self) -> None:
         """Raise an error if the directory was replaced, so that its files cannot be mixed with loaded ones."""
@@ -144,6 +142,31 @@ class Dataset:
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{name} {entry['rows']:,}" for name, entry in self.manifest["splits"].items())
-        return (
-            f"Dataset({str(self.path)!r}: {len(self.schema.fields)} fields, {sum(self.field_sizes):,} features; {rows})"
-        )
+        size = f"{len(self.schema.fields)} fields, {sum(self.field_sizes):,} features"
+        return f"Dataset({str(self.path)!r}: {size}; {rows})"
+
+
+def read_row_values(
+    operation: str, kind: str, values: ArrayLike | str | Path, dataset: Dataset, dtype: DTypeLike
+) -> NDArray[Any]:
+    """Return one number per row of the log of a dataset, in the order of the log, from an array or an .npy file.
+
+    ``Split.rows`` has the indices of a split's rows. Errors name the ``operation`` and the ``kind`` of values.
+    """
+    path = values if isinstance(values, str | Path) else None
+    try:
+        loaded = values if path is None else np.load(path, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.asarray(loaded, dtype=dtype)
+    except OSError as error:
+        raise Fm2Error(f"{operation}: {kind}: {error.filename}: {error.strerror}") from error
+    except (ValueError, TypeError, EOFError) as error:
+        problem = "expected an array of numbers" if path is None else f"{path} is not an .npy file of numbers"
+        raise Fm2Error(f"{operation}: {kind}: {problem}") from error
+    if array.ndim != 1:
+        raise Fm2Error(f"{operation}: {kind}: expected one number per row, got the shape {list(array.shape)}")
+    splits = (dataset.train, dataset.validation, dataset.test)
+    least = max((int(split.rows.max()) + 1 for split in splits if len(split)), default=0)
+    most = sum(len(split) for split in splits) + dataset.manifest["bad_rows"]["count"]
+    if not least <= len(array) <= most:
+        raise Fm2Error(f"{operation}: {kind}: expected {most:,} numbers, one per row of the log, got {len(array):,}")
+    return array

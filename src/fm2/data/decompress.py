@@ -8,7 +8,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal
 
 from fm2.errors import Fm2Error, require
 
@@ -64,35 +64,27 @@ class _ZstdFile(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def open_stream(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open a file for reading; yield the decompressed stream, and the file itself, whose position is the progress."""
-    decompress: dict[str, Any] = {
-        "gzip": lambda file: gzip.GzipFile(fileobj=file),
-        "zstd": lambda file: io.BufferedReader(_ZstdFile(file), buffer_size=1 << 18),
-    }
+def open_stream(path: Path) -> Iterator[tuple[io.BufferedIOBase, IO[bytes]]]:
+    """Open a file for reading; yield the decompressed stream, and the file itself, whose position is the progress.
+
+    The stream is buffered: it returns fewer bytes than requested only at the end.
+    """
     kind = file_kind(path)
     with path.open("rb") as file:
         try:
-            yield decompress[kind](file) if kind in decompress else file, file
+            if kind == "gzip":
+                yield gzip.GzipFile(fileobj=file), file
+            elif kind == "zstd":
+                yield io.BufferedReader(_ZstdFile(file), buffer_size=1 << 18), file
+            else:
+                yield file, file
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise Fm2Error(f"{path} is damaged or truncated: {error}") from error
         except OSError as error:
             raise Fm2Error(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def read_into(stream: IO[bytes], buffer: memoryview) -> int:
-    """Fill the buffer from the stream; return the number of bytes, which is smaller only at the end of the stream."""
-    filled = 0
-    while filled < len(buffer):
-        count = cast("Any", stream).readinto(buffer[filled:])
-        if not count:
-            break
-        filled += count
-    return filled
-
-
 def read_start(path: Path, size: int = 1 << 20) -> bytes:
     """Return the first bytes of a file, decompressed."""
-    buffer = bytearray(size)
     with open_stream(path) as (stream, _):
-        return bytes(buffer[: read_into(stream, memoryview(buffer))])
+        return stream.read(size)

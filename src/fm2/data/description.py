@@ -94,17 +94,13 @@ def _field_table(fields: list[dict[str, Any]]) -> Any:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("most frequent values")
     for field in fields:
-        values = ", ".join(f"{_printed(entry['value'])} {entry['share']:.0%}" for entry in field["most_frequent"])
+        values = ", ".join(
+            f"{'(missing)' if entry['value'] is None else repr(entry['value'])[1:-1]} {entry['share']:.0%}"
+            for entry in field["most_frequent"]
+        )
         kind = f"{field['kind']} {field['how']}".strip()
-        unknown = [_percent(field["unknown"][split]) for split in ("train", "test")]
+        shares = [field["unknown"][split] for split in ("train", "test")]
+        unknown = ["" if share is None else f"{share:.1%}" for share in shares]
         counts = (f"{field['features']:,}", f"{field['dropped']:,}", *unknown)
         table.add_row(Text(field["name"]), kind, *counts, Text(values, no_wrap=True, overflow="ellipsis"))
     return table
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
-
-
-def _printed(value: str | None) -> str:
-    return "(missing)" if value is None else repr(value)[1:-1]

@@ -81,16 +81,12 @@ class Encoder:
         positions = find_columns(reader.names, self._columns, "encode: the DataFrame")
         parts = [self._empty_ids(0)]
         while reader.next():
-            parts.append(self._encode_batch(reader, positions, threads))
+            parts.append(self._empty_ids(reader.rows))
+            try:
+                self._native.encode_frame(reader, positions, threads, parts[-1])
+            except ValueError as error:  # an unsupported column type, such as lists
+                raise Fm2Error(f"encode: {error}") from error
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
-
-    def _encode_batch(self, reader: _native.ArrowReader, positions: list[int], threads: int) -> NDArray[np.int32]:
-        ids = self._empty_ids(reader.rows)
-        try:
-            self._native.encode_frame(reader, positions, threads, ids)
-        except ValueError as error:  # an unsupported column type, such as lists
-            raise Fm2Error(f"encode: {error}") from error
-        return ids
 
     def _empty_ids(self, rows: int) -> NDArray[np.int32]:
         return np.empty((rows, len(self.schema.fields)), np.int32)
@@ -113,17 +109,13 @@ class Encoder:
 
     def decode(self, ids: NDArray[np.integer[Any]]) -> dict[str, list[str | None]]:
         """Return the values of ids by field: None is the missing value, ``<unknown>`` is id 0."""
-        fields = len(self.vocabularies)
-        if ids.ndim != 2 or ids.shape[1] != fields:
-            raise Fm2Error(f"decode: expected ids of shape rows × {fields} fields, got {ids.shape}")
+        if ids.ndim != 2 or ids.shape[1] != len(self.vocabularies):
+            raise Fm2Error(f"decode: expected ids of shape rows × {len(self.vocabularies)} fields, got {ids.shape}")
         columns: dict[str, list[str | None]] = {}
         for field, vocabulary, column in zip(self.schema.fields, self.vocabularies, ids.T, strict=True):
             if len(column) and not 0 <= column.min() <= column.max() < len(vocabulary):
-                limit = len(vocabulary) - 1
-                raise Fm2Error(
-                    f"decode: ids of field '{field.name}' must be between 0 and {limit}, "
-                    f"got {column.min()} to {column.max()}"
-                )
+                expected = f"between 0 and {len(vocabulary) - 1}, got {column.min()} to {column.max()}"
+                raise Fm2Error(f"decode: ids of field '{field.name}' must be {expected}")
             distinct, inverse = np.unique(column, return_inverse=True)
             texts = [vocabulary.value(int(id)) for id in distinct]
             columns[field.name] = [texts[index] for index in inverse]

@@ -81,16 +81,13 @@ class LogReader:
     def _good_rows(self, block: _native.Block, source: Source, split: int | None, start: int) -> Block:
         """Remove and report the bad rows of a block that begins at the line or row ``start`` of its source."""
         dropped = self._report_bad_rows(block, source, start)
-        codes = block.codes
-        labels = block.labels
-        times = block.times
-        if len(dropped):
-            codes = np.delete(codes, dropped, axis=1)
-            labels = np.delete(labels, dropped)
-            times = np.delete(times, dropped) if len(times) else times
         first = self._rows_read
         self._rows_read += block.rows
-        return Block(codes, labels, times, first, dropped, split)
+        if not len(dropped):
+            return Block(block.codes, block.labels, block.times, first, dropped, split)
+        codes = np.delete(block.codes, dropped, axis=1)
+        times = np.delete(block.times, dropped) if len(block.times) else block.times
+        return Block(codes, np.delete(block.labels, dropped), times, first, dropped, split)
 
     def _report_bad_rows(self, block: _native.Block, source: Source, start: int) -> NDArray[np.int64]:
         dropped: list[int] = []

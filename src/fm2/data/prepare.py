@@ -1,16 +1,18 @@
 """Turn raw logs into a prepared dataset.
 
 The log is read once. Every value gets a code, the number of its first appearance in its field, and the codes go to a
-scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training rows (:mod:`fm2.data.counting`) yields
-the vocabularies (:mod:`fm2.data.vocabulary_builder`). Then the codes are replaced with ids and written, split by split
+scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training rows yields the vocabularies
+(:mod:`fm2.data.counting`). Then the codes are replaced with ids and written, split by split
 (:mod:`fm2.data.split_writer`). A random split depends on the row number alone, so the codes are counted while the log
 is read; a split by time is known only after that, and takes another pass over the scratch file.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from fm2.cpu import check_threads
 from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
-from fm2.data.counting import Assign, Counts, count_buckets, count_rows, learn_quantiles
+from fm2.data.counting import Assign, FieldIds, build_vocabularies, count_buckets, count_rows, learn_quantiles
 from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.log_reader import LogReader
@@ -28,7 +30,6 @@ from fm2.data.sources import Source, open_sources
 from fm2.data.split_writer import WrittenSplits, write_splits
 from fm2.data.splits import SPLITS, check_fractions, ordered_split, random_split
 from fm2.data.vocabulary import save_vocabularies
-from fm2.data.vocabulary_builder import FieldIds, build_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
 from fm2.progress import Progress
@@ -81,14 +82,15 @@ def prepare(
     time = timestamps[0] if timestamps else None
 
     with atomic_directory(Path(out), "prepare", "dataset", MANIFEST, overwrite) as directory:
-        with BadRows(directory, bad_rows) as skipped, ScratchRows(directory, len(schema.fields)) as scratch:
+        skipped, scratch = BadRows(directory, bad_rows), ScratchRows(directory, len(schema.fields))
+        with contextlib.closing(skipped), contextlib.closing(scratch):
             reader = LogReader(schema, time, skipped, threads)
             blocks = scratch.record(reader.read(sources, progress))
             if split == "random":
-                assign = _random_assignment(shares, seed)
+                assign = _respect_sources(lambda block: random_split(block.rows, shares, seed))
             else:
-                _exhaust(blocks)
-                assign = _ordered_assignment(scratch, shares, by_time=time is not None)
+                collections.deque(blocks, maxlen=0)  # reads and records all blocks
+                assign = _respect_sources(_split_in_order(scratch, shares, by_time=time is not None))
                 blocks = _with_progress("counting", scratch, progress)
             counts = count_rows(blocks, assign, schema, reader.collector, all_splits=all_splits, threads=threads)
             if scratch.rows == 0:
@@ -104,24 +106,21 @@ def prepare(
             written = write_splits(directory, blocks, assign, counts.rows.tolist(), ids_of, boundaries, threads)
         schema.save(directory / SCHEMA)
         save_vocabularies(directory / VOCABULARIES, [field.vocabulary for field in fields])
-        other_files = [SCHEMA, VOCABULARIES, *([BAD_ROWS] if skipped.count else [])]
+        other_files = [directory / name for name in (SCHEMA, VOCABULARIES, *([BAD_ROWS] if skipped.count else []))]
+        splits = zip(SPLITS, counts.rows.tolist(), counts.clicks.tolist(), strict=True)
+        settings = {"split": split, "seed": seed, "vocabulary": vocabulary}
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "splits": _describe_splits(counts),
+            "splits": {name: {"rows": rows, "clicks": clicks} for name, rows, clicks in splits},
             "fields": _describe_fields(schema, fields, written),
             "bad_rows": {"count": skipped.count, **skipped.faults},
             "sources": [
                 {"name": printable(str(opened)), "split": SPLITS[role] if role else split} for opened, role in sources
             ],
-            "settings": {
-                "split": split,
-                "fractions": list(shares),
-                "seed": seed,
-                "vocabulary": vocabulary,
-                "like": bool(known),
-            },
-            "files": {name: _describe_file(directory / name) for name in other_files} | written.files,
+            "settings": settings | {"fractions": list(shares), "like": bool(known)},
+            "files": {file.name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for file in other_files}
+            | written.files,
         }
         (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
     return Dataset.open(out)
@@ -160,25 +159,17 @@ def _open_sources(source: Any, validation: Any, test: Any, schema: Schema) -> li
     return [(opened, role) for source, role in roles if source is not None for opened in open_sources(source, schema)]
 
 
-def _random_assignment(shares: Sequence[float], seed: int) -> Assign:
-    return lambda block: _source_split(block) if block.split is not None else random_split(block.rows, shares, seed)
+def _respect_sources(assign: Assign) -> Assign:
+    """Keep the rows of a source for validation or test in its split; ``assign`` the others."""
+    return lambda block: assign(block) if block.split is None else np.full(len(block), block.split, np.uint8)
 
 
-def _ordered_assignment(scratch: ScratchRows, shares: Sequence[float], *, by_time: bool) -> Assign:
+def _split_in_order(scratch: ScratchRows, shares: Sequence[float], by_time: bool) -> Assign:
     def order(block: Block) -> NDArray[np.int64]:
         return block.times if by_time else block.rows
 
     assign = ordered_split(lambda: (order(block) for block in scratch.blocks(fields=()) if block.split is None), shares)
-    return lambda block: _source_split(block) if block.split is not None else assign(order(block))
-
-
-def _source_split(block: Block) -> NDArray[np.uint8]:
-    return np.full(len(block), block.split, np.uint8)
-
-
-def _exhaust(blocks: Iterable[Block]) -> None:
-    for _ in blocks:
-        pass
+    return lambda block: assign(order(block))
 
 
 def _with_progress(title: str, scratch: ScratchRows, shown: bool | None) -> Iterator[Block]:
@@ -188,13 +179,6 @@ def _with_progress(title: str, scratch: ScratchRows, shown: bool | None) -> Iter
             yield block
             rows += len(block)
             progress.update(rows, rows)
-
-
-def _describe_splits(counts: Counts) -> dict[str, dict[str, int]]:
-    return {
-        name: {"rows": int(rows), "clicks": int(clicks)}
-        for name, rows, clicks in zip(SPLITS, counts.rows, counts.clicks, strict=True)
-    }
 
 
 def _describe_fields(schema: Schema, fields: Sequence[FieldIds], written: WrittenSplits) -> list[dict[str, Any]]:
@@ -207,7 +191,3 @@ def _describe_fields(schema: Schema, fields: Sequence[FieldIds], written: Writte
         }
         for name, field, unknown in zip(schema.names, fields, written.unknown.T, strict=True)
     ]
-
-
-def _describe_file(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": checksum(path)}

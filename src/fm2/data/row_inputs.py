@@ -1,8 +1,4 @@
-"""Rows as callers pass them: ids, dicts, columns or DataFrames. Trained and compiled models accept the same.
-
-A column that is not in a dict is a missing value; a column that is not in a DataFrame is an error. Columns that no
-field reads are ignored.
-"""
+"""Rows as callers pass them: ids, dicts, columns or DataFrames. Trained and compiled models accept the same."""
 
 from __future__ import annotations
 
@@ -19,11 +15,7 @@ LARGEST_ID = np.iinfo(np.int32).max
 
 
 def normalize_rows(rows: Any, operation: str) -> Any:
-    """Return rows as an array of ids, a list of dicts, or a DataFrame.
-
-    >>> normalize_rows({"site": ["a", "b"]}, "predict")
-    [{'site': 'a'}, {'site': 'b'}]
-    """
+    """Return rows as an array of ids, a list of dicts, or a DataFrame."""
     if isinstance(rows, np.ndarray):
         return as_ids(rows, "rows × fields", operation)
     if isinstance(rows, Mapping):
@@ -40,11 +32,7 @@ def normalize_rows(rows: Any, operation: str) -> Any:
 
 
 def as_ids(array: NDArray[Any], shape: str, operation: str) -> NDArray[np.int32]:
-    """Convert integers to an array of ids; ``shape`` names the dimensions that the array must have.
-
-    >>> as_ids(np.array([3, 1]), "fields", "rank")
-    array([3, 1], dtype=int32)
-    """
+    """Convert integers to an array of ids; ``shape`` names the dimensions that the array must have."""
     if array.dtype.kind not in "iu" or array.ndim != len(shape.split(" × ")):
         raise Fm2Error(f"{operation}: ids must be integers of shape {shape}, got {array.dtype} {list(array.shape)}")
     if array.dtype != np.int32 and array.size and not 0 <= array.min() <= array.max() <= LARGEST_ID:
@@ -53,11 +41,7 @@ def as_ids(array: NDArray[Any], shape: str, operation: str) -> NDArray[np.int32]
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is missing: None, NaN, or a missing value of pandas.
-
-    >>> is_missing(float("nan")), is_missing("")
-    (True, False)
-    """
+    """Return whether a value is missing: None, NaN, or a missing value of pandas."""
     missing_in_pandas = type(value).__name__ in ("NAType", "NaTType")
     return value is None or missing_in_pandas or (isinstance(value, float) and math.isnan(value))
 

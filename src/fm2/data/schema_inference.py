@@ -36,11 +36,6 @@ def infer_schema(source: Any, label: str, min_count: int) -> Schema:
     A column of numbers is numeric if it has many distinct values, no leading zeros, and a name that does not end like
     an identifier (``ad_id``). Integers get the transform ``log_square``, other numbers ``quantiles``. Up to 5 % of the
     values may not match.
-
-    >>> import polars
-    >>> log = polars.DataFrame({"click": [0, 1] * 20, "price": [i / 7 for i in range(40)], "ad_id": range(40)})
-    >>> [(field.name, field.kind) for field in infer_schema(log, "click", min_count=4).fields]
-    [('price', 'numeric'), ('ad_id', 'categorical')]
     """
     columns = _sample_frame(source) if is_frame(source) else _sample_file(find_files(source)[0], label)
     find_columns(list(columns), [label], "infer: the log")
@@ -52,10 +47,8 @@ def _infer_field(name: str, values: Sequence[str], min_count: int) -> Field:
     present = [value for value in values if value]
 
     def mostly(pattern: re.Pattern[str]) -> bool:
-        return sum(pattern.fullmatch(value) is not None for value in present) >= MOSTLY * len(present)
+        return 0 < sum(pattern.fullmatch(value) is not None for value in present) >= MOSTLY * len(present)
 
-    if not present:
-        return Field(name, min_count=min_count)
     for format, pattern in TIME_FORMATS.items():
         if mostly(pattern):
             return Field(name, "timestamp", format=format, min_count=min_count)

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 import numpy as np
@@ -38,15 +37,6 @@ class Block:
         return np.delete(np.arange(self.first, self.first + len(self) + len(self.dropped)), self.dropped)
 
 
-@dataclass(frozen=True)
-class _Stored:
-    rows: int
-    times: int
-    first: int
-    dropped: NDArray[np.int64]
-    split: int | None
-
-
 class ScratchRows:
     """Blocks in temporary files: written once, then read in order as often as needed, one block at a time."""
 
@@ -54,7 +44,7 @@ class ScratchRows:
         self._fields = fields
         self._paths = [directory / f"scratch.{name}" for name in ("codes", "labels", "times")]
         self._files = [path.open("wb") for path in self._paths]
-        self._stored: list[_Stored] = []
+        self._stored: list[tuple[int, int, int, NDArray[np.int64], int | None]] = []
         self.rows = 0
 
     def record(self, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -62,7 +52,7 @@ class ScratchRows:
         for block in blocks:
             for file, values in zip(self._files, (block.codes, block.labels, block.times), strict=True):
                 file.write(np.ascontiguousarray(values).data)
-            self._stored.append(_Stored(len(block), len(block.times), block.first, block.dropped, block.split))
+            self._stored.append((len(block), len(block.times), block.first, block.dropped, block.split))
             self.rows += len(block)
             yield block
 
@@ -72,17 +62,13 @@ class ScratchRows:
             written.flush()
         start = 0
         with contextlib.ExitStack() as stack:
-            codes, labels, times = (stack.enter_context(path.open("rb")) for path in self._paths)
-            for stored in self._stored:
-                yield Block(
-                    self._read_codes(codes, start, stored.rows, fields),
-                    np.fromfile(labels, np.uint8, stored.rows),
-                    np.fromfile(times, np.int64, stored.times),
-                    stored.first,
-                    stored.dropped,
-                    stored.split,
-                )
-                start += self._fields * stored.rows
+            codes_file, labels_file, times_file = (stack.enter_context(path.open("rb")) for path in self._paths)
+            for rows, time_count, first, dropped, split in self._stored:
+                codes = self._read_codes(codes_file, start, rows, fields)
+                labels = np.fromfile(labels_file, np.uint8, rows)
+                times = np.fromfile(times_file, np.int64, time_count)
+                yield Block(codes, labels, times, first, dropped, split)
+                start += self._fields * rows
 
     def _read_codes(self, file: IO[bytes], start: int, rows: int, fields: Sequence[int] | None) -> NDArray[np.int32]:
         if fields is None:
@@ -93,12 +79,8 @@ class ScratchRows:
             codes[index] = np.fromfile(file, np.int32, rows)
         return codes
 
-    def __enter__(self) -> ScratchRows:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Remove the files."""
         for file, path in zip(self._files, self._paths, strict=True):
             file.close()
             path.unlink(missing_ok=True)

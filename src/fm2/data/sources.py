@@ -41,13 +41,13 @@ class FrameSource:
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[_native.ArrowReader, list[int]]]:
         """Yield a reader at each of the batches, with the positions of the columns."""
         rows_read = 0
-        for part in _parts(self.frame, columns, self.name):
-            with _library_errors(self.name):
+        with _library_errors(self.name):
+            for part in self._parts(columns):
                 reader = _native.ArrowReader(part)
-            positions = find_columns(reader.names, columns, self.name)
-            while _next(reader, self.name):
-                rows_read += reader.rows
-                yield reader, positions
+                positions = find_columns(reader.names, columns, self.name)
+                while reader.next():
+                    rows_read += reader.rows
+                    yield reader, positions
         self._check_rows(rows_read)
 
     def _check_rows(self, rows_read: int) -> None:
@@ -58,14 +58,20 @@ class FrameSource:
         """Yield the rows as frames with these columns, one batch at a time if they are not in memory."""
         pl = require("polars", "train", "reading DataFrames")
         rows_read = 0
-        for part in _parts(self.frame, columns, self.name):
-            with _library_errors(self.name):
+        with _library_errors(self.name):
+            for part in self._parts(columns):
                 frame: polars.DataFrame = pl.DataFrame(part)
                 find_columns(frame.columns, columns, self.name)
-                frame = frame.select(columns)
-            rows_read += frame.height
-            yield frame
+                rows_read += frame.height
+                yield frame.select(columns)
         self._check_rows(rows_read)
+
+    def _parts(self, columns: Sequence[str]) -> Iterator[Any]:
+        if not hasattr(self.frame, "collect_batches"):
+            yield self.frame
+            return
+        find_columns(self.frame.collect_schema().names(), columns, self.name)
+        yield from self.frame.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
 
 
 Source = TextFile | FrameSource
@@ -76,10 +82,13 @@ def open_sources(sources: Any, schema: Schema, labeled: bool = True) -> list[Sou
     opened: list[Source] = []
     for source in sources if isinstance(sources, list | tuple) else [sources]:
         if isinstance(source, str | Path):
-            opened += [_open_file(path, schema, labeled) for path in find_files(source)]
+            opened += [
+                open_parquet(path) if file_kind(path) == "parquet" else open_text_file(path, schema, labeled)
+                for path in find_files(source)
+            ]
         elif is_frame(source):
             name = f"{type(source).__module__.split('.')[0]} DataFrame"
-            opened.append(FrameSource(name, source, _count_rows(source)))
+            opened.append(FrameSource(name, source, len(source) if hasattr(source, "__len__") else None))
         else:
             expected = "a path or a DataFrame (polars, pandas, pyarrow)"
             raise Fm2Error(f"a source must be {expected}, got {type(source).__name__}")
@@ -112,19 +121,6 @@ def open_parquet(path: Path) -> FrameSource:
         return FrameSource(str(path), frame, int(frame.select(polars.len()).collect().item()))
 
 
-def _open_file(path: Path, schema: Schema, labeled: bool) -> Source:
-    return open_parquet(path) if file_kind(path) == "parquet" else open_text_file(path, schema, labeled)
-
-
-def _parts(frame: Any, columns: Sequence[str], name: str) -> Iterator[Any]:
-    if not hasattr(frame, "collect_batches"):
-        yield frame
-        return
-    with _library_errors(name):
-        find_columns(frame.collect_schema().names(), columns, name)
-        yield from frame.select(list(columns)).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
-
-
 @contextlib.contextmanager
 def _library_errors(name: str) -> Iterator[None]:
     """Turn any error of a DataFrame library into one line."""
@@ -135,15 +131,3 @@ def _library_errors(name: str) -> Iterator[None]:
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise Fm2Error(f"cannot read {name}: {reason}") from error
-
-
-def _next(reader: _native.ArrowReader, name: str) -> bool:
-    with _library_errors(name):
-        return reader.next()
-
-
-def _count_rows(frame: Any) -> int | None:
-    rows = getattr(frame, "num_rows", None)
-    if rows is None and hasattr(frame, "__len__"):
-        rows = len(frame)
-    return None if rows is None else int(rows)

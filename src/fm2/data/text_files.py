@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.decompress import open_stream, read_into, read_start
+from fm2.data.decompress import open_stream, read_start
 from fm2.errors import Fm2Error, suggest
 from fm2.schema import Schema
 
@@ -70,7 +71,7 @@ def read_chunks(source: TextFile, operation: str) -> Iterator[Chunk]:
     with open_stream(source.path) as (stream, file):
         stream.read(source.header_bytes)
         while not last:
-            count = read_into(stream, memoryview(buffer)[filled : filled + CHUNK_BYTES])
+            count = stream.readinto(memoryview(buffer)[filled : filled + CHUNK_BYTES])
             filled += count
             last = count < CHUNK_BYTES
             chunk = Chunk(np.frombuffer(buffer, np.uint8, filled), last, line, file.tell())
@@ -87,11 +88,7 @@ def read_chunks(source: TextFile, operation: str) -> Iterator[Chunk]:
 
 
 def find_columns(names: Sequence[str], required: Sequence[str], where: str) -> list[int]:
-    """Return the positions of the required columns among the names, or raise an error that says where one is missing.
-
-    >>> find_columns(["click", "site", "ad"], ["ad", "click"], "log.csv")
-    [2, 0]
-    """
+    """Return the positions of the required columns among the names; an error says ``where`` one is missing."""
     for name in required:
         if name not in names:
             hint = suggest(name, names)
@@ -124,23 +121,17 @@ def open_text_file(path: Path, schema: Schema, labeled: bool) -> TextFile:
 
 def _check_is_not_header(splittings: Sequence[list[str]], schema: Schema, required: Sequence[str], path: Path) -> None:
     """Raise an error if the first line is a header that lacks columns, or if it has to be one."""
-
-    def known(names: list[str]) -> int:
-        return len(set(names) & set(required))
-
-    best = max(splittings, key=known)
+    known, best = max(((len(set(names) & set(required)), names) for names in splittings), key=lambda pair: pair[0])
     if not schema.columns:
         find_columns(max(splittings, key=len), required, f"{path} line 1")
-    elif 2 * known(best) > len(required):
+    elif 2 * known > len(required):
         find_columns(best, required, f"{path} line 1")
 
 
 def _headerless_layout(cells: dict[str, list[str]], schema: Schema, labeled: bool) -> tuple[Sequence[str], str]:
     """Return the column names and the separator that fit the number of cells in the first line."""
-    layouts = [schema.columns]
-    if not labeled:
-        layouts.append(tuple(name for name in schema.columns if name != schema.label))
-    for names in layouts:
+    unlabeled = [name for name in schema.columns if name != schema.label]
+    for names in (schema.columns,) if labeled else (schema.columns, unlabeled):
         for separator in SEPARATORS:
             if len(cells[separator]) == len(names):
                 return names, separator
@@ -153,17 +144,11 @@ def _separated(path: Path, names: Sequence[str], separator: str, header_bytes: i
 
 
 def split_line(line: str, separator: str) -> list[str]:
-    """Split a line into cells. Only comma-separated files use quotes.
-
-    >>> split_line('a,"b,c"', ","), split_line('a;"b', ";")
-    (['a', 'b,c'], ['a', '"b'])
-    """
-    if separator != "," or '"' not in line:
-        return line.split(separator)
-    try:
-        return next(csv.reader([line]))
-    except csv.Error:  # a stray carriage return or an unclosed quote: not a header
-        return line.split(separator)
+    """Split a line into cells. Only comma-separated files use quotes."""
+    if separator == "," and '"' in line:
+        with contextlib.suppress(csv.Error):  # a stray carriage return or an unclosed quote: not a header
+            return next(csv.reader([line]))
+    return line.split(separator)
 
 
 def first_line(path: Path) -> tuple[str, int]:
@@ -182,9 +167,5 @@ def first_line(path: Path) -> tuple[str, int]:
 
 
 def is_libffm(line: str) -> bool:
-    """Return whether a line is in the libffm format, ``label field:feature:value ...``.
-
-    >>> is_libffm("1 0:17:1 1:4:1"), is_libffm("1,17,4")
-    (True, False)
-    """
+    """Return whether a line is in the libffm format, ``label field:feature:value ...``."""
     return LIBFFM_LINE.fullmatch(line.encode()) is not None

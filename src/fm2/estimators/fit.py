@@ -15,8 +15,7 @@ import polars
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight
 
-from fm2.artifacts.history import read_history
-from fm2.artifacts.run_directory import HISTORY, SETTINGS
+from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
 from fm2.artifacts.settings import read_settings
 from fm2.data.encoder import Encoder
 from fm2.data.prepare import prepare

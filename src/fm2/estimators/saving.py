@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fm2.artifacts.history import read_history, write_history
-from fm2.artifacts.run_directory import HISTORY, SETTINGS
+from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history, write_history
 from fm2.artifacts.settings import read_settings
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_directory

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
-from fm2.schema import Field, Schema
+from fm2.schema import Schema
 
 IdMap = list[NDArray[np.int32]]
 
@@ -42,17 +42,13 @@ def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path:
     fields = zip(model.schema.fields, dataset.schema.fields, strict=True)
     vocabularies = zip(model.vocabularies, dataset.vocabularies, strict=True)
     for (model_field, field), (known, vocabulary) in zip(fields, vocabularies, strict=True):
-        if not _same_encoding(model_field, field, known, vocabulary):
+        same_field = dataclasses.replace(model_field, min_count=1) == dataclasses.replace(field, min_count=1)
+        same_buckets = np.array_equal(known.boundaries, vocabulary.boundaries)
+        if not (same_field and same_buckets and known.hashed == vocabulary.hashed):
             raise Fm2Error(
                 f"{operation}: {dataset.path} reads, hashes or buckets the field '{field.name}' differently than the "
                 f"model in {path}; prepare the rows with --like and the dataset that the model was trained on"
             )
-
-
-def _same_encoding(model_field: Field, field: Field, known: Vocabulary, vocabulary: Vocabulary) -> bool:
-    same_field = dataclasses.replace(model_field, min_count=1) == dataclasses.replace(field, min_count=1)
-    same_hash = known.hashed == vocabulary.hashed
-    return same_field and same_hash and np.array_equal(known.boundaries, vocabulary.boundaries)
 
 
 def make_id_map(model: Encoding, dataset: Dataset, path: Path, operation: str = "evaluate") -> IdMap | None:
@@ -74,11 +70,7 @@ def _begins_with(known: Vocabulary, vocabulary: Vocabulary) -> bool:
 
 
 def map_ids(ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None) -> NDArray[np.int32]:
-    """Translate ids [rows, fields]; without a map they stay the same.
-
-    >>> map_ids(np.array([[1, 2]], np.int32), [np.array([0, 5]), np.array([0, 0, 7])])
-    array([[5, 7]])
-    """
+    """Translate ids [rows, fields]; without a map they stay the same."""
     if id_map is None:
         return ids
     if ids.min(initial=0) < 0:

@@ -28,13 +28,8 @@ def evaluate(
     {'auc': 0.75, 'log_loss': 0.4723, 'rig': 0.3186, 'calibration': 0.825, 'calibration_error': 0.3375}
     """
     counts = _count(labels, probabilities, weights)
-    return {
-        "auc": _auc(counts),
-        "log_loss": _log_loss(counts),
-        "rig": _rig(counts),
-        "calibration": _calibration(counts),
-        "calibration_error": _calibration_error(counts, bins),
-    }
+    metrics = {"auc": counts.auc(), "log_loss": counts.log_loss(), "rig": counts.rig()}
+    return metrics | {"calibration": counts.calibration(), "calibration_error": counts.calibration_error(bins)}
 
 
 def auc(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -43,7 +38,7 @@ def auc(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None =
     >>> auc([0, 1, 1], [0.2, 0.2, 0.9])
     0.75
     """
-    return _auc(_count(labels, probabilities, weights))
+    return _count(labels, probabilities, weights).auc()
 
 
 def log_loss(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -55,7 +50,7 @@ def log_loss(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | N
     >>> round(log_loss([1, 0], [0.5, 0.5]), 4)
     0.6931
     """
-    return _log_loss(_count(labels, probabilities, weights))
+    return _count(labels, probabilities, weights).log_loss()
 
 
 def sigmoid(logits: NDArray[np.float32]) -> Floats:
@@ -84,7 +79,7 @@ def rig(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None =
     >>> rig([0, 1], [0.5, 0.5])
     0.0
     """
-    return _rig(_count(labels, probabilities, weights))
+    return _count(labels, probabilities, weights).rig()
 
 
 def calibration(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -93,7 +88,7 @@ def calibration(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike 
     >>> calibration([0, 1], [0.25, 0.5])
     0.75
     """
-    return _calibration(_count(labels, probabilities, weights))
+    return _count(labels, probabilities, weights).calibration()
 
 
 def calibration_error(
@@ -106,7 +101,7 @@ def calibration_error(
     >>> calibration_error([0, 1, 1, 1], [0.5, 0.5, 0.75, 0.75], bins=2)
     0.125
     """
-    return _calibration_error(_count(labels, probabilities, weights), bins)
+    return _count(labels, probabilities, weights).calibration_error(bins)
 
 
 def calibration_bins(
@@ -117,7 +112,7 @@ def calibration_bins(
     >>> calibration_bins([0, 1, 1, 1], [0.5, 0.5, 0.75, 0.75], bins=2)
     [{'rows': 2.0, 'predicted': 0.5, 'observed': 0.5}, {'rows': 2.0, 'predicted': 0.75, 'observed': 1.0}]
     """
-    rows, predicted, observed = _bins(_count(labels, probabilities, weights), bins).tolist()
+    rows, predicted, observed = _count(labels, probabilities, weights).bins(bins).tolist()
     return [
         {"rows": count, "predicted": expected / count, "observed": clicks / count}
         for count, expected, clicks in zip(rows, predicted, observed, strict=True)
@@ -134,7 +129,7 @@ class _Counts:
     clicks: Floats
     resolution: float  # of the probabilities' type, near 1
 
-    def both_classes(self, metric: str) -> tuple[float, float]:
+    def _both_classes(self, metric: str) -> tuple[float, float]:
         """Return the weights of the rows without and with a click; raise an error if either is zero."""
         total, clicks = float(self.rows.sum()), float(self.clicks.sum())
         if clicks in (0, total):
@@ -143,6 +138,42 @@ class _Counts:
                 "log_loss and calibration_error accept one class"
             )
         return total - clicks, clicks
+
+    def auc(self) -> float:
+        without, with_click = self._both_classes("AUC")
+        negatives = self.rows - self.clicks
+        below = np.cumsum(negatives) - negatives
+        return float(self.clicks @ (below + negatives / 2)) / (without * with_click)
+
+    def log_loss(self) -> float:
+        p = np.clip(self.probability, self.resolution, 1 - self.resolution)
+        loss = self.clicks @ np.log(p) + (self.rows - self.clicks) @ np.log1p(-p)
+        return float(-loss / self.rows.sum())
+
+    def rig(self) -> float:
+        without, with_click = self._both_classes("relative information gain")
+        rate = with_click / (without + with_click)
+        entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
+        return float(1 - self.log_loss() / entropy)
+
+    def calibration(self) -> float:
+        clicks = float(self.clicks.sum())
+        if clicks == 0:
+            raise Fm2Error("metrics: calibration needs clicks, but all labels are 0")
+        return float(self.rows @ self.probability) / clicks
+
+    def calibration_error(self, bins: int) -> float:
+        rows, predicted, observed = self.bins(bins)
+        return float(np.abs(predicted - observed).sum() / rows.sum())
+
+    def bins(self, bins: int) -> Floats:
+        """Return [3, bins]: the weights of the rows, of the predicted clicks and of the observed clicks."""
+        if bins < 1:
+            raise Fm2Error(f"metrics: bins must be at least 1, got {bins}")
+        middle = np.cumsum(self.rows) - self.rows / 2
+        bin_of = np.minimum((middle * bins / self.rows.sum()).astype(np.int64), bins - 1)
+        totals = (self.rows, self.rows * self.probability, self.clicks)
+        return np.stack([np.bincount(bin_of, values, minlength=bins) for values in totals])
 
 
 def _count(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None) -> _Counts:
@@ -184,52 +215,6 @@ def _check_inputs(
     return y, p, w
 
 
-def _auc(counts: _Counts) -> float:
-    without, with_click = counts.both_classes("AUC")
-    negatives = counts.rows - counts.clicks
-    below = np.cumsum(negatives) - negatives
-    return float(counts.clicks @ (below + negatives / 2)) / (without * with_click)
-
-
-def _log_loss(counts: _Counts) -> float:
-    p = np.clip(counts.probability, counts.resolution, 1 - counts.resolution)
-    loss = counts.clicks @ np.log(p) + (counts.rows - counts.clicks) @ np.log1p(-p)
-    return float(-loss / counts.rows.sum())
-
-
-def _rig(counts: _Counts) -> float:
-    without, with_click = counts.both_classes("relative information gain")
-    rate = with_click / (without + with_click)
-    entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
-    return float(1 - _log_loss(counts) / entropy)
-
-
-def _calibration(counts: _Counts) -> float:
-    clicks = float(counts.clicks.sum())
-    if clicks == 0:
-        raise Fm2Error("metrics: calibration needs clicks, but all labels are 0")
-    return float(counts.rows @ counts.probability) / clicks
-
-
-def _calibration_error(counts: _Counts, bins: int) -> float:
-    rows, predicted, observed = _bins(counts, bins)
-    return float(np.abs(predicted - observed).sum() / rows.sum())
-
-
-def _bins(counts: _Counts, bins: int) -> Floats:
-    """Return [3, bins]: the weights of the rows, of the predicted clicks and of the observed clicks."""
-    if bins < 1:
-        raise Fm2Error(f"metrics: bins must be at least 1, got {bins}")
-    middle = np.cumsum(counts.rows) - counts.rows / 2
-    bin_of = np.minimum((middle * bins / counts.rows.sum()).astype(np.int64), bins - 1)
-    totals = (counts.rows, counts.rows * counts.probability, counts.clicks)
-    return np.stack([np.bincount(bin_of, values, minlength=bins) for values in totals])
-
-
 def metric_title(metric: str) -> str:
-    """Return a metric's name as it is written in text.
-
-    >>> metric_title("log_loss"), metric_title("auc")
-    ('log loss', 'AUC')
-    """
+    """Return a metric's name as it is written in text: "AUC", "log loss"."""
     return {"auc": "AUC", "rig": "RIG"}.get(metric, metric.replace("_", " "))

@@ -17,10 +17,6 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.prediction_files import Batch, check_keep, check_replaceable, write_batches
 from fm2.progress import Progress
 
-LARGE_SHARE = 0.5
-
-__all__ = ["Predictions", "Predictor", "check_keep", "large_shares", "predict_files"]
-
 
 @dataclass
 class Predictions:
@@ -49,16 +45,11 @@ class Predictor(Protocol):
 
 
 def predict_files(
-    model: Predictor,
-    sources: Any,
-    out: str | Path | None,
-    *,
-    keep: Sequence[str] = (),
-    progress: bool | None = None,
+    model: Predictor, sources: Any, out: str | Path | None, *, keep: Sequence[str] = (), progress: bool | None = None
 ) -> Predictions:
     """Write the click probability of every row of the sources to a file, in the order of the rows.
 
-    ``sources`` is a path, a glob pattern, a table, or a list of these. The extension of ``out`` selects the format:
+    ``sources`` is a path, a glob pattern, a DataFrame, or a list of these. The extension of ``out`` selects the format:
     ``.csv`` or ``.csv.gz`` with a header, ``.parquet``, ``.npy`` (float32), otherwise text with one probability per
     line; None writes text to standard output. CSV and Parquet have a column ``probability`` after the columns in
     ``keep``, which are copied from the input. Memory use does not depend on the number of rows, except for ``.npy``.
@@ -120,9 +111,5 @@ def _encode(model: Predictor, source: Source, keep: Sequence[str]) -> Iterator[t
 
 
 def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:
-    """Return the counts that exceed half of the rows, as fractions.
-
-    >>> large_shares({"a": 3, "b": 1}, rows=4)
-    {'a': 0.75}
-    """
-    return {name: count / rows for name, count in counts.items() if count > LARGE_SHARE * rows}
+    """Return the counts that exceed half of the rows, as fractions."""
+    return {name: count / rows for name, count in counts.items() if count > rows / 2}

@@ -28,16 +28,12 @@ ROW_GROUP_ROWS = 1 << 17
 TEXT_OR_ARRAY = r"\x93NUMPY|[01](\.\d+)?(e-\d+)?\n|\d\.?\d*e-\d+\n"  # the first bytes of such a file
 
 Format = Literal["text", "npy", "csv", "parquet"]
-# The kept columns of some rows, cells of a text file or columns of a table, and the probabilities of these rows.
+# The kept columns of some rows, cells of a text file or columns of a DataFrame, and the probabilities of these rows.
 Batch = tuple["Mapping[str, list[str]] | polars.DataFrame", NDArray[np.float32]]
 
 
 def file_format(path: Path | None) -> Format:
-    """Return the format that a file's extension selects; None is standard output.
-
-    >>> file_format(Path("predictions.csv.gz")), file_format(None)
-    ('csv', 'text')
-    """
+    """Return the format that a file's extension selects; None is standard output."""
     name = "" if path is None else path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
         return "csv"
@@ -81,7 +77,8 @@ def write_batches(path: Path | None, sources: Sequence[Source], keep: Sequence[s
     try:
         with _open(path) as file:
             if form == "text":
-                _write_text(file, batches)
+                for _, probabilities in batches:
+                    file.write(b"".join(b"%.7g\n" % value for value in probabilities.tolist()))
             elif form == "npy":
                 np.save(file, np.concatenate([np.empty(0, np.float32), *(batch[1] for batch in batches)]))
             elif form == "csv":
@@ -103,11 +100,6 @@ def _open(path: Path | None) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _write_text(file: IO[bytes], batches: Iterable[Batch]) -> None:
-    for _, probabilities in batches:
-        file.write(b"".join(b"%.7g\n" % value for value in probabilities.tolist()))
-
-
 def _write_csv(file: IO[bytes], path: Path | None, keep: Sequence[str], batches: Iterable[Batch]) -> None:
     """Write CSV without polars, so that a compiled model needs numpy alone."""
     packed = path is not None and path.suffix.lower() == ".gz"
@@ -127,7 +119,7 @@ def _write_csv(file: IO[bytes], path: Path | None, keep: Sequence[str], batches:
 def _text_columns(kept: Mapping[str, list[str]] | polars.DataFrame) -> list[Sequence[str | None]]:
     if isinstance(kept, Mapping):
         return list(kept.values())
-    pl = require("polars", "train", "reading tables")
+    pl = require("polars", "train", "reading DataFrames")
     try:
         return [column.to_list() for column in kept.select(pl.all().cast(pl.String))]
     except pl.exceptions.PolarsError as error:  # a column of lists
@@ -139,10 +131,10 @@ def _source_types(source: Source, keep: Sequence[str]) -> dict[str, Any]:
     if isinstance(source, TextFile):
         source.positions(keep)
         return dict.fromkeys(keep)
-    table = source.frame
-    if not hasattr(table, "collect_schema"):
-        table = require("polars", "train", "reading tables").DataFrame(table)
-    schema = table.collect_schema()
+    frame = source.frame
+    if not hasattr(frame, "collect_schema"):
+        frame = require("polars", "train", "reading DataFrames").DataFrame(frame)
+    schema = frame.collect_schema()
     find_columns(schema.names(), keep, str(source))
     return {name: schema[name] for name in keep}
 
@@ -165,19 +157,18 @@ def _write_parquet(
     def frames(*_: Any) -> Iterator[polars.DataFrame]:
         try:
             for kept, probabilities in batches:
-                columns = _blank_to_none(kept) if isinstance(kept, Mapping) else kept.to_dict()
+                columns: dict[str, Any] = (
+                    {name: [cell or None for cell in cells] for name, cells in kept.items()}  # empty means missing
+                    if isinstance(kept, Mapping)
+                    else kept.to_dict()
+                )
                 yield pl.DataFrame({**columns, COLUMN: probabilities}, schema=schema)
         except BaseException as error:
             failures.append(error)  # polars raises an error of its own instead
             raise
 
-    table = require("polars.io.plugins", "train", "writing Parquet").register_io_source(frames, schema=schema)
+    source_of_batches = require("polars.io.plugins", "train", "writing Parquet").register_io_source
     try:
-        table.sink_parquet(file, row_group_size=ROW_GROUP_ROWS)
+        source_of_batches(frames, schema=schema).sink_parquet(file, row_group_size=ROW_GROUP_ROWS)
     except pl.exceptions.PolarsError as error:
         raise failures[0] if failures else OSError(str(error)) from error
-
-
-def _blank_to_none(columns: Mapping[str, list[str]]) -> dict[str, list[str | None]]:
-    """Turn empty cells into missing values."""
-    return {name: [cell or None for cell in cells] for name, cells in columns.items()}

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fm2.data.dataset import Dataset
-from fm2.data.row_values import read_row_values
+from fm2.data.dataset import Dataset, read_row_values
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import open_arrays, save_arrays
-from fm2.artifacts.history import append_history, read_history, write_history
 from fm2.artifacts.model_file import MODEL, save_model
-from fm2.artifacts.run_directory import CHECKPOINT, HISTORY
+from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, append_history, read_history, write_history
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fm2.artifacts.history import read_history
-from fm2.artifacts.run_directory import HISTORY
+from fm2.artifacts.run_directory import HISTORY, read_history
 from fm2.artifacts.settings import Settings
 from fm2.errors import printable
 from fm2.training.loop import TrainingProgress

@@ -1,14 +1,19 @@
-"""The columns of a synthetic log: how many values each has, and how often each value occurs."""
+"""The columns of a synthetic log: how many values each has, how often each occurs, and its raw values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.presets import CRITEO_FIELD_SIZES, CRITEO_NUMERIC_FIELDS
+from fm2.errors import require
+
+if TYPE_CHECKING:
+    import polars
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,9 +27,6 @@ class Column:
 
     Value 0 is the missing cell. In a numeric column, value r represents all integers that the transform ``log_square``
     maps to r - 1.
-
-    >>> Column("I1", numeric=True, size=3, exponent=1.2, missing=0.5).probabilities().round(2)
-    array([0.5 , 0.27, 0.14, 0.09])
     """
 
     name: str
@@ -66,14 +68,9 @@ def field_sizes(numeric: int, categorical: int, features: int) -> Ints:
     """Return sizes that are skewed like Criteo's and sum to ``features``.
 
     They are Criteo's sizes raised to a common power. A common factor would leave the small fields without values.
-
-    >>> sizes = field_sizes(13, 26, 100_000)
-    >>> int(sizes.sum()), int(sizes.max()), int(sizes.min())
-    (100000, 16710, 2)
     """
-    criteo_numeric = CRITEO_FIELD_SIZES[:CRITEO_NUMERIC_FIELDS]
-    criteo_categorical = CRITEO_FIELD_SIZES[CRITEO_NUMERIC_FIELDS:]
-    criteo = np.concatenate([np.resize(criteo_numeric, numeric), np.resize(criteo_categorical, categorical)])
+    parts = np.split(np.array(CRITEO_FIELD_SIZES), [CRITEO_NUMERIC_FIELDS])
+    criteo = np.concatenate([np.resize(part, count) for part, count in zip(parts, (numeric, categorical), strict=True)])
     limits = np.concatenate([np.full(numeric, NUMERIC_LIMIT), np.full(categorical, features)])
 
     def sizes(power: float) -> Ints:
@@ -85,11 +82,7 @@ def field_sizes(numeric: int, categorical: int, features: int) -> Ints:
 
 
 def solve(increasing: Callable[[float], float], target: float, low: float, high: float) -> float:
-    """Solve ``increasing(x) = target`` by bisection.
-
-    >>> round(solve(lambda x: x * x, 2, 0, 2), 6)
-    1.414214
-    """
+    """Solve ``increasing(x) = target`` by bisection."""
     for _ in range(32):
         middle = (low + high) / 2
         if increasing(middle) < target:
@@ -97,3 +90,61 @@ def solve(increasing: Callable[[float], float], target: float, low: float, high:
         else:
             high = middle
     return (low + high) / 2
+
+
+class RawValues:
+    """Turn drawn features into the DataFrame of a log: integers, and codes of 8 hexadecimal digits."""
+
+    def __init__(self, columns: Sequence[Column], starts: Ints, salt: int) -> None:
+        self._polars = require("polars", "train", "generating a log")
+        self._fields = list(zip(columns, starts, strict=True))
+        self._codes = {
+            column.name: self._polars.Series([None, *hex_codes(start + np.arange(column.size), salt)])
+            for column, start in self._fields
+            if not column.numeric
+        }
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The names and types of the columns."""
+        pl = self._polars
+        columns = {column.name: pl.Int32 if column.numeric else pl.String for column, _ in self._fields}
+        return {"label": pl.UInt8, **columns}
+
+    def frame(self, labels: NDArray[np.bool_], features: Ints, rng: np.random.Generator) -> polars.DataFrame:
+        """Return the DataFrame of labels and features (rows × fields)."""
+        series = {"label": self._polars.Series(labels.astype(np.uint8))}
+        for i, (column, start) in enumerate(self._fields):
+            values = features[:, i] - start
+            if column.numeric:
+                numbers = integers(values, rng.random(len(values))).astype(np.int32)
+                series[column.name] = self._polars.Series(numbers).set(self._polars.Series(values == 0), None)
+            else:
+                series[column.name] = self._codes[column.name].gather(values)
+        frame: polars.DataFrame = self._polars.DataFrame(series)
+        return frame
+
+
+def integers(values: Ints, uniform: Floats) -> Ints:
+    """Draw for each value r > 0 one of the integers that the transform ``log_square`` maps to r - 1.
+
+    These are all x > 2 with floor(ln(x)²) = r - 1, and r - 1 itself if it is at most 2.
+    """
+    transformed = np.arange(-1.0, values.max())  # the result of the transform, by value
+    low, high = (np.maximum(3, np.ceil(np.exp(np.sqrt(np.maximum(0, transformed + k))))) for k in (0, 1))
+    unchanged = transformed <= 2
+    low -= unchanged
+    chosen = low[values] + np.floor(uniform * (high - low)[values])
+    return np.where(unchanged[values] & (chosen == low[values]), transformed[values], chosen).astype(np.int64)
+
+
+def hex_codes(numbers: Ints, salt: int) -> list[str]:
+    """Return a distinct code of 8 hexadecimal digits for each number below 2³².
+
+    All mixing steps are invertible, so that different numbers have different codes.
+    """
+    mixed = (numbers ^ salt).astype(np.uint32)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+    digits = mixed.astype(">u4").tobytes().hex()
+    return [digits[i : i + 8] for i in range(0, len(digits), 8)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -13,9 +12,10 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.data.synthetic.columns import RawValues
 from fm2.data.synthetic.planted import expected_auc, plant
-from fm2.data.synthetic.raw_values import RawValues
 from fm2.errors import Fm2Error, require
+from fm2.files import atomic_file
 
 Format = Literal["tsv", "tsv.gz", "parquet"]
 
@@ -98,7 +98,7 @@ def generate(
     form = _check(path, rows, fields, features, seed, format)
     rng = _random(seed, 0)
     model = plant(fields, features, rng)
-    raw_values = RawValues(model, salt=int(rng.integers(1 << 32)))
+    raw_values = RawValues(model.columns, model.starts, salt=int(rng.integers(1 << 32)))
     tally = _Tally(np.zeros(PROBABILITY_BINS, np.int64))
 
     def frames(truth_file: IO[bytes]) -> Iterator[object]:
@@ -117,8 +117,16 @@ def generate(
                 progress(done + len(drawn))
 
     truth = path.with_name(f"{path.name}.truth.npy")
-    with _atomic_files(path, truth) as (log_file, truth_file):
-        _write(lambda *_: frames(truth_file), raw_values.schema, log_file, form)
+    try:
+        with (
+            atomic_file(path) as log_part,
+            atomic_file(truth) as truth_part,
+            log_part.open("wb") as log_file,
+            truth_part.open("wb") as truth_file,
+        ):
+            _write(lambda *_: frames(truth_file), raw_values.schema, log_file, form)
+    except OSError as error:
+        raise Fm2Error(f"generate: {path}: {error.strerror or error}") from error
     return tally.summary(path, truth)
 
 
@@ -162,19 +170,3 @@ def _write(frames: Callable[..., Iterator[object]], schema: dict[str, Any], file
         # Without a name and a time in its header, the file is reproducible.
         with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as compressed:
             log.sink_csv(compressed, include_header=False, separator="\t")
-
-
-@contextmanager
-def _atomic_files(*paths: Path) -> Iterator[list[IO[bytes]]]:
-    """Open files under temporary names, and rename them at the end; leave nothing behind on an error."""
-    parts = [path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths]
-    try:
-        with ExitStack() as open_files:
-            yield [open_files.enter_context(part.open("wb")) for part in parts]
-        for part, path in zip(parts, paths, strict=True):
-            part.replace(path)
-    except OSError as error:
-        raise Fm2Error(f"generate: {paths[0]}: {error.strerror or error}") from error
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fm2.artifacts.history import read_history
-from fm2.artifacts.run_directory import HISTORY, SETTINGS
+from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
 from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
-from fm2.data.dataset import Dataset
-from fm2.data.row_values import read_row_values
+from fm2.data.dataset import Dataset, read_row_values
 from fm2.errors import Fm2Error, printable
 from fm2.evaluation import metrics
 from fm2.files import check_output, directory_lock

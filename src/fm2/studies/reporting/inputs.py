@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fm2.artifacts.history import read_history
-from fm2.artifacts.run_directory import HISTORY
+from fm2.artifacts.run_directory import HISTORY, read_history
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec, is_model

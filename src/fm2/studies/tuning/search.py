@@ -12,8 +12,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fm2.artifacts.history import read_history
-from fm2.artifacts.run_directory import HISTORY, SETTINGS
+from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
 from fm2.artifacts.settings import read_settings
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
