@@ -17,15 +17,7 @@ from fm2.artifacts.run_directory import CHECKPOINT, check_run_output
 from fm2.compression import spectrum
 from fm2.compression.moments import Moments
 from fm2.compression.rank_chart import draw_ranks
-from fm2.compression.retraining import (
-    TABLE,
-    measure,
-    require_field_matrices,
-    retraining_settings,
-    split_logits,
-    sweep,
-    temporary_run,
-)
+from fm2.compression.retraining import check_matrices, measure, retraining_settings, split_logits, sweep, temporary_run
 from fm2.compression.spectrum import Spectrum
 from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
@@ -39,7 +31,7 @@ from fm2.training.train import train
 # Features that shared field matrices now have vectors of their own, which overfit soon: on Criteo's small log, a tenth
 # of the first rates lost 0.0001 to 0.0005 of test AUC at ranks 29 and 64; this scale lost 0.00002 at most.
 RATE_SCALE = 0.02
-CHART = Path(TABLE).with_suffix(".svg").name
+CHART = "table.svg"
 
 
 def cut(
@@ -66,7 +58,7 @@ def cut(
     """
     first = Run.of(run)
     dataset = Dataset.of(data)
-    require_field_matrices("cut", first)
+    check_matrices("cut", first)
     check_run_output("cut", Path(out), resume, overwrite, source=first.path)
     if "dim" in settings:
         raise Fm2Error("cut: the rank is the dimension; remove dim from the settings")
@@ -114,7 +106,7 @@ class Baseline:
     """A model that is cut, with what all its cuts share, computed once: its logits, and the moments of the rows."""
 
     def __init__(self, run: Run, dataset: Dataset) -> None:
-        require_field_matrices("cut", run)
+        check_matrices("cut", run)
         self.run, self.dataset = run, dataset
         self.weights = read_weights(run.path)
 

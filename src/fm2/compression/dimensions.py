@@ -16,15 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.compression.moments import (
-    Matrix,
-    Moments,
-    field_embeddings,
-    field_matrix,
-    field_moments,
-    power_and_inverse,
-    weighted_moments,
-)
+from fm2.compression.moments import Matrix, Moments, field_embeddings, field_matrix, power_and_inverse, weighted_moments
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
 
@@ -78,13 +70,13 @@ def find_bases(
     """Find a basis of every field's embeddings; ``counts`` has the occurrences of each feature, field by field."""
     if weighting not in get_args(Weighting):
         raise Fm2Error(f"shrink: weighting must be one of {', '.join(get_args(Weighting))}, got '{weighting}'")
+    tables = field_embeddings(model)
     metrics: Sequence[Matrix | None] = [None] * len(counts)
     if weighting == "interactions":
-        moments = field_moments(model, counts)
+        moments = [weighted_moments(table, count) for table, count in zip(tables, counts, strict=True)]
         metrics = [_metric(model, moments, field) for field in range(len(moments))]
     elif weighting == "features":  # features that never occur still have their random initial embedding
         counts = [np.minimum(count, 1) for count in counts]
-    tables = field_embeddings(model)
     return [
         principal_basis(table, count, variance, metric)
         for table, count, metric in zip(tables, counts, metrics, strict=True)

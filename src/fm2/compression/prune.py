@@ -17,7 +17,7 @@ import torch
 
 from fm2.artifacts.run_directory import check_run_output
 from fm2.compression.moments import Matrix, field_matrix, field_moments
-from fm2.compression.retraining import count_features, require_field_matrices, retraining_settings, temporary_run
+from fm2.compression.retraining import check_matrices, count_features, retraining_settings, temporary_run
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
@@ -48,7 +48,7 @@ def prune(
     """
     first = Run.of(run)
     dataset = Dataset.of(data)
-    model = require_field_matrices("prune", first)
+    model = check_matrices("prune", first)
     check_run_output("prune", Path(out), resume, overwrite, source=first.path)
     counts = count_features(first, dataset, "prune")
     strengths = pair_strengths(model, counts)

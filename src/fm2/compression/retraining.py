@@ -31,7 +31,7 @@ LOW_RATE = 0.1
 TABLE = "table.json"
 
 
-def require_field_matrices(operation: str, run: Run, full: bool = False) -> FactorizationMachine:
+def check_matrices(operation: str, run: Run, full: bool = False) -> FactorizationMachine:
     """Return the model of a run; raise an error if it does not learn field matrices, or no ``full`` ones."""
     model = run.model
     names = [spec.name for spec in specs() if (spec.has_full_matrices if full else spec.learns_field_matrices)]

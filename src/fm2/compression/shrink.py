@@ -14,9 +14,9 @@ from fm2.artifacts.run_directory import check_run_output
 from fm2.compression.dimensions import Basis, Weighting, find_bases
 from fm2.compression.moments import Matrix, field_embeddings, field_matrix
 from fm2.compression.retraining import (
+    check_matrices,
     count_features,
     measure,
-    require_field_matrices,
     retraining_settings,
     sweep,
     temporary_run,
@@ -104,7 +104,7 @@ def _check_shrinkable(run: Run, variances: Sequence[float], warm: bool) -> Facto
     for variance in variances:
         if not 0 < variance <= 1:
             raise Fm2Error(f"shrink: variance must be above 0 and at most 1, got {variance}")
-    model = require_field_matrices("shrink", run, full=True)
+    model = check_matrices("shrink", run, full=True)
     if model.pruned and not warm:
         raise Fm2Error(
             f"shrink: the model in {run.path} is pruned, and training from scratch would undo that; use --warm"
