@@ -90,7 +90,7 @@ def make_models(equal: Weights, specific: Weights, folder: Path) -> dict[str, Sc
         "spectral, rank 16": (equal, spectral_plan(equal, 16)),
     }
     return {
-        name: Scorer(write(weights, plan, folder / f"{number}.fm2").path, threads=1)
+        name: Scorer(write(weights, [plan], folder / f"{number}.fm2").path, threads=1)
         for number, (name, (weights, plan)) in enumerate(contents.items())
     }
 

@@ -26,7 +26,7 @@ from fm2 import Field, Schema, Scorer
 from fm2.compression.weights import Weights
 from fm2.data.presets import CRITEO_FIELD_SIZES
 from fm2.data.vocabulary import Vocabulary
-from fm2.engine.compile import draw_rows, exact_plans, spectral_plan, write, write_fastest
+from fm2.engine.compile import draw_rows, exact_plans, spectral_plan, write
 from fm2.engine.scorer import load
 from fm2.models.paper import CRITEO_DIMS
 from targets import Target, print_targets
@@ -53,7 +53,7 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
     models = {
         "K=16": compiled(equal, folder),
         "95 % dims": compiled(specific, folder),
-        "spectral, rank 16": Scorer(write(equal, spectral_plan(equal, 16), folder / "spectral.fm2").path, threads=1),
+        "spectral, rank 16": Scorer(write(equal, [spectral_plan(equal, 16)], folder / "spectral.fm2").path, threads=1),
     }
     tasks: dict[str, Callable[[], float]] = {
         **{f"one row, {name}": one_row(model, ids) for name, model in models.items()},
@@ -128,7 +128,7 @@ def make_weights(dims: Sequence[int], seed: int = 0) -> Weights:
 
 def compiled(weights: Weights, folder: Path) -> Scorer:
     """Write and load a model with the plan that is fastest on this machine."""
-    fastest = write_fastest(weights, list(exact_plans(weights)), folder / f"{sum(weights.dims)}.fm2")
+    fastest = write(weights, list(exact_plans(weights)), folder / f"{sum(weights.dims)}.fm2")
     print(", ".join(f"{title} {microseconds:.2f} µs" for title, microseconds in fastest.measured.items()))
     return Scorer(fastest.path, threads=1)
 

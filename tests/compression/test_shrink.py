@@ -12,9 +12,8 @@ import fm2
 from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.compression.dimensions import find_bases, principal_basis
-from fm2.compression.projection import project
 from fm2.compression.retraining import count_features, temporary_run
-from fm2.compression.shrink import compare
+from fm2.compression.shrink import compare, project
 from fm2.training.run import Run
 from fm2.training.train import train
 

@@ -13,7 +13,8 @@ from fm2.compression.weights import Weights
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.compile import write
 from fm2.engine.matrix_plans import field_orders, matrix_plan
-from fm2.engine.plans import padded
+from fm2.engine.model_file import align
+from fm2.engine.plans import LANES
 from fm2.engine.scorer import load
 
 SIZES = [70_000, 30, 40_000, 70_000, 5, 13]
@@ -62,14 +63,14 @@ def test_every_kernel_ranks_like_the_equation(tmp_path, name, dtype):
     weights = make_weights(name)
     order = field_orders(weights)["by size"]
     plan = matrix_plan(weights, order, [weights.sizes[field] // 2 for field in order], dtype, "half of it")
-    scorer = load(write(weights, plan, tmp_path / "model.fm2").path)
+    scorer = load(write(weights, [plan], tmp_path / "model.fm2").path)
     ranking = scorer.ranker(context=[f"c{field}" for field in CONTEXT])._native
     ids = np.random.default_rng(1).integers(0, SIZES, (301, len(SIZES))).astype(np.int32)
     ids[:, CONTEXT] = ids[0, CONTEXT]
     expected, pairs = literal(weights, ids)
     context, candidates = (np.ascontiguousarray(part) for part in (ids[0, CONTEXT], ids[:, CANDIDATE]))
     for level in fm2.cpu_info()["levels"]:
-        catalog = np.empty((len(ids), padded(ranking.width + 1)), np.float32)
+        catalog = np.empty((len(ids), align(ranking.width + 1, LANES)), np.float32)
         ranking.describe(candidates, catalog, 2, level)
         for indices, probabilities in (
             ranking.rank(context, candidates, len(ids), 2, level),

@@ -20,8 +20,8 @@ from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.compression import spectrum
 from fm2.compression.weights import read_weights
-from fm2.engine.explanation import Explanation
 from fm2.engine.inspect import inspect
+from fm2.engine.scorer import Explanation
 from fm2.training.train import train
 
 
@@ -46,6 +46,14 @@ def test_columns_must_exist_and_have_equal_lengths(scorer):
         scorer.predict({})
     with pytest.raises(Fm2Error, match="the columns differ in length"):
         scorer.predict({"c0": ["v1"], "c1": ["v1", "v2"]})
+
+
+def test_the_columns_of_a_table_must_exist_and_contain_single_values(scorer):
+    table = planted(3, seed=3)
+    with pytest.raises(Fm2Error, match="predict: the table has no column 'c1'"):
+        scorer.predict(table.drop("c1"))
+    with pytest.raises(Fm2Error, match="predict: column 'c1' has the unsupported Arrow type"):
+        scorer.predict(table.with_columns(c1=[["v1"], ["v2"], []]))
 
 
 def test_a_row_may_be_any_mapping(scorer):

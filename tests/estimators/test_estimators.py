@@ -20,7 +20,7 @@ import fm2
 from fm2 import Field, FmFMClassifier, LRClassifier, Poly2Classifier, Run, Schema
 from fm2.artifacts.settings import Settings
 from fm2.estimators import Classifier, classifiers
-from fm2.estimators.classifier import parameters
+from fm2.estimators.classifier import DATA_PARAMETERS
 from fm2.estimators.inputs import InputError
 
 SETTINGS = {**LEARNED, "learning_rate": 0.02, "threads": 1}
@@ -40,7 +40,8 @@ def fitted() -> FmFMClassifier:
 @pytest.mark.parametrize("name", classifiers())
 def test_a_classifier_has_the_settings_of_its_model(name):
     classifier = classifiers()[name]
-    assert set(parameters(classifier)) == set(Settings.of(classifier.model).used()) - {"model", "seed"}
+    parameters = set(classifier().get_params()) - set(DATA_PARAMETERS)
+    assert parameters == set(Settings.of(classifier.model).used()) - {"model", "seed"}
     assert getattr(fm2, name) is classifier
 
 

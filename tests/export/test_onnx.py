@@ -128,9 +128,14 @@ class Scaled(GatheredModel):
         return 2
 
 
-def test_any_model_with_a_score_method_is_exported(tmp_path):
+@pytest.mark.parametrize(
+    "function",
+    [lambda logits: torch.tanh(logits) * 3, lambda logits: logits * torch.tensor([3.0])],
+    ids=["numbers", "tensors"],
+)
+def test_any_model_with_a_score_method_is_exported(function):
     onnx = pytest.importorskip("onnx")
-    model = Scaled(lambda logits: torch.tanh(logits) * 3)
+    model = Scaled(function)
     session = onnxruntime.InferenceSession(Graph(onnx, "int64").build(model).SerializeToString())
     ids = np.random.default_rng(0).integers(0, [5, 7], (20, 2))
     (probabilities,) = session.run(None, {"ids": ids})

@@ -15,8 +15,8 @@ import numpy as np
 
 from fm2 import _native
 from fm2.engine.inspect import inspect
-from fm2.engine.model_file import INDEX_ENTRY, LINE
-from fm2.engine.plans import padded
+from fm2.engine.model_file import INDEX_ENTRY, LINE, align
+from fm2.engine.plans import LANES
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error
 
@@ -114,7 +114,7 @@ def use(scorer: Scorer, random: np.random.Generator) -> None:
     with contextlib.suppress(ValueError):  # Poly2 cannot rank
         ranking = _native.Ranking(scorer.native, [0])
         ranking.rank(narrow[1, :1], np.ascontiguousarray(narrow[:, 1:]), 3, 1)
-        rows = np.empty((8, padded(ranking.width + 1)), np.float32)
+        rows = np.empty((8, align(ranking.width + 1, LANES)), np.float32)
         ranking.describe(np.ascontiguousarray(narrow[:, 1:]), rows, 1)
         ranking.top(narrow[1, :1], rows, 3, 1)
     values = [dict(zip(scorer.columns, random.choice(VALUES, len(scorer.columns)), strict=True)) for _ in range(8)]

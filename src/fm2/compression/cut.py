@@ -10,21 +10,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import CHECKPOINT, check_run_output
 from fm2.compression import spectrum
 from fm2.compression.moments import Moments
 from fm2.compression.rank_chart import draw_ranks
-from fm2.compression.retraining import TABLE, measure, retraining_settings, split_logits, sweep, temporary_run
+from fm2.compression.retraining import check_matrices, measure, retraining_settings, split_logits, sweep, temporary_run
 from fm2.compression.spectrum import Spectrum
 from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.id_mapping import map_ids
 from fm2.models import FM, FactorizationMachine
-from fm2.models.registry import specs
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -32,7 +31,7 @@ from fm2.training.train import train
 # Features that shared field matrices now have vectors of their own, which overfit soon: on Criteo's small log, a tenth
 # of the first rates lost 0.0001 to 0.0005 of test AUC at ranks 29 and 64; this scale lost 0.00002 at most.
 RATE_SCALE = 0.02
-CHART = Path(TABLE).with_suffix(".svg").name
+CHART = "table.svg"
 
 
 def cut(
@@ -44,7 +43,6 @@ def cut(
     training: bool = True,
     resume: bool = False,
     overwrite: bool = False,
-    row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_cut: Callable[[Run], None] = lambda untrained: None,
     moments: Moments | None = None,
@@ -60,23 +58,21 @@ def cut(
     """
     first = Run.of(run)
     dataset = Dataset.of(data)
-    weights = _read_cuttable(first)
+    check_matrices("cut", first)
     check_run_output("cut", Path(out), resume, overwrite, source=first.path)
     if "dim" in settings:
         raise Fm2Error("cut: the rank is the dimension; remove dim from the settings")
-    if moments is None:
-        moments = _measure_moments(weights, first, dataset)
-    small = build_fm(weights, spectrum.cut(weights, rank, moments))
+    weights = read_weights(first.path)
+    small = build_fm(weights, spectrum.cut(weights, rank, moments or _measure_moments(weights, first, dataset)))
     if resume and not training:
         if (Path(out) / MODEL).is_file():
             return _check_untrained(Run.open(out, first.threads), small)
         resume, overwrite = False, True  # interrupted before the model was written
-    options: dict[str, Any] = {**retraining_settings(first), "learning_rate_scale": RATE_SCALE, **settings}
-    options |= {"linear": "features", "row_weights": row_weights, "callback": watch}
-    options |= {"resume": resume, "overwrite": overwrite}
+    options = {**retraining_settings(first), "learning_rate_scale": RATE_SCALE, **settings, "linear": "features"}
+    options |= {"learn": training, "resume": resume, "overwrite": overwrite, "callback": watch}
     with temporary_run(small, first, Path(out)) as start:
         on_cut(Run.open(start, first.threads))
-        return train(small.name, dataset, out, start=start, learn=training, **options)
+        return train(small.name, dataset, out, start=start, **options)
 
 
 def compare(
@@ -96,7 +92,7 @@ def compare(
     """
     baseline = Baseline(Run.of(run), Dataset.of(data))
     for rank in ranks:
-        baseline.check_rank(rank)
+        spectrum.check_rank(baseline.weights, rank)
 
     def make_row(rank: Any, path: Path, again: bool) -> dict[str, Any]:
         return cut_and_measure(baseline, path, rank=rank, resume=again, overwrite=overwrite, **options)
@@ -110,8 +106,9 @@ class Baseline:
     """A model that is cut, with what all its cuts share, computed once: its logits, and the moments of the rows."""
 
     def __init__(self, run: Run, dataset: Dataset) -> None:
-        self.run = run
-        self.dataset = dataset
+        check_matrices("cut", run)
+        self.run, self.dataset = run, dataset
+        self.weights = read_weights(run.path)
 
     @functools.cached_property
     def logits(self) -> NDArray[np.float32]:
@@ -121,11 +118,7 @@ class Baseline:
     @functools.cached_property
     def moments(self) -> Moments:
         """The moments of the training rows."""
-        return _measure_moments(_read_cuttable(self.run), self.run, self.dataset)
-
-    def check_rank(self, rank: int) -> None:
-        """Raise an error if the model cannot be cut at this rank."""
-        spectrum.check_rank(_read_cuttable(self.run), rank)
+        return _measure_moments(self.weights, self.run, self.dataset)
 
     def row(self) -> dict[str, Any]:
         """Return the model's size and quality."""
@@ -153,7 +146,7 @@ def cut_and_measure(
     ``worst_error`` and ``mean_square_error`` compare its logits with the first model's. ``cut`` has the same figures
     before training. ``on_rank`` is called with the rank at the beginning; ``options`` are those of :func:`cut`.
     """
-    baseline.check_rank(rank)
+    spectrum.check_rank(baseline.weights, rank)
     on_rank(rank)
     untrained: dict[str, Any] = {}
 
@@ -189,13 +182,6 @@ def _check_untrained(run: Run, small: FactorizationMachine) -> Run:
     if not same or (run.path / CHECKPOINT).exists():
         raise Fm2Error(f"cut: {run.path} is not this cut without training; use --overwrite to replace it")
     return run
-
-
-def _read_cuttable(run: Run) -> Weights:
-    if not run.model.spec.learns_field_matrices:
-        cuttable = ", ".join(spec.name for spec in specs() if spec.learns_field_matrices)
-        raise Fm2Error(f"cut: expected a run of {cuttable}, got {run.model.name} in {run.path}")
-    return read_weights(run.path)
 
 
 def _measure_moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:

@@ -16,15 +16,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.compression.moments import Matrix, Moments, field_embeddings, field_matrix, field_moments, weighted_moments
+from fm2.compression.moments import Matrix, Moments, field_embeddings, field_matrix, power_and_inverse, weighted_moments
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
-from fm2.models.registry import specs
-from fm2.training.run import Run
 
 Weighting = Literal["counts", "features", "interactions"]
 ROUNDING = 1e-12  # share of the variance that may be missing because of rounding
-SMALLEST = 1e-7  # share of a metric's largest eigenvalue; smaller eigenvalues are raised to it
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,8 @@ def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float, 
     (1, 2)
     """
     moments = weighted_moments(table, counts)
-    root, inverse = _fourth_roots(metric if metric is not None else np.eye(len(moments.mean)))
+    # The square root of √G. G is zero if all pairs of the field are pruned.
+    root, inverse = power_and_inverse(np.eye(len(moments.mean)) if metric is None else metric, 0.25)
     variances, directions = np.linalg.eigh(root @ moments.covariance @ root)
     mean = root @ moments.mean
     significant = variances > ROUNDING * (mean @ mean)  # equal rows still differ by rounding
@@ -66,28 +64,19 @@ def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float, 
     return Basis(moments.mean, inverse @ chosen @ scale.T, onto)
 
 
-def _fourth_roots(metric: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the square root of √G, and its inverse, with G's small eigenvalues raised."""
-    values, axes = np.linalg.eigh(metric)
-    if values[-1] <= 0:  # all pairs of this field are pruned
-        return np.eye(len(metric)), np.eye(len(metric))
-    roots = np.maximum(values, SMALLEST * values[-1]) ** 0.25
-    return (axes * roots) @ axes.T, (axes / roots) @ axes.T
-
-
 def find_bases(
     model: FactorizationMachine, counts: Sequence[Matrix], weighting: Weighting, variance: float
 ) -> list[Basis]:
     """Find a basis of every field's embeddings; ``counts`` has the occurrences of each feature, field by field."""
     if weighting not in get_args(Weighting):
         raise Fm2Error(f"shrink: weighting must be one of {', '.join(get_args(Weighting))}, got '{weighting}'")
+    tables = field_embeddings(model)
     metrics: Sequence[Matrix | None] = [None] * len(counts)
     if weighting == "interactions":
-        moments = field_moments(model, counts)
+        moments = [weighted_moments(table, count) for table, count in zip(tables, counts, strict=True)]
         metrics = [_metric(model, moments, field) for field in range(len(moments))]
     elif weighting == "features":  # features that never occur still have their random initial embedding
         counts = [np.minimum(count, 1) for count in counts]
-    tables = field_embeddings(model)
     return [
         principal_basis(table, count, variance, metric)
         for table, count, metric in zip(tables, counts, metrics, strict=True)
@@ -102,19 +91,3 @@ def _metric(model: FactorizationMachine, moments: Sequence[Moments], field: int)
             M = field_matrix(model, field, other)
             metric += M @ moments[other].covariance @ M.T
     return metric
-
-
-def check_shrinkable(run: Run, variances: Sequence[float], warm: bool) -> FactorizationMachine:
-    """Return the model of a run; raise an error if it cannot be shrunk, or a variance is invalid."""
-    model = run.model
-    for variance in variances:
-        if not 0 < variance <= 1:
-            raise Fm2Error(f"shrink: variance must be above 0 and at most 1, got {variance}")
-    if not isinstance(model, FactorizationMachine) or not model.spec.has_full_matrices:
-        shrinkable = ", ".join(spec.name for spec in specs() if spec.has_full_matrices)
-        raise Fm2Error(f"shrink: expected a run of {shrinkable}, got {model.name} in {run.path}")
-    if model.pruned and not warm:
-        raise Fm2Error(
-            f"shrink: the model in {run.path} is pruned, and training from scratch would undo that; use --warm"
-        )
-    return model

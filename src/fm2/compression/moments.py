@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # the engine uses this module without torch
     from fm2.models import FactorizationMachine
 
 Matrix = NDArray[np.float64]
+SMALLEST = 1e-7  # share of the largest eigenvalue; smaller ones are raised to it
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,15 @@ def weighted_moments(table: NDArray[Any], counts: NDArray[Any]) -> Moments:
     mean = shares @ table
     centered = table - mean
     return Moments(mean, (centered * shares[:, None]).T @ centered)
+
+
+def power_and_inverse(matrix: Matrix, power: float, negligible: float = 0.0) -> tuple[Matrix, Matrix]:
+    """Return a power of a covariance or metric, and its inverse; a negligible matrix counts as the identity."""
+    values, axes = np.linalg.eigh(matrix)
+    if values[-1] <= negligible:
+        values = np.ones_like(values)
+    powers = np.maximum(values, SMALLEST * values[-1]) ** power
+    return (axes * powers) @ axes.T, (axes / powers) @ axes.T
 
 
 def field_embeddings(model: FactorizationMachine) -> list[Matrix]:

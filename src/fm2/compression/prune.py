@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
 from fm2.artifacts.run_directory import check_run_output
 from fm2.compression.moments import Matrix, field_matrix, field_moments
-from fm2.compression.retraining import count_features, retraining_settings, temporary_run
+from fm2.compression.retraining import check_matrices, count_features, retraining_settings, temporary_run
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
-from fm2.models.registry import specs
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -38,7 +36,6 @@ def prune(
     keep: float = 0.3,
     resume: bool = False,
     overwrite: bool = False,
-    row_weights: ArrayLike | str | Path | None = None,
     watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_pairs: Callable[[dict[Pair, float], list[Pair]], None] = lambda strengths, pruned: None,
     **settings: Any,
@@ -51,18 +48,15 @@ def prune(
     """
     first = Run.of(run)
     dataset = Dataset.of(data)
-    if not isinstance(first.model, FactorizationMachine) or not first.model.spec.learns_field_matrices:
-        prunable = ", ".join(spec.name for spec in specs() if spec.learns_field_matrices)
-        raise Fm2Error(f"prune: expected a run of {prunable}, got {first.model.name} in {first.path}")
+    model = check_matrices("prune", first)
     check_run_output("prune", Path(out), resume, overwrite, source=first.path)
     counts = count_features(first, dataset, "prune")
-    strengths = pair_strengths(first.model, counts)
+    strengths = pair_strengths(model, counts)
     pruned = weakest_pairs(strengths, keep)
     on_pairs(strengths, pruned)
-    options: dict[str, Any] = {**retraining_settings(first), **settings}
-    options |= {"resume": resume, "overwrite": overwrite, "row_weights": row_weights, "callback": watch}
-    with temporary_run(without_pairs(first.model, pruned, counts), first, Path(out)) as start:
-        return train(first.model.name, dataset, out, start=start, **options)
+    options = retraining_settings(first) | settings | {"resume": resume, "overwrite": overwrite, "callback": watch}
+    with temporary_run(without_pairs(model, pruned, counts), first, Path(out)) as start:
+        return train(model.name, dataset, out, start=start, **options)
 
 
 def pair_strengths(model: FactorizationMachine, counts: Sequence[Matrix]) -> dict[Pair, float]:
@@ -110,15 +104,10 @@ def without_pairs(
         constant -= float(means[i] @ M @ means[j])
     with torch.no_grad():
         small.bias.add_(constant)
-        _add_slopes(small, slopes)
+        if small.field_linear is not None:
+            small.field_linear.add_(torch.from_numpy(np.concatenate(slopes).astype(np.float32)))
+        elif small.linear is not None:
+            for field, slope in enumerate(slopes):
+                added = small.embedding.rows(field) @ torch.from_numpy(slope.astype(np.float32))
+                small.linear.rows(field).add_(added[:, None])
     return small
-
-
-def _add_slopes(model: FactorizationMachine, slopes: Sequence[Matrix]) -> None:
-    """Add slopeᵀ v of every field to the linear terms."""
-    if model.field_linear is not None:
-        model.field_linear.add_(torch.from_numpy(np.concatenate(slopes).astype(np.float32)))
-    elif model.linear is not None:
-        for field, slope in enumerate(slopes):
-            added = model.embedding.rows(field) @ torch.from_numpy(slope.astype(np.float32))
-            model.linear.rows(field).add_(added[:, None])

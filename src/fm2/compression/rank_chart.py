@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,16 @@ def draw_ranks(path: Path, rows: Sequence[dict[str, Any]], trained: bool = True)
     """Draw AUC lost and worst logit error against the rank: as cut and, if they were ``trained``, after training."""
     first, ranks = rows[0], [row["rank"] for row in rows[1:]]
     figures = {"as cut": [row["cut"] for row in rows[1:]]} | ({"trained": list(rows[1:])} if trained else {})
-    lost: Series = {}
-    worst: Series = {}
-    for name, models in figures.items():
-        lost[name] = [(rank, first["auc"] - row["auc"]) for rank, row in zip(ranks, models, strict=True)]
-        worst[name] = [(rank, row["worst_error"]) for rank, row in zip(ranks, models, strict=True)]
+
+    def series(value: Callable[[dict[str, Any]], float]) -> Series:
+        return {name: list(zip(ranks, map(value, models), strict=True)) for name, models in figures.items()}
+
     height = TOP + 2 * PANEL + BETWEEN + BOTTOM
     title = f"Cut spectrum, on {first['split']} (AUC before: {first['auc']:.5f})"
     parts = [
         *_legend(title, list(figures)),
-        *_panel(TOP, "AUC lost", lost),
-        *_panel(TOP + PANEL + BETWEEN, "worst logit error", worst, below="rank"),
+        *_panel(TOP, "AUC lost", series(lambda row: first["auc"] - row["auc"])),
+        *_panel(TOP + PANEL + BETWEEN, "worst logit error", series(lambda row: row["worst_error"]), below="rank"),
     ]
     write_text(path, svg(WIDTH, height, title, parts, background=True))
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.model_file import MODEL, save_model
 from fm2.artifacts.run_directory import SETTINGS, check_run_output
 from fm2.artifacts.settings import read_settings
 from fm2.compression.moments import Matrix
@@ -22,7 +21,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import evaluate, sigmoid
 from fm2.files import write_errors, write_text
 from fm2.models import FactorizationMachine
-from fm2.training.backend import to_numpy
+from fm2.models.registry import specs
 from fm2.training.inputs import feature_counts
 from fm2.training.run import Run
 
@@ -32,13 +31,21 @@ LOW_RATE = 0.1
 TABLE = "table.json"
 
 
+def check_matrices(operation: str, run: Run, full: bool = False) -> FactorizationMachine:
+    """Return the model of a run; raise an error if it does not learn field matrices, or no ``full`` ones."""
+    model = run.model
+    names = [spec.name for spec in specs() if (spec.has_full_matrices if full else spec.learns_field_matrices)]
+    if not isinstance(model, FactorizationMachine) or model.name not in names:
+        raise Fm2Error(f"{operation}: expected a run of {', '.join(names)}, got {model.name} in {run.path}")
+    return model
+
+
 def retraining_settings(run: Run, low_rate: bool = True) -> dict[str, Any]:
     """Return the settings of a run without those that shape its model; ``low_rate`` scales the learning rates down."""
     if not (run.path / SETTINGS).is_file():
         raise Fm2Error(f"{run.path} has no {SETTINGS}, so its training settings are unknown; restore that file")
-    settings = read_settings(run.path / SETTINGS)
-    for name in ("model", "dim", "learning_rate_scale"):
-        settings.pop(name, None)
+    stored = read_settings(run.path / SETTINGS)
+    settings = {name: value for name, value in stored.items() if name not in ("model", "dim")}
     return {**settings, "learning_rate_scale": LOW_RATE if low_rate else 1.0}
 
 
@@ -67,8 +74,7 @@ def temporary_run(model: FactorizationMachine, run: Run, out: Path) -> Iterator[
         parent.mkdir(parents=True, exist_ok=True)
         directory = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=parent)
     with directory as name:
-        weights = {key: to_numpy(parameter) for key, parameter in model.named_parameters()}
-        save_model(Path(name) / MODEL, model, weights, run.encoder.schema, run.encoder.vocabularies, run.metrics)
+        Run(run.path, model, run.encoder, run.metrics).save(name)
         yield Path(name)
 
 

@@ -14,21 +14,20 @@ each feature is computed in advance. Three ideas make a small r accurate:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.compression.moments import Matrix, Moments, weighted_moments
+from fm2.compression.moments import SMALLEST, Matrix, Moments, power_and_inverse, weighted_moments
 from fm2.compression.weights import Floats, Weights
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import sigmoid
 from fm2.models.registry import specs
 
 ROUNDS, CONVERGED = 50, 1e-3  # of the alternation; it ends when the eigenvalues change by less
-SMALLEST = 1e-7  # share of the largest variance; smaller variances are raised to it
 MAX_ROWS, ROWS_PER_CHUNK = 200_000, 8192
 
 
@@ -101,25 +100,28 @@ def assemble_blocks(dims: Sequence[int], matrix: Callable[[int, int], NDArray[An
 
 def block_matrix(weights: Weights) -> Matrix:
     """Return S of a model."""
-    return assemble_blocks(weights.dims, lambda i, j: _field_matrix(weights, i, j))
+
+    def matrix(i: int, j: int) -> Floats:
+        block = weights.signs if weights.spec.interaction == "constant" else weights.blocks[i, j]
+        return np.diag(block) if block.ndim == 1 else block
+
+    return assemble_blocks(weights.dims, matrix)
 
 
-def _field_matrix(weights: Weights, i: int, j: int) -> Floats:
-    if weights.spec.interaction == "constant":
-        return np.diag(weights.signs)
-    block = weights.blocks[i, j]
-    return np.diag(block) if block.ndim == 1 else block
+def block_diagonal(blocks: Sequence[Matrix]) -> Matrix:
+    """Return the matrix with these blocks on its diagonal, and zeros elsewhere."""
+    matrix = np.zeros(np.sum([block.shape for block in blocks], axis=0))
+    row = column = 0
+    for block in blocks:
+        matrix[row : row + len(block), column : column + block.shape[1]] = block
+        row, column = row + len(block), column + block.shape[1]
+    return matrix
 
 
 def estimate_moments(weights: Weights) -> Moments:
     """Estimate the moments of v from how often each feature occurs, as if fields were independent."""
     fields = [weighted_moments(table, weights.counts(field)) for field, table in enumerate(weights.embeddings)]
-    covariance = np.zeros((sum(weights.dims),) * 2)
-    begin = 0
-    for moments in fields:
-        end = begin + len(moments.mean)
-        covariance[begin:end, begin:end] = moments.covariance
-        begin = end
+    covariance = block_diagonal([moments.covariance for moments in fields])
     return Moments(np.concatenate([moments.mean for moments in fields]), covariance)
 
 
@@ -130,10 +132,9 @@ def sample_rows(ids: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def measure_moments(weights: Weights, ids: NDArray[np.int32]) -> Moments:
     """Measure the moments of v over rows of ids, each weighted by the effect of its logit on the loss."""
-    S, width = block_matrix(weights).astype(np.float32), sum(weights.dims)
+    width = sum(weights.dims)
     total, sums, products = 0.0, np.zeros(width), np.zeros((width, width))
-    for begin in range(0, len(ids), ROWS_PER_CHUNK):
-        rows, logits = _rows_and_logits(weights, S, ids[begin : begin + ROWS_PER_CHUNK])
+    for rows, logits in _rows_and_logits(weights, ids):
         p = sigmoid(logits)
         row_weights = (p * (1 - p)).astype(np.float32)
         total += float(row_weights.sum(dtype=np.float64))
@@ -147,28 +148,26 @@ def measure_moments(weights: Weights, ids: NDArray[np.int32]) -> Moments:
 
 def exact_logits(weights: Weights, ids: NDArray[np.int32]) -> Floats:
     """Return the logits of rows of ids, computed with the complete block matrix."""
+    return np.concatenate([np.empty(0, np.float32), *(logits for _, logits in _rows_and_logits(weights, ids))])
+
+
+def _rows_and_logits(weights: Weights, ids: NDArray[np.int32]) -> Iterator[tuple[Floats, Floats]]:
+    """Yield v and the logits of chunks of rows."""
     S = block_matrix(weights).astype(np.float32)
-    logits = np.empty(len(ids), np.float32)
     for begin in range(0, len(ids), ROWS_PER_CHUNK):
-        chunk = slice(begin, begin + ROWS_PER_CHUNK)
-        logits[chunk] = _rows_and_logits(weights, S, ids[chunk])[1]
-    return logits
-
-
-def _rows_and_logits(weights: Weights, S: Floats, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
-    rows = np.concatenate([table[ids[:, field]] for field, table in enumerate(weights.embeddings)], axis=1)
-    logits = weights.bias + np.einsum("ij,ij->i", rows @ S, rows) / 2
-    logits += sum(linear[ids[:, field]] for field, linear in enumerate(weights.linear))
-    return rows, logits
+        columns = ids[begin : begin + ROWS_PER_CHUNK].T
+        rows = np.concatenate(
+            [table[column] for table, column in zip(weights.embeddings, columns, strict=True)], axis=1
+        )
+        logits = weights.bias + np.einsum("ij,ij->i", rows @ S, rows) / 2
+        logits += sum(linear[column] for linear, column in zip(weights.linear, columns, strict=True))
+        yield rows, logits
 
 
 def _cut_weighted(S: Matrix, dims: Sequence[int], rank: int, moments: Moments) -> tuple[Matrix, Matrix]:
     """Return λ and Q: cut C^1/2 (S + B) C^1/2, use the result's diagonal blocks as B, and repeat."""
-    variances, axes = np.linalg.eigh(moments.covariance)
-    if variances[-1] <= SMALLEST * (moments.mean @ moments.mean):  # all rows are equal: any cut is exact for them
-        variances = np.ones_like(variances)
-    roots = np.sqrt(np.maximum(variances, SMALLEST * variances[-1]))
-    root, inverse = (axes * roots) @ axes.T, (axes / roots) @ axes.T
+    negligible = SMALLEST * float(moments.mean @ moments.mean)  # all rows are equal: any cut is exact for them
+    root, inverse = power_and_inverse(moments.covariance, 0.5, negligible)
     values, vectors = np.empty(0), np.empty((0, 0))
     target, diagonal = S.copy(), _diagonal_blocks(dims)
     for _ in range(ROUNDS):

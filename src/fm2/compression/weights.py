@@ -78,16 +78,22 @@ def read_weights(path: str | Path) -> Weights:
         spec = get_spec(file.config["model"])
         if spec.compile_plan is None:
             raise Fm2Error(f"{path}: {spec.name} cannot be compiled; use fm2 export to write it as ONNX")
-        return _read(file)
+        return _read(file, spec)
 
 
-def _read(file: ModelFile) -> Weights:
-    config, spec = file.config, get_spec(file.config["model"])
+def _read(file: ModelFile, spec: ModelSpec) -> Weights:
+    config = file.config
     sizes, n = config["field_sizes"], len(config["field_sizes"])
     dims = [config["dim"] * (n - 1)] * n if spec.dimensions == "scalar" else spec.dims(config)
     _check_signs(config, dims)
     embeddings = _by_field(file, "embedding.weight", sizes, dims)
-    linear = zip(_by_field(file, "linear.weight", sizes, [1] * n), embeddings, _field_vectors(file, dims), strict=True)
+    ones = [1] * n
+    linear = zip(
+        _by_field(file, "linear.weight", sizes, ones),
+        embeddings,
+        _by_field(file, "field_linear", ones, dims),  # w_F
+        strict=True,
+    )
     return Weights(
         spec.name,
         config,
@@ -96,7 +102,7 @@ def _read(file: ModelFile) -> Weights:
         file.metrics,
         float(file.weights("bias", ())),
         # einsum, because BLAS may report spurious invalid values for tables without columns
-        [weights.ravel() + np.einsum("ij,j->i", table, vector) for weights, table, vector in linear],
+        [weights.ravel() + np.einsum("ij,kj->i", table, vector) for weights, table, vector in linear],
         embeddings,
         _blocks(spec, file, dims),
         file.weights("pairs.weight").ravel() if "hash_bits" in config else None,
@@ -121,13 +127,6 @@ def _by_field(file: ModelFile, name: str, sizes: Sequence[int], dims: Sequence[i
     if len(flat) != ends[-1]:
         raise ValueError(f"{name} has {len(flat)} values, expected {ends[-1]}")
     return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
-
-
-def _field_vectors(file: ModelFile, dims: Sequence[int]) -> list[Floats]:
-    """Return the linear vector w_F of each field, zero if the model has none."""
-    exists = "model.field_linear" in file.arrays
-    vectors = file.weights("field_linear", (sum(dims),)) if exists else np.zeros(sum(dims), np.float32)
-    return np.split(vectors, np.cumsum(dims)[:-1])
 
 
 def _blocks(spec: ModelSpec, file: ModelFile, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:

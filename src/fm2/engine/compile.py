@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import tempfile
@@ -82,13 +81,13 @@ def compile(
     watch("reading the model")
     weights = read_weights(run)
     if plan != "spectral":
-        return write_fastest(weights, list(exact_plans(weights, plan, dtype, memory)), out, watch)
+        return write(weights, list(exact_plans(weights, plan, dtype, memory)), out, watch)
     rank = DEFAULT_RANK if rank is None else rank
     spectrum.check_rank(weights, rank)
     watch("approximating the field matrices")
     training, others = _sample_rows(weights, Path(run), data)
     moments = None if training is None else spectrum.measure_moments(weights, training)
-    compiled = write(weights, spectral_plan(weights, rank, dtype, moments), out)
+    compiled = write(weights, [spectral_plan(weights, rank, dtype, moments)], out)
     return replace(compiled, logit_error=_logit_error(weights, out, others))
 
 
@@ -107,19 +106,17 @@ def exact_plans(
     weights: Weights, plan: PlanName = "auto", dtype: Dtype = "f32", memory: float = DEFAULT_MEMORY
 ) -> Iterator[Plan]:
     """Yield the exact plans of a model that ``plan`` selects."""
-    single = {"sums": plans.sums, "embedding_sum": plans.sum_of_embeddings, "field_aware": plans.field_aware}
-    if weights.spec.compile_plan in single:
-        yield single[weights.spec.compile_plan](weights, dtype)
-    else:
-        orders = field_orders(weights)
-        if plan in ("auto", "direct"):
-            order = orders["by size"]
-            yield matrix_plan(weights, order, [0] * len(order), dtype, "direct")
+    if weights.spec.compile_plan != "field_matrices":
+        yield (plans.field_aware if weights.spec.compile_plan == "field_aware" else plans.sums)(weights, dtype)
+        return
+    orders = field_orders(weights)
+    if plan in ("auto", "direct"):
+        yield matrix_plan(weights, orders["by size"], [0] * len(weights.sizes), dtype, "direct")
+    if plan in ("auto", "cached"):
         for name, order in orders.items():
-            if plan in ("auto", "cached"):
-                cached = cached_features(weights, order, dtype, memory)
-                share = sum(cached) / sum(weights.sizes)
-                yield matrix_plan(weights, order, cached, dtype, f"cached {name}, {share:.0%} of the features")
+            cached = cached_features(weights, order, dtype, memory)
+            share = sum(cached) / sum(weights.sizes)
+            yield matrix_plan(weights, order, cached, dtype, f"cached {name}, {share:.0%} of the features")
 
 
 def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", moments: Moments | None = None) -> Plan:
@@ -136,9 +133,8 @@ def spectral_plan(weights: Weights, rank: int, dtype: Dtype = "f32", moments: Mo
 class _Draft:
     """A complete model file under a temporary name. Its metadata has room for the latencies of these plans."""
 
-    def __init__(self, weights: Weights, plan: Plan, path: Path, titles: Sequence[str] = ()) -> None:
+    def __init__(self, weights: Weights, plan: Plan, path: Path, titles: Sequence[str]) -> None:
         self.path, self.plan = path, plan
-        self.microseconds = 0.0
         self._weights = weights
         meta_bytes = len(self._metadata(dict.fromkeys(titles, 0.001))) + 16 * len(titles)
         reserved: Sections = {"rows": plan.row_bytes, "meta": meta_bytes}
@@ -146,21 +142,18 @@ class _Draft:
         self.rounding_error = plan.write_rows(self._writer["rows"])
         self.store({})
 
-    def measure(self, ids: NDArray[np.int32]) -> None:
-        """Measure the median microseconds per prediction."""
+    def measure(self, ids: NDArray[np.int32]) -> float:
+        """Return the median microseconds per prediction."""
         scorer = load(self.path, verify=False)
         for _ in range(2):  # the first time, pages are not mapped yet
             latencies = scorer.measure_latency(ids)
-        self.microseconds = round(float(np.median(latencies)) * 1e6, 3)
+        return round(float(np.median(latencies)) * 1e6, 3)
 
     def store(self, measured: dict[str, float]) -> None:
         """Store the latencies of all plans in the metadata. JSON may end with spaces."""
         section = self._writer["meta"]
         section[:] = np.frombuffer(self._metadata(measured).ljust(len(section)), np.uint8)
         self._writer.seal()
-
-    def compiled(self, out: Path, measured: dict[str, float] | None = None) -> Compiled:
-        return Compiled(out, self.plan.title, out.stat().st_size, self.rounding_error, measured or {})
 
     def _metadata(self, measured: dict[str, float]) -> bytes:
         metadata = {
@@ -173,50 +166,36 @@ class _Draft:
         return json.dumps(metadata).encode()
 
 
-@contextlib.contextmanager
-def _output(out: Path) -> Iterator[Path]:
-    """Yield a temporary name for the output, which appears complete or not at all."""
+def write(weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progress = lambda step: None) -> Compiled:
+    """Write a model with the plan that is fastest on this machine, complete or not at all.
+
+    Several candidates are written next to ``out`` and measured, each once. The fastest file becomes the output; at most
+    two of them exist at a time.
+    """
     if out.exists() and not out.is_file():
         raise Fm2Error(f"compile: {out} exists and is not a file")
-    with write_errors(out.parent, "compile"), atomic_file(out) as partial:
-        yield partial
-
-
-def write(weights: Weights, plan: Plan, out: Path) -> Compiled:
-    """Write a model with this plan."""
-    with _output(out) as partial:
-        draft = _Draft(weights, plan, partial)
-    return draft.compiled(out)
-
-
-def write_fastest(
-    weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progress = lambda step: None
-) -> Compiled:
-    """Write a model with the plan that is fastest on this machine.
-
-    Each candidate is written once, next to ``out``, and measured. The fastest file becomes the output; at most two of
-    them exist at a time.
-    """
-    if len(candidates) == 1:
-        watch(f"writing {candidates[0].title}")
-        return write(weights, candidates[0], out)
-    titles = [plan.title for plan in candidates]
-    ids = draw_rows(weights, MEASURED_ROWS)
+    titles = [plan.title for plan in candidates] if len(candidates) > 1 else []
+    ids = draw_rows(weights, MEASURED_ROWS if titles else 0)
     measured: dict[str, float] = {}
-    best: list[_Draft] = []
-    with _output(out) as partial, tempfile.TemporaryDirectory(prefix=f"{partial.name}.", dir=out.parent) as folder:
+    drafts: list[_Draft] = []
+    with (
+        write_errors(out.parent, "compile"),
+        atomic_file(out) as partial,
+        tempfile.TemporaryDirectory(prefix=f"{partial.name}.", dir=out.parent) as folder,
+    ):
         for plan in candidates:
-            watch(f"measuring {plan.title}")
-            draft = _Draft(weights, plan, Path(folder) / f"{len(measured)}.fm2", titles)
-            draft.measure(ids)
-            measured[plan.title] = draft.microseconds
-            best = sorted([*best, draft], key=lambda draft: draft.microseconds)
-            for slower in best[1:]:
-                slower.path.unlink()
-            best = best[:1]
-        best[0].store(measured)
-        best[0].path.replace(partial)
-    return best[0].compiled(out, measured)
+            watch(f"{'measuring' if titles else 'writing'} {plan.title}")
+            drafts.append(_Draft(weights, plan, Path(folder) / f"{len(measured)}.fm2", titles))
+            if titles:
+                measured[plan.title] = drafts[-1].measure(ids)
+                drafts.sort(key=lambda draft: measured[draft.plan.title])
+            if len(drafts) > 1:
+                drafts.pop().path.unlink()
+        best = drafts[0]
+        if measured:
+            best.store(measured)
+        best.path.replace(partial)
+    return Compiled(out, best.plan.title, out.stat().st_size, best.rounding_error, measured)
 
 
 def _sample_rows(

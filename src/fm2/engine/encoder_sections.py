@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.compression.weights import Weights
-from fm2.data.vocabulary import Vocabulary
-from fm2.schema import Field
 
 TRANSFORMS = ("none", "log_square", "quantiles", "weekday", "hour")  # fm2::Transform::Kind
 SLOT_BYTES = 16  # fm2::TableView::Slot
@@ -22,10 +20,18 @@ def encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
     schema, vocabularies = weights.schema, weights.vocabularies
     columns = schema.source_columns[1:]  # without the label
     fields = [
-        (columns.index(field.column), _transform(field), field.hash_bits or 0, len(vocabulary.boundaries))
+        (
+            columns.index(field.column),
+            TRANSFORMS.index(field.transform or field.part or "none"),
+            field.hash_bits or 0,
+            len(vocabulary.boundaries),
+        )
         for field, vocabulary in zip(schema.fields, vocabularies, strict=True)
     ]
-    slots = [_slots(vocabulary) for vocabulary in vocabularies]
+    slots = [  # a hashed field has no hash table
+        _native.table_slots(vocabulary.data, vocabulary.ends) if len(vocabulary.ends) else b""
+        for vocabulary in vocabularies
+    ]
     counts = [
         (len(table) // SLOT_BYTES, len(vocabulary.ends), len(vocabulary.data))
         for table, vocabulary in zip(slots, vocabularies, strict=True)
@@ -37,20 +43,10 @@ def encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
         "encoder.formats": _texts(field.format or "" for field in schema.fields),
         "encoder.missing": _texts(schema.missing),
         "vocabulary.counts": np.array(counts, np.uint64),
-        "vocabulary.slots": np.concatenate(slots),
+        "vocabulary.slots": np.frombuffer(b"".join(slots), np.uint8),
         "vocabulary.ends": np.concatenate([vocabulary.ends for vocabulary in vocabularies]).astype(np.uint64),
         "vocabulary.bytes": np.concatenate([vocabulary.data for vocabulary in vocabularies]),
     }
-
-
-def _transform(field: Field) -> int:
-    return TRANSFORMS.index(field.transform or field.part or "none")
-
-
-def _slots(vocabulary: Vocabulary) -> NDArray[np.uint8]:
-    """Return the bytes of a vocabulary's hash table; a hashed field has none."""
-    table = _native.table_slots(vocabulary.data, vocabulary.ends) if len(vocabulary.ends) else b""
-    return np.frombuffer(table, np.uint8)
 
 
 def _texts(texts: Iterable[str]) -> NDArray[np.uint8]:

@@ -20,13 +20,13 @@ INDEX_ENTRY = np.dtype([("name", "S48"), ("offset", "<u8"), ("bytes", "<u8")])
 MAGIC = "fm2model"
 
 
-def align(size: int) -> int:
-    """Round a size up to complete cache lines.
+def align(size: int, unit: int = LINE) -> int:
+    """Round a size up to a multiple of a unit, by default to complete cache lines.
 
-    >>> align(1), align(64)
-    (64, 64)
+    >>> align(1), align(64), align(9, 8)
+    (64, 64, 16)
     """
-    return -(-size // LINE) * LINE
+    return -(-size // unit) * unit
 
 
 def open_sections(path: Path, kind: str) -> dict[str, Bytes]:

@@ -20,6 +20,7 @@ from fm2.engine.model_file import Bytes, align
 Dtype = Literal["f32", "f16", "i8"]
 DTYPES: dict[Dtype, int] = {"f32": 0, "f16": 1, "i8": 2}
 FIELD_MATRICES, SUMS, FIELD_AWARE = 0, 1, 2  # kinds of plans
+LANES = 8  # kernels read eight numbers at a time
 FEATURES_PER_STEP = 1 << 16
 
 Rows = tuple[Floats | None, Floats | None, Floats]
@@ -76,15 +77,6 @@ def _as_float32(part: Floats | None) -> Floats | None:
     return None if part is None else np.ascontiguousarray(part, np.float32)
 
 
-def padded(count: int) -> int:
-    """Round up to a multiple of eight, because kernels read eight numbers at a time.
-
-    >>> padded(1), padded(8)
-    (8, 8)
-    """
-    return -(-count // 8) * 8
-
-
 def common_sections(
     weights: Weights, kind: int, dtype: Dtype, *, dim: int = 0, hash_bits: int = 0, diagonal: bool = False
 ) -> dict[str, NDArray[Any]]:
@@ -97,55 +89,35 @@ def common_sections(
 
 
 def sums(weights: Weights, dtype: Dtype) -> Plan:
-    """Plan LR or Poly2: sums of weights."""
-    nothing = np.empty(0, np.float32)
-
-    def features(field: int, ids: slice) -> tuple[Floats, Floats]:
-        linear = weights.linear[field][ids]
-        return np.empty((len(linear), 0), np.float32), linear
-
-    return _sums_plan(weights, features, nothing, dtype, "sums")
-
-
-def sum_of_embeddings(weights: Weights, dtype: Dtype) -> Plan:
-    """Plan FM: the square of the sum of all embeddings."""
+    """Plan LR, Poly2 or FM: sums of weights and, for FM, the square of the sum of all embeddings."""
 
     def features(field: int, ids: slice) -> tuple[Floats, Floats]:
         return weights.embeddings[field][ids], weights.linear[field][ids]
 
-    return pair_products(weights, features, weights.signs, dtype, "sum of embeddings")
+    title = "sum of embeddings" if len(weights.signs) else "sums"
+    return pair_products(weights, features, weights.signs, dtype, title)
 
 
 def pair_products(weights: Weights, features: Features, signs: Floats, dtype: Dtype, title: str) -> Plan:
-    """Plan the sum of the signed inner products of all pairs of vectors.
+    """Plan the sum of the linear weights and of the signed inner products of all pairs of vectors.
 
-    That is half the signed square of the vectors' sum minus half their own squares, which are folded into the linear
-    weights. ``features`` returns the vectors and linear weights of a slice of a field's features.
+    The products are half the signed square of the vectors' sum minus half their own squares, which are folded into the
+    linear weights. ``features`` returns the vectors and linear weights of a slice of a field's features.
     """
-    halves = signs * np.float32(0.5)
-
-    def without_squares(field: int, ids: slice) -> tuple[Floats, Floats]:
-        vectors, linear = features(field, ids)
-        return vectors, linear - np.square(vectors) @ halves
-
-    return _sums_plan(weights, without_squares, halves, dtype, title)
-
-
-def _sums_plan(weights: Weights, features: Features, signs: Floats, dtype: Dtype, title: str) -> Plan:
-    """Plan the sum of the linear weights plus the signed square of the sum of the vectors."""
     rank = len(signs)
+    halves = signs * np.float32(0.5)
     hash_bits = 0 if weights.pairs is None else int(weights.config["hash_bits"])
 
     def block(field: int, size: int) -> RowBlock:
         def compute(ids: slice) -> Rows:
             vectors, linear = features(field, ids)
-            return vectors, None, linear
+            return vectors, None, linear - np.square(vectors) @ halves
 
         return RowBlock(size, rank, 0, compute)
 
     sections = {
         **common_sections(weights, SUMS, dtype, dim=rank, hash_bits=hash_bits),
-        "signs": np.pad(signs.astype(np.float32), (0, padded(rank) - rank)),
+        "signs": np.pad(halves, (0, align(rank, LANES) - rank)),
     }
     if weights.pairs is not None:
         sections["pairs"] = weights.pairs

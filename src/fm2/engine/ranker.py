@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.row_inputs import as_ids
-from fm2.engine.model_file import MAGIC, ModelWriter, Sections, open_sections
-from fm2.engine.plans import padded
+from fm2.engine.model_file import MAGIC, ModelWriter, Sections, align, open_sections
+from fm2.engine.plans import LANES
 from fm2.errors import Fm2Error, suggest
 from fm2.files import atomic_file, check_replaceable, write_errors
 
@@ -45,7 +45,7 @@ class Ranker:
     def __init__(self, scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> None:
         self.scorer = scorer
         self._context = _context_fields(scorer, context, candidate)
-        with _native_errors("rank"):
+        with native_errors("rank"):
             self._native = _native.Ranking(scorer.native, self._context)
         self._candidate = self._native.candidate
 
@@ -56,15 +56,13 @@ class Ranker:
         form that :meth:`fm2.Scorer.predict` takes; an array has the ids of the candidates' fields.
         """
         ids = self._candidate_ids(candidates)
-        count = len(ids) if top is None else _check_count(top)
-        with _native_errors("rank"):
-            return Ranked(*self._native.rank(self._context_ids(context), ids, count, self.scorer.threads))
+        return self._best(self._native.rank, context, ids, len(ids) if top is None else top)
 
     def catalog(self, items: Any) -> Catalog:
         """Precompute the candidates' part of the score, for :meth:`Catalog.top`."""
         ids = self._candidate_ids(items)
         rows = np.empty((len(ids), self._catalog_width), np.float32)
-        with _native_errors("catalog"):
+        with native_errors("catalog"):
             self._native.describe(ids, rows, self.scorer.threads)
         return Catalog(self, rows)
 
@@ -82,15 +80,17 @@ class Ranker:
 
     @property
     def _catalog_width(self) -> int:
-        return padded(self._native.width + 1)
+        return align(self._native.width + 1, LANES)
 
     def _identity(self, items: int) -> dict[str, Any]:
         return {"items": items, "model": self.scorer.fingerprint, "context": self._context, "width": self._native.width}
 
-    def _top(self, catalog: NDArray[np.float32], context: Any, count: int) -> Ranked:
+    def _best(self, search: Callable[..., Any], context: Any, candidates: NDArray[Any], count: int) -> Ranked:
+        if count < 0:
+            raise Fm2Error(f"rank: the number of candidates must be 0 or more, got {count}")
         ids = self._context_ids(context)
-        with _native_errors("rank"):
-            return Ranked(*self._native.top(ids, catalog, _check_count(count), self.scorer.threads))
+        with native_errors("rank"):
+            return Ranked(*search(ids, candidates, count, self.scorer.threads))
 
     def _context_ids(self, context: Any) -> Ids:
         if isinstance(context, np.ndarray):
@@ -134,7 +134,7 @@ class Catalog:
 
     def top(self, context: Any, k: int = 100) -> Ranked:
         """Return the best ``k`` items in a context. The search is exact."""
-        return self.ranker._top(self.rows, context, k)
+        return self.ranker._best(self.ranker._native.top, context, self.rows, k)
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to a file atomically, and replace the catalog or model there, if any."""
@@ -151,18 +151,12 @@ class Catalog:
 
 
 @contextlib.contextmanager
-def _native_errors(operation: str) -> Iterator[None]:
+def native_errors(operation: str) -> Iterator[None]:
     """Convert errors of native code to :class:`Fm2Error`."""
     try:
         yield
-    except (IndexError, ValueError) as error:
-        raise Fm2Error(f"{operation}: {error}") from error
-
-
-def _check_count(count: int) -> int:
-    if count < 0:
-        raise Fm2Error(f"rank: the number of candidates must be 0 or more, got {count}")
-    return count
+    except (TypeError, LookupError, ValueError) as error:
+        raise Fm2Error(f"{operation}: {error.args[0] if isinstance(error, KeyError) else error}") from error
 
 
 def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> list[int]:

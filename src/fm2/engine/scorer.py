@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,45 @@ from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.row_inputs import normalize_rows
+from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
-from fm2.engine.explanation import Explanation
 from fm2.engine.metadata import read_metadata
 from fm2.engine.plans import DTYPES
-from fm2.engine.ranker import Ranker
-from fm2.errors import Fm2Error, suggest
+from fm2.engine.ranker import Ranker, native_errors
+from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The contributions of the bias, each field and each pair of fields to a logit, which is their sum.
+
+    >>> explanation = Explanation(-1.0, {"site": 0.25, "ad": 0.0}, {("site", "ad"): 0.75})
+    >>> explanation.logit, explanation.probability
+    (0.0, 0.5)
+    >>> explanation.largest(1)
+    [('site × ad', 0.75)]
+    """
+
+    bias: float
+    fields: dict[str, float]
+    pairs: dict[tuple[str, str], float]
+
+    @property
+    def logit(self) -> float:
+        """The sum of all contributions."""
+        return self.bias + math.fsum(self.fields.values()) + math.fsum(self.pairs.values())
+
+    @property
+    def probability(self) -> float:
+        """The click probability."""
+        return float(sigmoid(np.array(self.logit)))
+
+    def largest(self, count: int = 10) -> list[tuple[str, float]]:
+        """Return the contributions of the largest absolute value, by name, without the bias."""
+        pairs = {f"{first} × {second}": term for (first, second), term in self.pairs.items()}
+        return sorted((self.fields | pairs).items(), key=lambda contribution: -abs(contribution[1]))[:count]
 
 
 class Scorer:
@@ -65,8 +97,7 @@ class Scorer:
     @property
     def dtype(self) -> str:
         """The type of the stored numbers: f32, f16 or i8."""
-        stored = int(np.frombuffer(self.native.section("plan"), np.int64)[1])
-        return next(name for name, number in DTYPES.items() if number == stored)
+        return tuple(DTYPES)[int(self._section("plan", np.int64)[1])]
 
     def ranker(self, context: Sequence[str] = (), candidate: Sequence[str] = ()) -> Ranker:
         """Return a ranker for candidates that share a context.
@@ -97,33 +128,34 @@ class Scorer:
     @functools.cached_property
     def encoder(self) -> Encoder:
         """An encoder for files of raw rows, with its own copy of the vocabularies."""
-        counts = np.frombuffer(self.native.section("vocabulary.counts"), np.uint64).reshape(-1, 3).astype(np.int64)
-        ends = np.frombuffer(self.native.section("vocabulary.ends"), np.uint64)
-        data = np.frombuffer(self.native.section("vocabulary.bytes"), np.uint8)
-        boundaries = np.frombuffer(self.native.section("encoder.boundaries"), np.float32)
-        boundary_counts = np.frombuffer(self.native.section("encoder.fields"), np.int32).reshape(-1, 4)[:, 3]
+        counts = self._section("vocabulary.counts", np.uint64).reshape(-1, 3).astype(np.int64)
+        boundary_counts = self._section("encoder.fields", np.int32).reshape(-1, 4)[:, 3]
         by_field = zip(
-            np.split(data, np.cumsum(counts[:-1, 2])),
-            np.split(ends, np.cumsum(counts[:-1, 1])),
+            np.split(self._section("vocabulary.bytes", np.uint8), np.cumsum(counts[:-1, 2])),
+            np.split(self._section("vocabulary.ends", np.uint64), np.cumsum(counts[:-1, 1])),
             [np.empty(0, np.int64)] * len(counts),  # the file has no frequencies
-            np.split(boundaries, np.cumsum(boundary_counts[:-1])),
+            np.split(self._section("encoder.boundaries", np.float32), np.cumsum(boundary_counts[:-1])),
             [1 << field.hash_bits if field.hash_bits else 0 for field in self.schema.fields],
             strict=True,
         )
         return Encoder(self.schema, [Vocabulary(*parts) for parts in by_field])
 
+    def _section(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        return np.frombuffer(self.native.section(name), dtype)
+
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Return the click probability of one row, a dict of values by column."""
         try:
             return self.native.predict_one(row)
-        except (TypeError, KeyError, ValueError) as error:
-            raise _predict_error(error) from error
+        except (TypeError, KeyError, ValueError):
+            with native_errors("predict"):  # not around the call: it would take longer than the prediction
+                raise
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Return the logits of rows, in any form that :meth:`predict` takes."""
         ids = self.encode(rows)
         logits = np.empty(len(ids), np.float32)
-        with _predict_errors():
+        with native_errors("predict"):
             self.native.score(ids, logits, self.threads)
         return logits
 
@@ -133,10 +165,8 @@ class Scorer:
         ``row`` is a dict of values by column, or an array of ids.
         """
         ids = self.encode([row] if isinstance(row, Mapping) else np.asarray(row).reshape(1, -1))[0]
-        try:
+        with native_errors("explain"):
             bias, field_terms, pair_terms = self.native.explain(ids)
-        except (IndexError, ValueError) as error:
-            raise Fm2Error(f"explain: {error}") from error
         names = self.schema.names
         terms = np.array(pair_terms).reshape(len(names), len(names))
         pairs = {(names[i], names[j]): float(terms[i, j]) for i, j in combinations(range(len(names)), 2)}
@@ -146,7 +176,7 @@ class Scorer:
         """Return how many seconds it takes to score each row on its own, on one thread, without encoding it."""
         ids = self.encode(rows)
         nanoseconds = np.empty(len(ids), np.float32)
-        with _predict_errors():
+        with native_errors("predict"):
             self.native.measure_rows(ids, nanoseconds)
         return nanoseconds.astype(np.float64) * 1e-9
 
@@ -155,46 +185,28 @@ class Scorer:
 
         With ``columns``, a table needs only these columns; the ids of other fields are arbitrary.
         """
-        normalized = normalize_rows(rows, "predict")
-        if isinstance(normalized, np.ndarray):
-            return normalized
-        if isinstance(normalized, list):
-            return self._encode_rows(normalized)
-        return self._encode_table(normalized, self.columns if columns is None else columns)
-
-    def _encode_rows(self, rows: list[Any]) -> NDArray[np.int32]:
+        rows = normalize_rows(rows, "predict")
+        if isinstance(rows, np.ndarray):
+            return rows
+        if not isinstance(rows, list):
+            return self._encode_table(rows, self.columns if columns is None else columns)
         ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
-        with _predict_errors():
+        with native_errors("predict"):
             self.native.encode_rows(rows, ids)
         return ids
 
     def _encode_table(self, table: Any, columns: Sequence[str]) -> NDArray[np.int32]:
         reader = _native.ArrowReader(table)
-        positions = {name: position for position, name in enumerate(reader.names)}
-        for name in columns:
-            if name not in positions:
-                raise Fm2Error(f"predict: the table has no column '{name}'; {suggest(name, reader.names)}")
+        positions = dict(zip(columns, find_columns(reader.names, columns, "predict: the table"), strict=True))
         # Any column can stand in for one that is not needed.
         sources = [positions[name if name in columns else columns[0]] for name in self.columns]
         batches = [np.empty((0, len(self.native.sizes)), np.int32)]
         while reader.next():
             ids = np.empty((reader.rows, len(self.native.sizes)), np.int32)
-            self.native.encode_table(reader, sources, self.threads, ids)
+            with native_errors("predict"):
+                self.native.encode_table(reader, sources, self.threads, ids)
             batches.append(ids)
         return np.concatenate(batches)
-
-
-@contextlib.contextmanager
-def _predict_errors() -> Iterator[None]:
-    """Convert errors of native code to :class:`Fm2Error`."""
-    try:
-        yield
-    except (TypeError, LookupError, ValueError) as error:
-        raise _predict_error(error) from error
-
-
-def _predict_error(error: Exception) -> Fm2Error:
-    return Fm2Error(f"predict: {error.args[0] if isinstance(error, KeyError) else error}")
 
 
 def load(path: str | Path, *, threads: int = 0, verify: bool = True) -> Scorer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
     from fm2.training.run import Run
 
 DATA_PARAMETERS = ("fields", "min_count", "validation_fraction", "random_state")  # all others are training settings
-
-
-def _can_warm_start(estimator: Classifier) -> bool:
-    return not get_spec(estimator.model).no_warm_start
-
-
-def _can_be_compiled(estimator: Classifier) -> bool:
-    return get_spec(estimator.model).compile_plan is not None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -87,10 +78,9 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
             table = read_table(self, X, column_names(self.fields), reset=True)
             y, self.classes_ = read_classes(y)
-            check_consistent_length(table, y)
             return self._learn(self._rows(table, y, sample_weight, "fit"), eval_set)
 
-    @available_if(_can_warm_start)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: not get_spec(self.model).no_warm_start)  # type: ignore[untyped-decorator]
     def partial_fit(
         self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -103,7 +93,6 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             first = not self.__sklearn_is_fitted__()
             table = read_table(self, X, column_names(self.fields), reset=first)
             y, classes_of_y = read_classes(y)
-            check_consistent_length(table, y)
             declared = classes_of_y if classes is None else read_classes(classes)[1]
             if not first and classes is not None and not np.array_equal(declared, self.classes_):
                 expected = self.classes_.tolist()
@@ -113,6 +102,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, table: polars.DataFrame, y: NDArray[Any], sample_weight: Any, operation: str) -> Rows:
         """Return the rows with a positive weight; raise an error if they are all of one class."""
+        check_consistent_length(table, y)
         if len(self.classes_) == 2:
             rows = Rows.of(table, read_labels(y, self.classes_, operation), sample_weight)
             if rows.labels.min() != rows.labels.max():
@@ -140,9 +130,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not (isinstance(pairs, list) and len(pairs) == 1 and isinstance(pairs[0], tuple) and len(pairs[0]) == 2):
             raise InputError("fit: eval_set must be one pair (X, y)")
         table = read_table(self, pairs[0][0], column_names(self.fields), reset=False)
-        y = np.asarray(pairs[0][1])
-        check_consistent_length(table, y)
-        return self._rows(table, y, None, "eval_set")
+        return self._rows(table, np.asarray(pairs[0][1]), None, "eval_set")
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
@@ -182,7 +170,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Read a saved classifier; nothing in the directory can run code."""
         return saving.load(cls, Path(path))
 
-    @available_if(_can_be_compiled)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: get_spec(self.model).compile_plan is not None)  # type: ignore[untyped-decorator]
     def compile(self, path: str | Path, **options: Any) -> Scorer:
         """Compile the model to one file that scores without torch, and open it; options as in :func:`fm2.compile`."""
         check_is_fitted(self)
@@ -205,8 +193,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def parameters(classifier: type[Classifier]) -> list[str]:
-    """Return the names of a classifier's training settings."""
-    return [field.name for field in dataclasses.fields(classifier) if field.name not in DATA_PARAMETERS]

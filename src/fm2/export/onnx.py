@@ -1,7 +1,7 @@
 """``fm2.export_onnx``: write a model as an ONNX graph, from ids to click probabilities.
 
-The graph is built node by node. It looks rows up as :class:`FlatEmbedding` does, and an id that its field does not have
-is sent to an index that no table has, so that the runtime raises an error.
+The graph is built node by node. It looks rows up as :class:`FlatEmbedding` does. An id that its field does not have is
+replaced by an index that no table has, so that the runtime raises an error.
 
 Why not ``torch.onnx.export(dynamo=True)``? Measured on all 26 models with default settings, for 39 fields of 2,000
 features (torch 2.13, onnxscript 0.7, onnxruntime 1.31, one thread). Latencies are relative, median of the 19 networks:
@@ -11,23 +11,21 @@ features (torch 2.13, onnxscript 0.7, onnxruntime 1.31, one thread). Latencies a
     torch.onnx.export                  23 of 26   16 of 26   1.21    1.05         1.6 s    onnx, onnxscript, onnx_ir
     our lookups + torch.onnx.export    26 of 26   22 of 26   0.99    1.00         1.3 s    onnx, onnxscript, onnx_ir
 
-All three agree with torch within 4e-7, raise errors for ids out of range, and write files of similar size.
-torch.onnx.export fixes the number of rows of Poly2, FFM and FvFM, writes nodes on which onnxruntime fails for an empty
-batch, and makes FM and FmFM 1.5 to 1.7 times slower for one row (18 µs for FmFM here). The mixture would replace the
-200 lines of ``onnx_rules`` by about 40 that merge two graphs, but it needs two more packages and a workaround for the
-empty batches of four networks. Its gain is that a new network would need no new rule.
+All three agree with torch within 4e-7. The first two also raise errors for ids out of range and write files of similar
+size; the third was not checked for that. torch.onnx.export fixes the number of rows of Poly2, FFM and FvFM, writes
+nodes on which onnxruntime fails for an empty batch, and makes FM and FmFM 1.5 to 1.7 times slower for one row (18 µs
+for FmFM here). The third would replace the 200 lines of ``onnx_rules`` by about 40 that merge two graphs, and new
+networks would need no new rules, but it needs two more packages and a workaround for empty batches of four networks.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fm2 import __version__
 from fm2.compression.moments import field_matrix
@@ -208,14 +206,11 @@ class Graph:
 
     def _field_aware_pairs(self, model: FFM, ids: str) -> str:
         """Add the products of the vectors that two features have for each other's fields."""
-        pairs = _field_pairs(model)
+        i, j = np.triu_indices(len(model.field_sizes), 1)
         vectors = self._weights("embedding", model.embedding, -1, model.dim)
         starts = self._row_starts("embedding", model.embedding, ids, model.dim)
         sides = []
-        for side, fields, positions in (
-            ("first", pairs[:, 0], pairs[:, 1] - 1),
-            ("second", pairs[:, 1], pairs[:, 0]),
-        ):
+        for side, fields, positions in (("first", i, j - 1), ("second", j, i)):
             indices = self.node("Gather", starts, self.constant(f"{side} fields", fields), axis=1)
             indices = self.node("Add", indices, self.constant(f"{side} positions", positions))
             sides.append(self.node("Gather", vectors, indices))
@@ -226,14 +221,14 @@ class Graph:
 
         Runtimes multiply signed integers and shift unsigned ones, so the same bits are cast back and forth.
         """
-        pairs = _field_pairs(model)
+        i, j = np.triu_indices(len(model.field_sizes), 1)
         fields = self.constant("field << 32", np.arange(len(model.field_sizes), dtype=np.int64) << 32)
         z = self.node("Add", self.node("Add", ids, fields), self.integers(INCREMENT))
         z = self.node("Mul", self._xor_shifted(z, 30), self.integers(FIRST))
         z = self.node("Mul", self._xor_shifted(z, 27), self.integers(SECOND))
         keys = self.node("BitwiseOr", self._xor_shifted(z, 31), self.integers(1))
-        first = self.node("Gather", keys, self.constant("first fields", pairs[:, 0]), axis=1)
-        second = self.node("Gather", keys, self.constant("second fields", pairs[:, 1]), axis=1)
+        first = self.node("Gather", keys, self.constant("first fields", i), axis=1)
+        second = self.node("Gather", keys, self.constant("second fields", j), axis=1)
         slots = self._shift_right(self.node("Mul", first, second), 64 - model.hash_bits)
         return self.sum(self.node("Gather", self._weights("pairs", model.pairs, -1), slots))
 
@@ -245,8 +240,3 @@ class Graph:
 
     def _xor_shifted(self, value: str, bits: int) -> str:
         return self.node("BitwiseXor", value, self._shift_right(value, bits))
-
-
-def _field_pairs(model: Model) -> NDArray[np.int64]:
-    """Return all pairs of fields i < j, [pairs, 2]."""
-    return np.array(list(itertools.combinations(range(len(model.field_sizes)), 2)), np.int64).reshape(-1, 2)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fm2.export.onnx import Graph
 
 TRACED_ROWS = 5
-END = 2**63 - 1
 
 
 class _Score(nn.Module):
@@ -52,15 +51,15 @@ class Translation:
         constants = {**self._program.state_dict, **self._program.constants}
         signature = self._program.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        stored |= signature.inputs_to_lifted_tensor_constants
         rows = iter(self._rows)
-        for node in self._program.graph.nodes:
+        graph = self._program.graph
+        for node in graph.nodes:
             if node.op == "placeholder":
                 self._values[node] = constants[stored[node.name]].detach() if node.name in stored else next(rows)
             elif node.op == "call_function":
                 self._values[node] = self._translate(node)
-            elif node.op == "output":
-                return self.tensor(self._values[node.args[0][0]])
-        raise AssertionError("a traced graph has an output")
+        return self.tensor(self._values[graph.output_node().args[0][0]])
 
     def _translate(self, node: fx.Node) -> Any:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
@@ -99,10 +98,6 @@ class Translation:
             return list(range(rank))
         return [dim % rank for dim in (dims if isinstance(dims, list | tuple) else [dims])]
 
-    def shape(self, sizes: Sequence[Any]) -> str:
-        """Return a shape as a tensor; the number of rows is left to the runtime."""
-        return self.integers(*(size if isinstance(size, int) else -1 for size in sizes))
-
 
 def _trace(model: GatheredModel, names: Sequence[str]) -> Any:
     example = tuple(torch.zeros(TRACED_ROWS, model.tables[name].width) for name in names)
@@ -138,11 +133,12 @@ def _direct(kind: str) -> Callable[..., str]:
 
 
 def _reshape(to: Translation, x: Any, sizes: Sequence[Any]) -> str:
-    return to.node("Reshape", x, to.shape(sizes))
+    # -1 leaves the number of rows to the runtime.
+    return to.node("Reshape", x, to.integers(*(size if isinstance(size, int) else -1 for size in sizes)))
 
 
 def _slice(to: Translation, x: Any, dim: int = 0, start: int | None = 0, end: int | None = None, step: int = 1) -> str:
-    last = END if end is None or not isinstance(end, int) else end
+    last = end if isinstance(end, int) else 2**63 - 1
     return to.node("Slice", x, to.integers(start or 0), to.integers(last), to.integers(dim), to.integers(step))
 
 
