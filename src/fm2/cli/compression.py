@@ -74,11 +74,11 @@ def shrink(options: argparse.Namespace) -> None:
 
     with TrainingDisplay() as watch:
 
-        def tell(bases: list[Basis]) -> None:
+        def print_bases(bases: list[Basis]) -> None:
             watch.restart()
-            _print_dimensions(run, dataset.schema.names, bases, _table_stream(options))
+            _print_dimensions(run, dataset.schema.names, bases, sys.stderr if options.json else sys.stdout)
 
-        settings |= {"weighting": options.weighting, "warm": options.warm, "on_bases": tell, "watch": watch}
+        settings |= {**shared.pick(options, "weighting", "warm"), "on_bases": print_bases, "watch": watch}
         if len(variances) > 1:
             rows = compare(run, dataset, options.out, variances, **settings)
         else:
@@ -105,11 +105,11 @@ def prune(options: argparse.Namespace) -> None:
     from fm2.compression.retraining import measure
     from fm2.training.progress import TrainingDisplay
 
-    def tell(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
-        _print_strengths(dataset.schema.names, strengths, pruned, _table_stream(options))
+    def print_pairs(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
+        _print_strengths(dataset.schema.names, strengths, pruned, sys.stderr if options.json else sys.stdout)
 
     with TrainingDisplay() as watch:
-        small = prune(run, dataset, options.out, keep=options.keep, on_pairs=tell, watch=watch, **settings)
+        small = prune(run, dataset, options.out, keep=options.keep, on_pairs=print_pairs, watch=watch, **settings)
     rows = [
         {"keep": None, "run": str(run.path), **measure(run, dataset)},
         {"keep": options.keep, "run": options.out, **measure(small, dataset)},
@@ -142,14 +142,12 @@ def cut(options: argparse.Namespace) -> None:
 
     with TrainingDisplay() as watch:
 
-        def begin(rank: int) -> None:
-            watch.restart(f"fm2: rank {rank}: computing the spectrum ...")
-
-        def tell(bare: Run) -> None:
+        def announce_training(bare: Run) -> None:
             rank = bare.model.tables["embedding"].dims[0]
             watch.restart(f"fm2: rank {rank}: training ..." if options.training else None)
 
-        settings |= {"on_rank": begin, "training": options.training, "on_cut": tell, "watch": watch}
+        settings |= {"training": options.training, "on_cut": announce_training, "watch": watch}
+        settings["on_rank"] = lambda rank: watch.restart(f"fm2: rank {rank}: computing the spectrum ...")
         if len(ranks) > 1:
             rows = compare(run, dataset, options.out, ranks, **settings)
         else:
@@ -181,16 +179,10 @@ def _open(operation: str, options: argparse.Namespace, several: bool = False) ->
 
     run = Run.open(path, options.threads or 0)
     settings = read_changes(Path(options.settings), run.model.name) if options.settings else {}
-    for name in ("learning_rate_scale", "epochs", "patience", "seed", "threads"):
-        if getattr(options, name) is not None:
-            settings[name] = getattr(options, name)
-    settings |= {name: getattr(options, name) for name in ("resume", "overwrite", "row_weights")}
+    training = shared.pick(options, "learning_rate_scale", "epochs", "patience", "seed", "threads")
+    settings |= {name: value for name, value in training.items() if value is not None}
+    settings |= shared.pick(options, "resume", "overwrite", "row_weights")
     return run, dataset, settings
-
-
-def _table_stream(options: argparse.Namespace) -> Any:
-    """Return standard output, or standard error where standard output is for JSON."""
-    return sys.stderr if options.json else sys.stdout
 
 
 def _print_dimensions(run: Run, names: tuple[str, ...], bases: list[Basis], file: Any) -> None:

@@ -39,11 +39,8 @@ def generate(options: argparse.Namespace) -> None:
     with Progress("writing", options.rows) as progress:
         log = generate(
             Path(options.out),
-            options.rows,
-            fields=options.fields,
-            features=options.features,
-            seed=options.seed,
             progress=lambda rows: progress.update(rows, rows),
+            **shared.pick(options, "rows", "fields", "features", "seed"),
         )
     print(f"wrote {log.rows:,} rows to {log.path} ({log.click_rate:.1%} clicks), true probabilities to {log.truth}")
     print(f"best expected scores of any model: AUC {log.auc:.4f}, log loss {log.log_loss:.4f}")
@@ -93,15 +90,9 @@ def prepare(options: argparse.Namespace) -> None:
         options.source,
         like or schema,
         options.out,
-        validation=options.validation,
-        test=options.test,
-        split=options.split,
         fractions=shared.numbers(float, "prepare: --fractions", options.fractions, "numbers like 0.8,0.1,0.1"),
-        seed=options.seed,
-        vocabulary=options.vocabulary,
-        bad_rows=options.bad_rows,
-        overwrite=options.overwrite,
-        threads=options.threads,
+        **shared.pick(options, "validation", "test", "split", "seed", "vocabulary"),
+        **shared.pick(options, "bad_rows", "overwrite", "threads"),
     )
     _print(describe(dataset), options.json)
 

@@ -41,12 +41,9 @@ def compile(options: argparse.Namespace) -> None:
     compiled = compile(
         options.run_path,
         options.out,
-        plan=options.plan,
-        rank=options.rank,
-        dtype=options.dtype,
         memory=read_size(options.memory),
-        data=options.data,
         watch=lambda step: shared.warn(f"{step} ...") if sys.stderr.isatty() else None,
+        **shared.pick(options, "plan", "rank", "dtype", "data"),
     )
     if options.json:
         print(json.dumps({**vars(compiled), "path": str(compiled.path)}))

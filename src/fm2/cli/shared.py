@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import Any
 
@@ -31,6 +32,15 @@ def numbers(kind: type, operation: str, text: str, expected: str) -> list[Any]:
         return [kind(part) for part in text.split(",")]
     except ValueError:
         raise Fm2Error(f"{operation}: expected {expected}, got '{text}'") from None
+
+
+def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return some of the parsed options as keyword arguments.
+
+    >>> pick(argparse.Namespace(seed=1, json=True), "seed")
+    {'seed': 1}
+    """
+    return {name: getattr(options, name) for name in names}
 
 
 def warn(message: str) -> None:

@@ -28,10 +28,10 @@ SEEDS = Argument("--seeds", "number of random seeds, and so of runs, per model (
     arguments=(shared.JSON,),
 )
 def models(options: argparse.Namespace) -> None:
-    from fm2.studies.comparison.catalog import as_dicts, print_catalog
+    from fm2.studies.comparison.catalog import catalog, print_catalog
 
     if options.json:
-        print(json.dumps(as_dicts(), ensure_ascii=False))
+        print(json.dumps(catalog(), ensure_ascii=False))
     else:
         print_catalog()
 
@@ -80,7 +80,7 @@ def compare(options: argparse.Namespace) -> None:
     from fm2.studies.comparison.catalog import chosen
 
     dataset = Dataset.open(options.data)
-    names = None if options.models is None else chosen(options.models)
+    names = options.models and chosen(options.models)
     common, own = read_settings_files("compare", [Path(file) for file in options.settings])
     from_options = chosen_settings(options, dataset.schema.names)
     for settings in own.values():  # options override all files
@@ -96,14 +96,11 @@ def compare(options: argparse.Namespace) -> None:
             dataset,
             options.out,
             names,
-            seeds=options.seeds,
-            resume=options.resume,
-            overwrite=options.overwrite,
-            truth=options.truth,
             model_settings=own,
             watch=watch,
             on_start=reporter.begin,
             on_result=reporter.end,
+            **shared.pick(options, "seeds", "resume", "overwrite", "truth"),
             **(common | from_options),
         )
     _print_comparison(comparison, options.json)
@@ -218,17 +215,12 @@ def tune(options: argparse.Namespace) -> None:
             options.model,
             options.data,
             options.out,
-            trials=options.trials,
-            metric=options.metric,
             fix=read_fixed(options.fix),
-            space=options.space,
-            seed=options.seed,
-            threads=options.threads,
-            timeout=options.timeout,
-            resume=options.resume,
-            row_weights=options.row_weights,
             watch=watch,
             on_trial=lambda trials: watch.restart(describe(trials)),
+            **shared.pick(
+                options, *("trials", "metric", "space", "seed", "threads", "timeout", "resume", "row_weights")
+            ),
         )
     if options.json:
         print(json.dumps([asdict(trial) for trial in tuning.trials]))
@@ -257,7 +249,7 @@ def tune(options: argparse.Namespace) -> None:
 def report(options: argparse.Namespace) -> None:
     from fm2.studies.reporting.report import report
 
-    out = report(options.source, options.out, data=options.data, shrink=options.shrink, threads=options.threads)
+    out = report(options.source, options.out, **shared.pick(options, "data", "shrink", "threads"))
     if out.is_file():  # a pipe receives the page alone
         print(f"wrote {out.stat().st_size:,} bytes to {out}; open it in a browser")
 
@@ -307,16 +299,12 @@ def reproduce(options: argparse.Namespace) -> None:
             options.log,
             options.source,
             options.out,
-            protocol=options.protocol,
-            models=options.models,
             tables=options.tables and shared.numbers(int, "reproduce: --tables", options.tables, "numbers like 5,6"),
-            seeds=options.seeds,
-            resume=options.resume,
-            overwrite=options.overwrite,
             model_settings=own,
             watch=watch,
             on_start=reporter.begin,
             on_result=reporter.end,
+            **shared.pick(options, "protocol", "models", "seeds", "resume", "overwrite"),
             **common,
         )
     if options.json:

@@ -82,12 +82,9 @@ def train(options: argparse.Namespace) -> None:
             options.model,
             dataset,
             options.out,
-            resume=options.resume,
-            start=options.start,
-            overwrite=options.overwrite,
-            row_weights=options.row_weights,
             callback=watch,
             trackers=[tracker(text) for text in options.track],
+            **shared.pick(options, "resume", "start", "overwrite", "row_weights"),
             **changes,
         )
     shared.warn(watch.summary())

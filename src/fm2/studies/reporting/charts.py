@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fm2.studies.comparison.results import Comparison
 from fm2.studies.reporting.inputs import finished, first_with_full_matrices, has_full_matrices
@@ -23,20 +22,13 @@ HALO = 'class="halo" stroke="#fff" stroke-width="3" stroke-linejoin="round" pain
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(NamedTuple):
     """A point of the chart of AUC against FLOPs. Hollow dots belong to a cached or shrunk FmFM."""
 
-    flops: float
-    auc: float
+    point: Point
     color: str
     tooltip: str
     hollow: bool = False
-
-    @property
-    def point(self) -> Point:
-        """The position on the axes."""
-        return self.flops, self.auc
 
 
 def colors_of(models: Sequence[str]) -> dict[str, str]:
@@ -52,13 +44,13 @@ def draw_quality(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]] = (
     trained = []
     for row in (row for rows in models.values() for row in rows):
         tooltip = f"{row['model']}, seed {row['seed']}: AUC {row['auc']:.5f}, {row['flops']:,} FLOPs"
-        trained.append(Dot(row["flops"], row["auc"], colors[row["model"]], tooltip))
+        trained.append(Dot((row["flops"], row["auc"]), colors[row["model"]], tooltip))
     smaller = cached_dots(comparison, shrunk)
     dots = [*smaller, *trained]
     height = _height(models)
     best_possible = [comparison.truth["auc"]] if comparison.truth else []
-    flops = [dot.flops for dot in dots]
-    plot = _plot(log_ticks(min(flops), max(flops)), [*(dot.auc for dot in dots), *best_possible], height, log=True)
+    flops, aucs = zip(*(dot.point for dot in dots), strict=True)
+    plot = _plot(log_ticks(min(flops), max(flops)), [*aucs, *best_possible], height, log=True)
     labels: dict[str, Point] = {
         model: (rows[0]["flops"], max(row["auc"] for row in rows)) for model, rows in models.items()
     }
@@ -70,7 +62,7 @@ def draw_quality(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]] = (
         path = sorted(dot.point for dot in smaller)
         parts.append(plot.line(path, COLORS[0], "2 4"))
         labels[SHRUNK if len(path) > 1 else CACHED] = path[0]
-    parts += [plot.dot(dot.point, dot.color, dot.tooltip, dot.hollow) for dot in dots]
+    parts += [plot.dot(*dot) for dot in dots]
     occupied += [(x - 5, y - 5, x + 5, y + 5) for x, y in (plot.position(dot.point) for dot in dots)]
     parts += _labels(plot, labels, {**colors, CACHED: COLORS[0], SHRUNK: COLORS[0]}, occupied)
     figures = ", ".join(f"{model} {rows[0]['auc']:.4f}" for model, rows in models.items())
@@ -88,7 +80,7 @@ def cached_dots(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]]) -> 
     if row and row["flops_cached"]:
         costs["FmFM"] = (row["flops_cached"], row["auc"])
     return [
-        Dot(flops, auc, COLORS[0], f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs with cached vectors", hollow=True)
+        Dot((flops, auc), COLORS[0], f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs with cached vectors", hollow=True)
         for name, (flops, auc) in costs.items()
     ]
 

@@ -134,11 +134,10 @@ def settings(runs: Mapping[str, Mapping[str, Any]]) -> str:
     if not runs:
         return ""
     names = list(dict.fromkeys(name for values in runs.values() for name in values))
-    rows = [(name, *(_setting(values.get(name, "")) for values in runs.values())) for name in names]
+    rows = []
+    for name in names:
+        found = [values.get(name, "") for values in runs.values()]
+        rows.append((name, *(", ".join(map(str, each)) if isinstance(each, list) else str(each) for each in found)))
     headings = ("setting", *map(Unbroken, runs))
     content = table(headings, rows, text_columns=len(headings))
     return section("Settings", [folded(f"Settings of {', '.join(runs)}", content)])
-
-
-def _setting(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

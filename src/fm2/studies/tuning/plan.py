@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -184,15 +185,9 @@ def read_fixed(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise Fm2Error(f"tune: --fix must be NAME=VALUE, such as dim=8, got '{text}'")
-        fixed[name.strip().replace("-", "_")] = _parse_value(value.strip())
+        parsed: Any = value.strip()
+        for toml in (f"[{parsed}]", parsed):  # the last one that TOML can parse, else the plain string
+            with contextlib.suppress(tomllib.TOMLDecodeError):
+                parsed = tomllib.loads(f"value = {toml}")["value"]
+        fixed[name.strip().replace("-", "_")] = parsed
     return fixed
-
-
-def _parse_value(text: str) -> Any:
-    """Parse a TOML value, a comma-separated list of them, or a plain string."""
-    for toml in (text, f"[{text}]"):
-        try:
-            return tomllib.loads(f"value = {toml}")["value"]
-        except tomllib.TOMLDecodeError:
-            continue
-    return text
