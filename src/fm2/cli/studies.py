@@ -117,13 +117,13 @@ def read_settings_files(operation: str, files: list[Path]) -> tuple[dict[str, An
         settings = read_settings(file, operation)
         tables = {name: settings.pop(name) for name in list(settings) if isinstance(settings[name], dict)}
         model = settings.pop("model", None)
-        if model is not None:
-            tables[model] = settings
-            settings = {}
+        if model is None:
+            common |= settings
+        else:
+            tables[str(model)] = settings | tables.get(str(model), {})
         for name, table in tables.items():
             get_spec(name, f"{operation}: {file}")
             own[name] = own.get(name, {}) | table
-        common |= settings
     return common, own
 
 
