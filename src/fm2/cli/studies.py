@@ -287,7 +287,9 @@ def reproduce(options: argparse.Namespace) -> None:
     check_threads("reproduce", options.threads)
     check_source(options.source)
     common, own = read_settings_files("reproduce", [Path(file) for file in options.settings])
-    common |= {"threads": options.threads} if options.threads else {}
+    if options.threads:  # the option overrides all files
+        common["threads"] = options.threads
+        own = {name: {**values, "threads": options.threads} for name, values in own.items()}
 
     from fm2.studies.reproduction.record import PAGE  # after the checks: importing torch takes seconds
     from fm2.studies.reproduction.reproduce import reproduce

@@ -157,17 +157,15 @@ def _settings(
     Later layers override earlier ones: the protocol, the comparison that is resumed, the arguments.
     """
     common = common_settings(reproduction.protocol) | (before.settings if before else {}) | settings
-    layers = [
+    per_model: dict[str, dict[str, Any]] = {}
+    for layer in (
         settings_per_model(reproduction.protocol, reproduction.models),
         before.model_settings if before else {},
-        model_settings,
-    ]
-    per_model: dict[str, dict[str, Any]] = {}
-    for layer in layers:
+    ):
         for name, values in layer.items():
             allowed = {key: value for key, value in values.items() if key not in settings}
             per_model[name] = per_model.get(name, {}) | allowed
-    return common, per_model
+    return common, per_model | {name: per_model.get(name, {}) | dict(own) for name, own in model_settings.items()}
 
 
 def _training_aucs(comparison: Comparison, dataset: Dataset, threads: int) -> dict[str, dict[str, float]]:
