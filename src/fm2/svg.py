@@ -15,7 +15,6 @@ from unicodedata import east_asian_width
 
 from fm2.errors import printable
 
-TICKS = 4
 COLORS = ("#3b7dc4", "#d9772b", "#3a9a5b", "#9163c0", "#cf4d4d", "#2a9d9d", "#8a7a5c", "#c25b9b")
 NARROW, WIDE = set("fijlrtI .,:;'!|()[]-/"), set("mwMW@%&×…—")  # all other characters have similar widths
 
@@ -135,7 +134,7 @@ def short_number(number: float) -> str:
     return f"{number:g}"
 
 
-def ticks(low: float, high: float, count: int = TICKS) -> list[float]:
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
     """Return about ``count`` round numbers that cover a range. ``short_number`` keeps them distinct.
 
     >>> ticks(-0.1, 2.2), ticks(0.775, 0.775)

@@ -15,6 +15,7 @@ import fm2
 from fm2 import Fm2Error
 from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
+from fm2.cli.studies import read_settings_files
 from fm2.models.registry import model_names, specs
 from fm2.studies.comparison import compare as comparing
 from fm2.studies.comparison.printing import lines
@@ -168,6 +169,13 @@ def test_settings_from_files(dataset, tmp_path, write):
     assert {used[name]["batch_size"] for name in used} == {128}
     assert used["fwfm"]["learning_rate"] == 0.5
     assert used["fm"]["learning_rate"] != 0.5
+
+
+def test_a_settings_file_of_one_model_may_have_a_table_of_it(write):
+    file = write("tuned.toml", 'model = "fm"\nepochs = 3\ndim = 2\n\n[fm]\ndim = 4\n\n[fmfm]\ndim = 8\n')
+    assert read_settings_files("compare", [file]) == ({}, {"fm": {"epochs": 3, "dim": 4}, "fmfm": {"dim": 8}})
+    with pytest.raises(Fm2Error, match=r"compare: .*list\.toml: unknown model '\['fm'\]'"):
+        read_settings_files("compare", [write("list.toml", 'model = ["fm"]\n')])
 
 
 def test_runs_that_were_not_fully_pruned_are_named(dataset, tmp_path):

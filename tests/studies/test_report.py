@@ -154,7 +154,7 @@ def test_the_heat_maps_show_information_and_dimensions_of_each_pair(page, datase
     opacities = [float(rect.get("fill-opacity")) for rect in information.find(f"{SVG}g").iter(f"{SVG}rect")]
     order = np.argsort([expected[pair] for pair in pairs])
     assert np.all(np.diff(np.array(opacities)[order]) >= 0)
-    dims = [int(title.text.rsplit(" ", 1)[1]) for title in cross.iter(f"{SVG}title")]
+    dims = [int(title.text.rsplit(" ", 2)[1]) for title in cross.iter(f"{SVG}title")]
     assert len(dims) == 16 and set(dims) <= {1, 2, 3}
     assert "rank correlation" in figure.findtext("figcaption") or len(set(dims)) == 1
     assert len(rows_of(figure)) == 6

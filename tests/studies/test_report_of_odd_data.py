@@ -14,10 +14,10 @@ from tests.helpers.planted import QUICK, SCHEMA, planted
 import fm2
 from fm2 import Field, Schema, prepare
 from fm2.models.registry import model_names
+from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.reporting.charts import draw_learning, draw_quality
 from fm2.studies.reporting.field_sections import MOST_FIELDS, most_informative
 from fm2.studies.reporting.fields import Information
-from fm2.studies.reporting.inputs import Entry, Study
 from fm2.svg import text_width
 
 
@@ -65,13 +65,14 @@ def test_a_report_of_deep_models_and_few_or_many_fields(fields, tmp_path):
 
 
 def test_no_label_of_a_chart_is_clipped_or_overlaps_another(tmp_path):
-    entries = [
-        Entry(model, 0, tmp_path, 9, flops=10 ** (2 + place % 5), auc=0.7 + 0.003 * place, log_loss=0.5)
+    rows = [
+        {**dict.fromkeys(COLUMNS), "model": model, "flops": 10 ** (2 + place % 5), "auc": 0.7 + 0.003 * place}
         for place, model in enumerate(model_names())
     ]
     for count in (2, len(model_names())):
         truth = {"auc": 0.8, "log_loss": 0.4}
-        chart = ElementTree.fromstring(draw_quality(Study(tmp_path, "test", entries[:count], truth=truth)))
+        comparison = Comparison(tmp_path, "data", "", "test", model_names(), [0], rows=rows[:count], truth=truth)
+        chart = ElementTree.fromstring(draw_quality(comparison))
         names = [text for text in chart.iter(f"{SVG}text") if text.text in model_names()]
         assert len(names) == count
         boxes = []

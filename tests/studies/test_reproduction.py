@@ -152,8 +152,9 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
 
 
 def test_the_protocol_of_the_paper(log, tmp_path):
+    settings = {"threads": 1, "epochs": 1, "patience": 3, "model_settings": {"lr": {"patience": 2}}}
     done = fm2.reproduce(
-        "criteo", log, tmp_path / "out", protocol="paper", models="fwfm,dcn,lr", tables=[5, 6], threads=1, epochs=1
+        "criteo", log, tmp_path / "out", protocol="paper", models="fwfm,dcn,lr", tables=[5, 6], **settings
     )
     used = {name: read_settings(done.path / "compare" / f"{name}-0" / "settings.toml") for name in done.models}
     for name in ("lr", "fwfm", "dcn"):
@@ -168,6 +169,10 @@ def test_the_protocol_of_the_paper(log, tmp_path):
         assert {key: used[name][key] for key in expected} == expected
     assert (used["fwfm"]["linear"], used["fwfm"]["matrix_std"], used["fwfm"]["dim"]) == ("fields", 1.0, 16)
     assert used["dcn"]["hidden"] == [200, 200, 200]
+    assert [used[name]["patience"] for name in ("lr", "fwfm")] == [
+        2,
+        3,
+    ]  # its own setting overrides the common one
     dataset = fm2.Dataset.open(done.path / "data")
     assert dataset.manifest["settings"]["vocabulary"] == "all"
     assert {field.min_count for field in dataset.schema.fields if field.kind == "numeric"} == {1}

@@ -115,16 +115,9 @@ class Command:
 
 
 def command(
-    name: str,
-    summary: str,
-    *,
-    description: str,
-    example: str,
-    arguments: Sequence[Argument] | Callable[[], Sequence[Argument]],
-    notes: str = "",
-    interrupted: str | Callable[[argparse.Namespace], str] = NOTHING_WRITTEN,
+    name: str, summary: str, *, arguments: Sequence[Argument] | Callable[[], Sequence[Argument]], **declared: Any
 ) -> Callable[[Callable[[argparse.Namespace], None]], Command]:
-    """Declare the decorated function as a command.
+    """Declare the decorated function as a command; ``declared`` are the other attributes of :class:`Command`.
 
     >>> @command("hello", "greet", description="Greet.", example="fm2 hello", arguments=())
     ... def hello(options):
@@ -132,12 +125,8 @@ def command(
     >>> hello.name
     'hello'
     """
-
-    def declare(run: Callable[[argparse.Namespace], None]) -> Command:
-        listed = arguments if callable(arguments) else lambda: arguments
-        return Command(name, summary, description, example, run, listed, notes, interrupted)
-
-    return declare
+    listed = arguments if callable(arguments) else lambda: arguments
+    return lambda run: Command(name, summary, run=run, arguments=listed, **declared)
 
 
 def flag(name: str, help: str) -> Argument:
@@ -145,10 +134,4 @@ def flag(name: str, help: str) -> Argument:
     return Argument(name, help, action="store_true", default=False)
 
 
-# Options that several commands share.
 DEBUG = Argument("--debug", "show the traceback of an error", action="store_true", default=argparse.SUPPRESS)
-JSON = flag("--json", "print the result as JSON")
-OVERWRITE = flag("--overwrite", "replace existing output")
-RESUME = flag("--resume", "continue an interrupted run")
-ROW_WEIGHTS = Argument("--row-weights", ".npy file with one weight per row of the log", metavar="FILE")
-THREADS = Argument("--threads", "number of threads (default: all cores)", int, default=0)

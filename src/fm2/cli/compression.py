@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from fm2.cli.command import JSON, OVERWRITE, RESUME, ROW_WEIGHTS, Argument, command, flag
-from fm2.errors import Fm2Error
+from fm2.cli import shared
+from fm2.cli.command import Argument, command, flag
 
 if TYPE_CHECKING:
     from fm2.compression.dimensions import Basis
@@ -18,33 +18,27 @@ if TYPE_CHECKING:
     from fm2.data.dataset import Dataset
     from fm2.training.run import Run
 
-Number = TypeVar("Number", int, float)
 SHOWN_PAIRS = 10
 NEGLIGIBLE = 0.01  # effect on the logit, as a standard deviation
-CONTINUE = "run the same command with --resume to continue"
-
-TRAINING_OPTIONS = (
-    Argument("--epochs", "maximum number of epochs", int),
-    Argument("--patience", "evaluations without improvement before early stopping", int),
-    Argument("--seed", "random seed of initialization, shuffling and dropout", int),
-    Argument("--threads", "number of threads (default: as for RUN)", int),
-)
 
 
 def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
     """Return the arguments of a command: those that all three share, and its own. ``scale`` is a default."""
     return (
-        Argument("run_path", "run directory (fm2 train)", metavar="RUN"),
-        Argument("data", "the training dataset, or a newer one", metavar="DATA"),
+        shared.RUN,
+        shared.MODEL_DATA,
         Argument("--out", "run directory to create", metavar="RUN2", required=True),
         *specific,
-        Argument("--settings", "TOML file with settings; options override it", metavar="FILE"),
-        RESUME,
-        OVERWRITE,
-        ROW_WEIGHTS,
+        shared.SETTINGS,
+        shared.RESUME,
+        shared.OVERWRITE,
+        shared.ROW_WEIGHTS,
         Argument("--learning-rate-scale", f"factor for the learning rates of RUN (default: {scale})", float),
-        *TRAINING_OPTIONS,
-        JSON,
+        Argument("--epochs", "maximum number of epochs", int),
+        Argument("--patience", "evaluations without improvement before early stopping", int),
+        Argument("--seed", "random seed of initialization, shuffling and dropout", int),
+        Argument("--threads", "number of threads (default: as for RUN)", int),
+        shared.JSON,
     )
 
 
@@ -55,7 +49,7 @@ def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
     "these dimensions.",
     example="fm2 shrink run data --out small --variance 0.9",
     notes="Several variances produce a table: one run each in RUN2/variance-V, and RUN2/table.json.",
-    interrupted=CONTINUE,
+    interrupted=shared.CONTINUE,
     arguments=_arguments(
         Argument(
             "--variance", "fraction of the variance to keep, or several: 0.8,0.9,0.95", metavar="V", default="0.95"
@@ -71,7 +65,7 @@ def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
     ),
 )
 def shrink(options: argparse.Namespace) -> None:
-    variances = _numbers(float, "shrink: --variance", options.variance, "a number, or several like 0.8,0.95")
+    variances = shared.numbers(float, "shrink: --variance", options.variance, "a number, or several like 0.8,0.95")
     run, dataset, settings = _open("shrink", options, several=len(variances) > 1)
 
     from fm2.compression.retraining import measure
@@ -80,11 +74,11 @@ def shrink(options: argparse.Namespace) -> None:
 
     with TrainingDisplay() as watch:
 
-        def tell(bases: list[Basis]) -> None:
+        def print_bases(bases: list[Basis]) -> None:
             watch.restart()
-            _print_dimensions(run, dataset.schema.names, bases, _table_stream(options))
+            _print_dimensions(run, dataset.schema.names, bases, sys.stderr if options.json else sys.stdout)
 
-        settings |= {"weighting": options.weighting, "warm": options.warm, "on_bases": tell, "watch": watch}
+        settings |= {**shared.pick(options, "weighting", "warm"), "on_bases": print_bases, "watch": watch}
         if len(variances) > 1:
             rows = compare(run, dataset, options.out, variances, **settings)
         else:
@@ -101,7 +95,7 @@ def shrink(options: argparse.Namespace) -> None:
     "remove weak field pairs",
     description="Keep the strongest field pairs of an FwFM, FvFM or FmFM, and continue training without the others.",
     example="fm2 prune run data --out pruned --keep 0.3",
-    interrupted=CONTINUE,
+    interrupted=shared.CONTINUE,
     arguments=_arguments(Argument("--keep", "fraction of the field pairs to keep", float, default=0.3), scale="0.1"),
 )
 def prune(options: argparse.Namespace) -> None:
@@ -111,11 +105,11 @@ def prune(options: argparse.Namespace) -> None:
     from fm2.compression.retraining import measure
     from fm2.training.progress import TrainingDisplay
 
-    def tell(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
-        _print_strengths(dataset.schema.names, strengths, pruned, _table_stream(options))
+    def print_pairs(strengths: dict[Pair, float], pruned: list[Pair]) -> None:
+        _print_strengths(dataset.schema.names, strengths, pruned, sys.stderr if options.json else sys.stdout)
 
     with TrainingDisplay() as watch:
-        small = prune(run, dataset, options.out, keep=options.keep, on_pairs=tell, watch=watch, **settings)
+        small = prune(run, dataset, options.out, keep=options.keep, on_pairs=print_pairs, watch=watch, **settings)
     rows = [
         {"keep": None, "run": str(run.path), **measure(run, dataset)},
         {"keep": options.keep, "run": options.out, **measure(small, dataset)},
@@ -130,7 +124,7 @@ def prune(options: argparse.Namespace) -> None:
     "result: an FM with signs.",
     example="fm2 cut run data --out rank16 --rank 16",
     notes="Several ranks produce a table: one run each in RUN2/rank-R, RUN2/table.json and a chart, RUN2/table.svg.",
-    interrupted=CONTINUE,
+    interrupted=shared.CONTINUE,
     arguments=_arguments(
         Argument("--rank", "number of dimensions to keep, or several: 8,16,32", metavar="R", default="16"),
         Argument(
@@ -140,7 +134,7 @@ def prune(options: argparse.Namespace) -> None:
     ),
 )
 def cut(options: argparse.Namespace) -> None:
-    ranks = _numbers(int, "cut: --rank", options.rank, "an integer, or several like 8,16")
+    ranks = shared.numbers(int, "cut: --rank", options.rank, "an integer, or several like 8,16")
     run, dataset, settings = _open("cut", options, several=len(ranks) > 1)
 
     from fm2.compression.cut import Baseline, compare, cut_and_measure
@@ -148,14 +142,12 @@ def cut(options: argparse.Namespace) -> None:
 
     with TrainingDisplay() as watch:
 
-        def begin(rank: int) -> None:
-            watch.restart(f"fm2: rank {rank}: computing the spectrum ...")
-
-        def tell(bare: Run) -> None:
+        def announce_training(bare: Run) -> None:
             rank = bare.model.tables["embedding"].dims[0]
             watch.restart(f"fm2: rank {rank}: training ..." if options.training else None)
 
-        settings |= {"on_rank": begin, "training": options.training, "on_cut": tell, "watch": watch}
+        settings |= {"training": options.training, "on_cut": announce_training, "watch": watch}
+        settings["on_rank"] = lambda rank: watch.restart(f"fm2: rank {rank}: computing the spectrum ...")
         if len(ranks) > 1:
             rows = compare(run, dataset, options.out, ranks, **settings)
         else:
@@ -163,14 +155,6 @@ def cut(options: argparse.Namespace) -> None:
             small = cut_and_measure(baseline, options.out, rank=ranks[0], **settings)
             rows = [{"rank": None, **baseline.row()}, {"rank": ranks[0], "run": options.out, **small}]
     _print_models("rank", rows, options.json)
-
-
-def _numbers(kind: Callable[[str], Number], option: str, text: str, expected: str) -> list[Number]:
-    """Parse numbers that are separated by commas."""
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError:
-        raise Fm2Error(f"{option}: expected {expected}, got '{text}'") from None
 
 
 def _open(operation: str, options: argparse.Namespace, several: bool = False) -> tuple[Run, Dataset, dict[str, Any]]:
@@ -195,16 +179,10 @@ def _open(operation: str, options: argparse.Namespace, several: bool = False) ->
 
     run = Run.open(path, options.threads or 0)
     settings = read_changes(Path(options.settings), run.model.name) if options.settings else {}
-    for name in ("learning_rate_scale", "epochs", "patience", "seed", "threads"):
-        if getattr(options, name) is not None:
-            settings[name] = getattr(options, name)
-    settings |= {name: getattr(options, name) for name in ("resume", "overwrite", "row_weights")}
+    training = shared.pick(options, "learning_rate_scale", "epochs", "patience", "seed", "threads")
+    settings |= {name: value for name, value in training.items() if value is not None}
+    settings |= shared.pick(options, "resume", "overwrite", "row_weights")
     return run, dataset, settings
-
-
-def _table_stream(options: argparse.Namespace) -> Any:
-    """Return standard output, or standard error where standard output is for JSON."""
-    return sys.stderr if options.json else sys.stdout
 
 
 def _print_dimensions(run: Run, names: tuple[str, ...], bases: list[Basis], file: Any) -> None:
@@ -228,10 +206,9 @@ def _print_strengths(names: tuple[str, ...], strengths: dict[Pair, float], prune
     for i, j in sorted(strengths, key=lambda pair: -strengths[pair])[: min(SHOWN_PAIRS, kept)]:
         print(f"  {names[i]} × {names[j]}: {strengths[i, j]:.3g}", file=file)
     if max(strengths.values(), default=0.0) < NEGLIGIBLE:
-        print(
-            "fm2: the model has learned no interactions, so that the choice of pairs is arbitrary; train it with a "
-            "smaller --l2 or a larger --matrix-std",
-            file=sys.stderr,
+        shared.warn(
+            "the model has learned no interactions, so the choice of pairs is arbitrary; train it with a smaller --l2 "
+            "or a larger --matrix-std"
         )
 
 

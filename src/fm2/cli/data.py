@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fm2.cli.command import JSON, OVERWRITE, THREADS, Argument, command
+from fm2.cli import shared
+from fm2.cli.command import Argument, command
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Argument("--fields", "number of columns besides the label", int, default=39),
         Argument("--features", "number of distinct values in all fields together", int, default=1_000_000),
         Argument("--seed", "random seed of the model and the rows", int, default=0),
-        OVERWRITE,
+        shared.OVERWRITE,
     ),
 )
 def generate(options: argparse.Namespace) -> None:
@@ -39,11 +39,8 @@ def generate(options: argparse.Namespace) -> None:
     with Progress("writing", options.rows) as progress:
         log = generate(
             Path(options.out),
-            options.rows,
-            fields=options.fields,
-            features=options.features,
-            seed=options.seed,
             progress=lambda rows: progress.update(rows, rows),
+            **shared.pick(options, "rows", "fields", "features", "seed"),
         )
     print(f"wrote {log.rows:,} rows to {log.path} ({log.click_rate:.1%} clicks), true probabilities to {log.truth}")
     print(f"best expected scores of any model: AUC {log.auc:.4f}, log loss {log.log_loss:.4f}")
@@ -71,9 +68,9 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--min-count", "treat values with fewer occurrences as unknown, in every field", int),
         Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
         Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
-        OVERWRITE,
-        THREADS,
-        JSON,
+        shared.OVERWRITE,
+        shared.THREADS,
+        shared.JSON,
     ),
 )
 def prepare(options: argparse.Namespace) -> None:
@@ -88,20 +85,14 @@ def prepare(options: argparse.Namespace) -> None:
             raise Fm2Error("prepare: --min-count cannot be combined with --like, which reuses a schema")
         schema = schema.with_min_count(options.min_count)
     if options.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
-        print("fm2: no timestamp field; assuming that the rows are in chronological order", file=sys.stderr)
+        shared.warn("no timestamp field; assuming that the rows are in chronological order")
     dataset = prepare(
         options.source,
         like or schema,
         options.out,
-        validation=options.validation,
-        test=options.test,
-        split=options.split,
-        fractions=_fractions(options.fractions),
-        seed=options.seed,
-        vocabulary=options.vocabulary,
-        bad_rows=options.bad_rows,
-        overwrite=options.overwrite,
-        threads=options.threads,
+        fractions=shared.numbers(float, "prepare: --fractions", options.fractions, "numbers like 0.8,0.1,0.1"),
+        **shared.pick(options, "validation", "test", "split", "seed", "vocabulary"),
+        **shared.pick(options, "bad_rows", "overwrite", "threads"),
     )
     _print(describe(dataset), options.json)
 
@@ -114,19 +105,12 @@ def _schema(options: argparse.Namespace) -> Schema:
     return Schema.load(options.schema) if options.schema else Schema.infer(options.source[0], label=options.label)
 
 
-def _fractions(text: str) -> list[float]:
-    try:
-        return [float(fraction) for fraction in text.split(",")]
-    except ValueError:
-        raise Fm2Error(f"prepare: --fractions: expected numbers like 0.8,0.1,0.1, got '{text}'") from None
-
-
 @command(
     "describe",
     "describe a dataset",
     description="Describe the fields and splits of a dataset.",
     example="fm2 describe data",
-    arguments=(Argument("data", "dataset directory (fm2 prepare)", metavar="DATA"), JSON),
+    arguments=(shared.DATA, shared.JSON),
 )
 def describe(options: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset

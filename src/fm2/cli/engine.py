@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fm2.cli.command import JSON, Argument, command, flag
+from fm2.cli import shared
+from fm2.cli.command import Argument, command, flag
 from fm2.errors import Fm2Error
 
 PLANS, DTYPES = ("auto", "direct", "cached", "spectral"), ("f32", "f16", "i8")
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-RUN = Argument("run_path", "run directory (fm2 train)", metavar="RUN")
 
 
 @command(
@@ -25,14 +25,14 @@ RUN = Argument("run_path", "run directory (fm2 train)", metavar="RUN")
     notes="The plan auto measures the exact plans on this machine, on rows drawn by feature frequency, and selects the "
     "fastest. An existing compiled model is replaced.",
     arguments=(
-        RUN,
+        shared.RUN,
         Argument("--out", "model file to write, e.g. model.fm2", metavar="FILE", required=True),
         Argument("--plan", "scoring plan", choices=PLANS, default="auto"),
         Argument("--rank", "rank of the spectral plan (default: 16)", int, metavar="R"),
         Argument("--data", "dataset; it makes the spectral plan more accurate", metavar="DATA"),
         Argument("--dtype", "number type of the feature tables", choices=DTYPES, default="f32"),
         Argument("--memory", "memory limit for cached products", metavar="SIZE", default="4GB"),
-        JSON,
+        shared.JSON,
     ),
 )
 def compile(options: argparse.Namespace) -> None:
@@ -41,12 +41,9 @@ def compile(options: argparse.Namespace) -> None:
     compiled = compile(
         options.run_path,
         options.out,
-        plan=options.plan,
-        rank=options.rank,
-        dtype=options.dtype,
         memory=read_size(options.memory),
-        data=options.data,
-        watch=_print_step,
+        watch=lambda step: shared.warn(f"{step} ...") if sys.stderr.isatty() else None,
+        **shared.pick(options, "plan", "rank", "dtype", "data"),
     )
     if options.json:
         print(json.dumps({**vars(compiled), "path": str(compiled.path)}))
@@ -74,17 +71,12 @@ def read_size(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def _print_step(step: str) -> None:
-    if sys.stderr.isatty():
-        print(f"fm2: {step} ...", file=sys.stderr)
-
-
 @command(
     "inspect",
     "show the parameters, size and cost of a model",
     description="Show the parameters, bytes, operations and dimensions of a run or a compiled model.",
     example="fm2 inspect model.fm2",
-    arguments=(Argument("model", "run directory or compiled model", metavar="MODEL"), JSON),
+    arguments=(Argument("model", "run directory or compiled model", metavar="MODEL"), shared.JSON),
 )
 def inspect(options: argparse.Namespace) -> None:
     from fm2.engine.inspect import inspect, print_inspection
@@ -165,7 +157,7 @@ def _read_candidates(path: str) -> list[dict[str, Any]]:
     example="fm2 export run --out model.onnx",
     notes="An ONNX file contains no vocabularies: encode raw values with fm2. An existing ONNX file is replaced.",
     arguments=(
-        RUN,
+        shared.RUN,
         Argument("--out", "ONNX file to write", metavar="FILE", required=True),
         Argument("--ids", "integer type of the ids", choices=("int64", "int32"), default="int64"),
     ),

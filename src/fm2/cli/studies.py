@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fm2.cli.command import JSON, NOTHING_WRITTEN, OVERWRITE, RESUME, ROW_WEIGHTS, THREADS, Argument, command
+from fm2.cli import shared
+from fm2.cli.command import NOTHING_WRITTEN, Argument, command
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
     from fm2.studies.comparison.results import Comparison
-    from fm2.studies.tuning.study import Trial
     from fm2.training.progress import TrainingDisplay
 
-CONTINUE = "run the same command with --resume to continue"
-DATA = Argument("data", "dataset directory (fm2 prepare)", metavar="DATA")
-SEEDS = Argument("--seeds", "number of training runs per model (default: 1)", int)
+SEEDS = Argument("--seeds", "number of random seeds, and so of runs, per model (default: 1)", int)
 
 
 @command(
@@ -28,13 +25,13 @@ SEEDS = Argument("--seeds", "number of training runs per model (default: 1)", in
     "list all models",
     description="List the models that can be trained and compared.",
     example="fm2 models",
-    arguments=(JSON,),
+    arguments=(shared.JSON,),
 )
 def models(options: argparse.Namespace) -> None:
-    from fm2.studies.comparison.catalog import as_dicts, print_catalog
+    from fm2.studies.comparison.catalog import catalog, print_catalog
 
     if options.json:
-        print(json.dumps(as_dicts(), ensure_ascii=False))
+        print(json.dumps(catalog(), ensure_ascii=False))
     else:
         print_catalog()
 
@@ -43,17 +40,17 @@ def _compare_arguments() -> Sequence[Argument]:
     from fm2.cli.model_options import training_options
 
     return (
-        DATA,
+        shared.DATA,
         Argument("--out", "directory to create", metavar="DIR", required=True),
         Argument(
             "--models",
-            "list like lr,fm,fmfm; all, shallow (the paper's seven) or deep (default: shallow)",
+            "comma-separated models, e.g. lr,fm,fmfm; or shallow (the paper's seven), deep or all (default: shallow)",
             metavar="LIST",
         ),
         SEEDS,
         Argument("--truth", ".npy file with the true probability of each row (fm2 generate)", metavar="FILE"),
-        RESUME,
-        OVERWRITE,
+        shared.RESUME,
+        shared.OVERWRITE,
         Argument(
             "--settings",
             "TOML files with settings for all models; for one model, in a table [MODEL] or with model = NAME",
@@ -61,7 +58,7 @@ def _compare_arguments() -> Sequence[Argument]:
             many=True,
             default=[],
         ),
-        JSON,
+        shared.JSON,
         *training_options(without=["seed"]),
     )
 
@@ -72,10 +69,10 @@ def _compare_arguments() -> Sequence[Argument]:
     description="Train several models on one dataset, evaluate them on its test split and print a table.",
     example="fm2 compare data --models lr,fm,fmfm --out comparison",
     notes="DIR/compare.json and DIR/compare.csv contain the table and are updated after every run; DIR/MODEL-SEED are "
-    "ordinary runs. Training options apply to all models that have them. If a model fails, its row has the error, and "
-    "the exit code is 1. Ctrl-C stops cleanly; --resume continues with the same options.",
+    "ordinary runs. Training options apply to all models that have them. If a run fails, its row contains the error, "
+    "and the exit code is 1. Ctrl-C stops cleanly; --resume continues with the same options.",
     arguments=_compare_arguments,
-    interrupted=CONTINUE,
+    interrupted=shared.CONTINUE,
 )
 def compare(options: argparse.Namespace) -> None:
     from fm2.cli.model_options import chosen_settings
@@ -83,7 +80,7 @@ def compare(options: argparse.Namespace) -> None:
     from fm2.studies.comparison.catalog import chosen
 
     dataset = Dataset.open(options.data)
-    names = None if options.models is None else chosen(options.models)
+    names = options.models and chosen(options.models)
     common, own = read_settings_files("compare", [Path(file) for file in options.settings])
     from_options = chosen_settings(options, dataset.schema.names)
     for settings in own.values():  # options override all files
@@ -99,14 +96,11 @@ def compare(options: argparse.Namespace) -> None:
             dataset,
             options.out,
             names,
-            seeds=options.seeds,
-            resume=options.resume,
-            overwrite=options.overwrite,
-            truth=options.truth,
             model_settings=own,
             watch=watch,
             on_start=reporter.begin,
             on_result=reporter.end,
+            **shared.pick(options, "seeds", "resume", "overwrite", "truth"),
             **(common | from_options),
         )
     _print_comparison(comparison, options.json)
@@ -123,13 +117,13 @@ def read_settings_files(operation: str, files: list[Path]) -> tuple[dict[str, An
         settings = read_settings(file, operation)
         tables = {name: settings.pop(name) for name in list(settings) if isinstance(settings[name], dict)}
         model = settings.pop("model", None)
-        if model is not None:
-            tables[model] = settings
-            settings = {}
+        if model is None:
+            common |= settings
+        else:
+            tables[str(model)] = settings | tables.get(str(model), {})
         for name, table in tables.items():
             get_spec(name, f"{operation}: {file}")
             own[name] = own.get(name, {}) | table
-        common |= settings
     return common, own
 
 
@@ -145,16 +139,12 @@ class RunReporter:
 
     def end(self, row: dict[str, Any], error: Exception | None) -> None:
         """Print the result of a run."""
-        result = f"failed: {row['error']}" if error else _scores(row)
-        self._watch.restart(f"fm2: {row['run']}: {result}")
+        scores = "" if error else f"AUC {row['auc']:.5f}, log loss {row['log_loss']:.5f}, {row['seconds']:.0f} s"
+        self._watch.restart(f"fm2: {row['run']}: {scores or 'failed: ' + row['error']}")
         if error is not None and self._debug:
             import traceback
 
             traceback.print_exception(error)
-
-
-def _scores(row: dict[str, Any]) -> str:
-    return f"AUC {row['auc']:.5f}, log loss {row['log_loss']:.5f}, {row['seconds']:.0f} s"
 
 
 def _print_comparison(comparison: Comparison, as_json: bool) -> None:
@@ -170,7 +160,7 @@ def _print_comparison(comparison: Comparison, as_json: bool) -> None:
         print(f"{caption(comparison)}\nsaved as {comparison.path / JSON} and {comparison.path / CSV}")
     for name, without in ignored_settings(comparison.models, comparison.settings).items():
         setting = setting_title(name, comparison.settings[name])
-        print(f"fm2: {setting} does not apply to {', '.join(without)}; ignored there", file=sys.stderr)
+        shared.warn(f"{setting} does not apply to {', '.join(without)}; ignored there")
     if comparison.failed:
         names = ", ".join(row["run"] for row in comparison.failed)
         raise Fm2Error(f"compare: {len(comparison.failed)} of {len(comparison.rows)} runs failed: {names}")
@@ -181,18 +171,18 @@ def _tune_arguments() -> Sequence[Argument]:
 
     return (
         model_argument(),
-        DATA,
+        shared.DATA,
         Argument("--out", "directory to create", metavar="DIR", required=True),
         Argument("--trials", "total number of trials", int, default=20),
         Argument("--timeout", "stop the search after this time", float, metavar="SECONDS"),
         Argument("--metric", "validation metric to optimize (default: log_loss)", choices=METRICS),
         Argument("--fix", "setting of all trials; can be repeated", metavar="NAME=VALUE", action="append", default=[]),
         Argument("--space", "TOML file with the search space (default: the model's)", metavar="FILE"),
-        ROW_WEIGHTS,
-        RESUME,
+        shared.ROW_WEIGHTS,
+        shared.RESUME,
         Argument("--seed", "random seed of the search and of all trials (default: 0)", int),
-        THREADS,
-        JSON,
+        shared.THREADS,
+        shared.JSON,
     )
 
 
@@ -220,25 +210,17 @@ def tune(options: argparse.Namespace) -> None:
     from fm2.studies.tuning.search import tune
     from fm2.training.progress import TrainingDisplay
 
-    def tell(trials: list[Trial]) -> None:
-        watch.restart(describe(trials))
-
     with TrainingDisplay() as watch:
         tuning = tune(
             options.model,
             options.data,
             options.out,
-            trials=options.trials,
-            metric=options.metric,
             fix=read_fixed(options.fix),
-            space=options.space,
-            seed=options.seed,
-            threads=options.threads,
-            timeout=options.timeout,
-            resume=options.resume,
-            row_weights=options.row_weights,
             watch=watch,
-            on_trial=tell,
+            on_trial=lambda trials: watch.restart(describe(trials)),
+            **shared.pick(
+                options, *("trials", "metric", "space", "seed", "threads", "timeout", "resume", "row_weights")
+            ),
         )
     if options.json:
         print(json.dumps([asdict(trial) for trial in tuning.trials]))
@@ -261,13 +243,13 @@ def tune(options: argparse.Namespace) -> None:
             "directory of fm2 shrink with several variances (default: searched next to the source)",
             metavar="DIR",
         ),
-        THREADS,
+        shared.THREADS,
     ),
 )
 def report(options: argparse.Namespace) -> None:
     from fm2.studies.reporting.report import report
 
-    out = report(options.source, options.out, data=options.data, shrink=options.shrink, threads=options.threads)
+    out = report(options.source, options.out, **shared.pick(options, "data", "shrink", "threads"))
     if out.is_file():  # a pipe receives the page alone
         print(f"wrote {out.stat().st_size:,} bytes to {out}; open it in a browser")
 
@@ -280,7 +262,7 @@ def report(options: argparse.Namespace) -> None:
     notes="PATH is Criteo's train.txt or Avazu's train, complete or in part, plain or compressed. DIR contains the "
     "dataset, the runs, and the tables as reproduction.md and reproduction.json. A complete log takes many hours; "
     "Ctrl-C stops cleanly, and --resume continues.",
-    interrupted=CONTINUE,
+    interrupted=shared.CONTINUE,
     arguments=(
         Argument("log", "criteo or avazu", metavar="LOG", choices=("criteo", "avazu")),
         Argument("source", "the log file", metavar="PATH"),
@@ -288,16 +270,14 @@ def report(options: argparse.Namespace) -> None:
         Argument(
             "--protocol", "train with fm2's defaults, or like the paper's code", choices=("fm2", "paper"), default="fm2"
         ),
-        Argument(
-            "--models", "list like lr,fmfm, or all (default: the models that the authors trained)", metavar="LIST"
-        ),
+        Argument("--models", "e.g. lr,fmfm; or all (default: the models that the authors trained)", metavar="LIST"),
         Argument("--tables", "5,6,8 for Criteo, 5,7 for Avazu (default: all)", metavar="LIST"),
         SEEDS,
         Argument("--settings", "TOML files of settings, as for fm2 compare", metavar="FILE", many=True, default=[]),
-        RESUME,
-        OVERWRITE,
-        THREADS,
-        JSON,
+        shared.RESUME,
+        shared.OVERWRITE,
+        shared.THREADS,
+        shared.JSON,
     ),
 )
 def reproduce(options: argparse.Namespace) -> None:
@@ -307,7 +287,9 @@ def reproduce(options: argparse.Namespace) -> None:
     check_threads("reproduce", options.threads)
     check_source(options.source)
     common, own = read_settings_files("reproduce", [Path(file) for file in options.settings])
-    common |= {"threads": options.threads} if options.threads else {}
+    if options.threads:  # the option overrides all files
+        common["threads"] = options.threads
+        own = {name: {**values, "threads": options.threads} for name, values in own.items()}
 
     from fm2.studies.reproduction.record import PAGE  # after the checks: importing torch takes seconds
     from fm2.studies.reproduction.reproduce import reproduce
@@ -319,16 +301,12 @@ def reproduce(options: argparse.Namespace) -> None:
             options.log,
             options.source,
             options.out,
-            protocol=options.protocol,
-            models=options.models,
-            tables=_table_numbers(options.tables),
-            seeds=options.seeds,
-            resume=options.resume,
-            overwrite=options.overwrite,
+            tables=options.tables and shared.numbers(int, "reproduce: --tables", options.tables, "numbers like 5,6"),
             model_settings=own,
             watch=watch,
             on_start=reporter.begin,
             on_result=reporter.end,
+            **shared.pick(options, "protocol", "models", "seeds", "resume", "overwrite"),
             **common,
         )
     if options.json:
@@ -339,13 +317,6 @@ def reproduce(options: argparse.Namespace) -> None:
     if reproduction.failed:
         names = ", ".join(row["run"] for row in reproduction.failed)
         raise Fm2Error(f"reproduce: failed runs: {names}; use --resume to try again")
-
-
-def _table_numbers(text: str | None) -> list[int] | None:
-    try:
-        return None if text is None else [int(part) for part in text.split(",")]
-    except ValueError:
-        raise Fm2Error(f"reproduce: --tables: expected numbers like 5,6, got '{text}'") from None
 
 
 COMMANDS = (models, compare, tune, report, reproduce)

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fm2.cli.command import JSON, OVERWRITE, RESUME, ROW_WEIGHTS, THREADS, Argument, command
+from fm2.cli import shared
+from fm2.cli.command import NOTHING_WRITTEN, Argument, command
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
     from fm2.engine.scorer import Scorer
     from fm2.training.run import Run
 
-SPLITS = ("train", "validation", "test")
-DATA = Argument("data", "dataset directory (fm2 prepare)", metavar="DATA")
 TRAINED_MODEL = Argument("path", "run directory (fm2 train) or compiled model (fm2 compile)", metavar="MODEL")
-SETTINGS = Argument("--settings", "TOML file with settings; options override it", metavar="FILE")
-
-
-def column_list(text: str) -> list[str]:
-    """Parse column names that are separated by commas.
-
-    >>> column_list("user,ad")
-    ['user', 'ad']
-    """
-    return [name.strip() for name in text.split(",")]
 
 
 def _train_arguments() -> Sequence[Argument]:
@@ -36,13 +24,13 @@ def _train_arguments() -> Sequence[Argument]:
 
     return (
         model_argument(),
-        DATA,
+        shared.DATA,
         Argument("--out", "run directory to create", metavar="RUN", required=True),
-        SETTINGS,
-        RESUME,
+        shared.SETTINGS,
+        shared.RESUME,
         Argument("--from", "warm start: continue from this run's model on new data", metavar="RUN", dest="start"),
-        OVERWRITE,
-        ROW_WEIGHTS,
+        shared.OVERWRITE,
+        shared.ROW_WEIGHTS,
         Argument(
             "--track",
             "log metrics to tensorboard[:DIR] or mlflow[:URI]; can be repeated",
@@ -50,21 +38,21 @@ def _train_arguments() -> Sequence[Argument]:
             action="append",
             default=[],
         ),
-        JSON,
+        shared.JSON,
         *training_options(),
     )
 
 
 def _kept_after_interrupt(options: argparse.Namespace) -> str:
     if not Path(options.out, "settings.toml").exists():
-        return "no output was written"
+        return NOTHING_WRITTEN
     return "continue with --resume; the best model so far is kept"
 
 
 @command(
     "train",
     "train a model on a dataset",
-    description="Train a model and keep the state with the best validation score.",
+    description="Train a model and keep the weights with the best validation score.",
     example="fm2 train fmfm data --out run",
     notes="Defaults depend on the model and the size of the log. Ctrl-C writes a checkpoint; --resume continues.",
     arguments=_train_arguments,
@@ -88,27 +76,21 @@ def train(options: argparse.Namespace) -> None:
 
     warning = slow_path_warning(settings) if settings else None
     if warning:
-        print(f"fm2: {warning}", file=sys.stderr)
+        shared.warn(warning)
     with TrainingDisplay() as watch:
         run = train(
             options.model,
             dataset,
             options.out,
-            resume=options.resume,
-            start=options.start,
-            overwrite=options.overwrite,
-            row_weights=options.row_weights,
             callback=watch,
             trackers=[tracker(text) for text in options.track],
+            **shared.pick(options, "resume", "start", "overwrite", "row_weights"),
             **changes,
         )
-    print(f"fm2: {watch.summary()}", file=sys.stderr)
+    shared.warn(watch.summary())
     weighted = options.row_weights or changes.get("positive_weight", 1) != 1
     if run.metrics["rig"] < 0 and not weighted:
-        print(
-            "fm2: worse than predicting the mean click rate; try other values of --learning-rate and --l2",
-            file=sys.stderr,
-        )
+        shared.warn("worse than predicting the mean click rate; try other values of --learning-rate and --l2")
     _print_metrics(run.metrics, f"{options.model} in {options.out}, validation", options.json)
 
 
@@ -131,10 +113,10 @@ def _check_paths(options: argparse.Namespace) -> None:
     example="fm2 evaluate run data --split test",
     arguments=(
         TRAINED_MODEL,
-        Argument("data", "the training dataset, or a newer one", metavar="DATA"),
-        Argument("--split", "rows to evaluate", choices=SPLITS, default="test"),
-        THREADS,
-        JSON,
+        shared.MODEL_DATA,
+        Argument("--split", "split to evaluate", choices=("train", "validation", "test"), default="test"),
+        shared.THREADS,
+        shared.JSON,
     ),
 )
 def evaluate(options: argparse.Namespace) -> None:
@@ -146,10 +128,9 @@ def evaluate(options: argparse.Namespace) -> None:
     model = _open_model("evaluate", options)
     same_data = make_id_map(model.encoder, dataset, model.path) is None
     if not same_data and not dataset.manifest["settings"].get("like"):
-        print(
-            f"fm2: {options.data} was not prepared with --like: values that are too rare in it count as unknown, even "
-            "if the model knows them",
-            file=sys.stderr,
+        shared.warn(
+            f"{options.data} was not prepared with --like: values that are too rare in it count as unknown, even if "
+            "the model knows them"
         )
     metrics = evaluate_split(model, dataset, options.split)
     rows = len(dataset.split(options.split))
@@ -179,17 +160,15 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
     "predict click probabilities for raw rows",
     description="Predict the click probability of every row, in the order of the input.",
     example="fm2 predict model.fm2 new.csv --out predictions.csv --keep user,ad",
-    notes="Input files have any format that fm2 prepare reads; the label is not needed. The extension of --out selects "
-    "the format: .csv or .csv.gz (with a header), .parquet, .npy (float32), otherwise text with one probability per "
-    "line. An existing file of predictions is replaced.",
+    notes="Input files may have any format that fm2 prepare reads; the label column is optional. The extension of "
+    "--out selects the format: .csv or .csv.gz (with a header), .parquet, .npy (float32), otherwise text with one "
+    "probability per line. An existing file of predictions is replaced.",
     arguments=(
         TRAINED_MODEL,
         Argument("input", "files with raw rows", metavar="INPUT", many=True),
         Argument("--out", "output file; - is standard output", metavar="FILE", required=True),
-        Argument(
-            "--keep", "input columns to copy to a .csv or .parquet output: user,ad", column_list, metavar="COLUMNS"
-        ),
-        THREADS,
+        Argument("--keep", "input columns to copy to a .csv or .parquet output, e.g. user,ad", metavar="COLUMNS"),
+        shared.THREADS,
     ),
 )
 def predict(options: argparse.Namespace) -> None:
@@ -200,7 +179,7 @@ def predict(options: argparse.Namespace) -> None:
     for source in options.input:
         find_files(source)  # report missing files before a model is loaded
     out = None if options.out in ("-", "/dev/stdout") else Path(options.out)
-    keep = options.keep or ()
+    keep = [name.strip() for name in options.keep.split(",")] if options.keep is not None else []
     check_keep(out, keep)
     predicted = predict_files(_open_model("predict", options), options.input, out, keep=keep)
     _warn_unknown(predicted.mostly_unknown())
@@ -210,7 +189,7 @@ def predict(options: argparse.Namespace) -> None:
 
 def _warn_unknown(shares: dict[str, float]) -> None:
     for name, share in shares.items():
-        print(f"fm2: field '{name}': {share:.0%} of the values are unknown to the model", file=sys.stderr)
+        shared.warn(f"field '{name}': {share:.0%} of the values are unknown to the model")
 
 
 def _print_metrics(metrics: dict[str, Any], title: str, as_json: bool) -> None:

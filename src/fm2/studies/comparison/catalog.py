@@ -8,14 +8,8 @@ from typing import Any
 
 from fm2.errors import Fm2Error, require, suggest
 from fm2.models.registry import model_names, specs
-from fm2.models.spec import ModelSpec
 
 PIPED_WIDTH = 160
-
-
-def groups() -> dict[str, list[str]]:
-    """Return the names that stand for several models."""
-    return {"all": model_names(), "shallow": model_names(deep=False), "deep": model_names(deep=True)}
 
 
 def chosen(models: str | Sequence[str]) -> list[str]:
@@ -27,7 +21,8 @@ def chosen(models: str | Sequence[str]) -> list[str]:
     ['lr', 'poly2', 'fm', 'ffm', 'fwfm', 'fvfm', 'fmfm', 'deepfm']
     """
     names = [name.strip() for name in models.split(",")] if isinstance(models, str) else list(models)
-    known = {**groups(), **{name: [name] for name in model_names()}}
+    groups = {"all": model_names(), "shallow": model_names(deep=False), "deep": model_names(deep=True)}
+    known = groups | {name: [name] for name in model_names()}
     for name in names:
         if name not in known:
             raise Fm2Error(f"compare: unknown model '{name}'; {suggest(name, known)}")
@@ -36,40 +31,31 @@ def chosen(models: str | Sequence[str]) -> list[str]:
     return list(dict.fromkeys(model for name in names for model in known[name]))
 
 
-def as_dicts() -> list[dict[str, Any]]:
-    """Return the catalog in plain values."""
+def catalog() -> list[dict[str, Any]]:
+    """Return what the catalog has on each model. ``own_dims`` is None for models without embeddings."""
     return [
         {
-            "name": spec.name,
-            "title": spec.title,
-            "summary": spec.summary,
-            "source": spec.source,
-            "own_dims": _own_dims(spec),
-            "deep": spec.deep,
+            **{name: getattr(spec, name) for name in ("name", "title", "summary", "source", "deep")},
+            "own_dims": None if spec.dimensions == "none" else spec.dimensions == "per_field",
         }
         for spec in specs()
     ]
 
 
-def _own_dims(spec: ModelSpec) -> bool | None:
-    """Return whether each field may have its own dimension; None for models without embeddings."""
-    return None if spec.dimensions == "none" else spec.dimensions == "per_field"
-
-
-def print_catalog(console: Any = None) -> None:
+def print_catalog() -> None:
     """Print the models as a table."""
     require("rich", "train", "printing tables")
     from rich.console import Console
     from rich.table import Table
 
-    console = console or Console()
+    console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
     table = Table(box=None, pad_edge=False)
-    for heading, unbroken in (("model", True), ("description", False), ("source", False), ("own dims", True)):
+    for heading, unbroken in (("model", True), ("description", False), ("source", False), ("per-field dims", True)):
         table.add_column(heading, no_wrap=unbroken)
-    for spec in specs():
-        dims = {None: "none", True: "yes", False: "no"}[_own_dims(spec)]
-        table.add_row(spec.name, f"{spec.title}: {spec.summary}", spec.source, dims)
+    for model in catalog():
+        dims = {None: "none", True: "yes", False: "no"}[model["own_dims"]]
+        table.add_row(model["name"], f"{model['title']}: {model['summary']}", model["source"], dims)
     console.print(table)
-    console.print("\nown dims: whether each field may have its own embedding dimension (--dim 4,8,...)")
+    console.print("\nper-field dims: whether each field may have its own embedding dimension (--dim 4,8,...)")

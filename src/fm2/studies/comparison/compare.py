@@ -63,7 +63,16 @@ def compare(
     if resume:
         comparison = _resume(path, dataset, models, seeds, settings, model_settings or {})
     else:
-        comparison = _start(path, dataset, models, seeds, settings, model_settings or {})
+        comparison = Comparison(
+            path,
+            data=str(dataset.path.resolve()),
+            fingerprint=fingerprint_of(dataset),
+            split=measured_split(dataset),
+            models=chosen("shallow" if models is None else models),
+            seeds=_seeds(1 if seeds is None else seeds),
+            settings=settings,
+            model_settings={name: dict(values) for name, values in (model_settings or {}).items()},
+        )
     if truth is not None:
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     ignored_settings(comparison.models, comparison.settings)
@@ -87,27 +96,6 @@ def measure_truth(truth: ArrayLike | str | Path, dataset: Dataset, split: str = 
     values = read_row_values("compare", "true probabilities", truth, dataset, np.float64)[dataset.split(split).rows]
     measured = metrics.evaluate(dataset.split(split).labels, values)
     return {name: measured[name] for name in ("auc", "log_loss")}
-
-
-def _start(
-    path: Path,
-    dataset: Dataset,
-    models: str | Sequence[str] | None,
-    seeds: int | Sequence[int] | None,
-    settings: dict[str, Any],
-    model_settings: Mapping[str, Mapping[str, Any]],
-) -> Comparison:
-    """Return a new, empty comparison."""
-    return Comparison(
-        path,
-        data=str(dataset.path.resolve()),
-        fingerprint=fingerprint_of(dataset),
-        split=measured_split(dataset),
-        models=chosen("shallow" if models is None else models),
-        seeds=_seeds(1 if seeds is None else seeds),
-        settings=settings,
-        model_settings={name: dict(values) for name, values in model_settings.items()},
-    )
 
 
 def _resume(

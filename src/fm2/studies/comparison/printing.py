@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
@@ -24,10 +25,11 @@ def lines(comparison: Comparison) -> list[str]:
         f"{'model':<{name_width}} {sizes} {'AUC':>{quality}} {'log loss':>{quality}}{gap} {'epoch':>5} {'seconds':>7}"
     ]
     for row in rows:
-        sizes = f"{_count(row['parameters']):>13} {_count(row['flops']):>11} {_count(row['flops_cached']):>9}"
-        scores = " ".join(f"{_score(row, name):>{quality}}" for name in ("auc", "log_loss"))
-        gap = f" {_format(row['gap'], 'z.1%'):>10}" if comparison.truth else ""
-        time = f"{_format(row['best_epoch'], '.1f'):>5} {_format(row['seconds'], '.0f'):>7}"
+        counts = {"parameters": 13, "flops": 11, "flops_cached": 9}
+        sizes = " ".join(f"{optional(row[name], ','):>{width}}" for name, width in counts.items())
+        scores = " ".join(f"{score(row, name):>{quality}}" for name in ("auc", "log_loss"))
+        gap = f" {optional(row['gap'], 'z.1%'):>10}" if comparison.truth else ""
+        time = f"{optional(row['best_epoch'], '.1f'):>5} {optional(row['seconds'], '.0f'):>7}"
         table.append(f"{row['model']:<{name_width}} {sizes} {scores}{gap} {time}")
     if comparison.truth:
         best = " ".join(
@@ -48,14 +50,12 @@ def caption(comparison: Comparison) -> str:
     return f"{seeds}{comparison.split} split of {comparison.data}; FLOPs as counted in the paper"
 
 
-def _score(row: dict[str, Any], name: str) -> str:
+def score(row: Mapping[str, Any], name: str) -> str:
+    """Format a score of a summary, with its standard deviation if there are several seeds."""
     deviation = f" ± {row['deviation'][name]:.5f}" if name in row["deviation"] else ""
-    return _format(row[name], ".5f") + deviation
+    return optional(row[name], ".5f") + deviation
 
 
-def _count(value: int | None) -> str:
-    return _format(value, ",")
-
-
-def _format(value: float | None, specification: str) -> str:
+def optional(value: float | None, specification: str) -> str:
+    """Format a number; None is an empty string."""
     return "" if value is None else format(value, specification)

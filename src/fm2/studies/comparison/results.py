@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import atomic_file, write_errors
+from fm2.files import atomic_file, write_errors, write_text
 from fm2.models.specs.linear import LR
 
 FORMAT, VERSION = "fm2 compare", 1
@@ -89,13 +89,9 @@ class Comparison:
         """Add a row, or replace the row of the same run, and write the files."""
         others = [other for other in self.rows if other["run"] != row["run"]]
         self.spent.pop(row["run"], None)
-        self.rows = sorted([*others, row], key=self._order)
+        order = {model: number for number, model in enumerate(self.models)}
+        self.rows = sorted([*others, row], key=lambda row: (order.get(row["model"], len(order)), row["seed"]))
         self.save()
-
-    def _order(self, row: dict[str, Any]) -> tuple[int, int]:
-        """Sort by the order of ``models``; models that are not in it come last."""
-        model = self.models.index(row["model"]) if row["model"] in self.models else len(self.models)
-        return model, row["seed"]
 
     def save(self) -> None:
         """Write both files."""
@@ -103,8 +99,7 @@ class Comparison:
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
         text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
         with write_errors(self.path, "compare"):
-            with atomic_file(self.path / JSON) as partial:
-                partial.write_text(text + "\n", encoding="utf-8")
+            write_text(self.path / JSON, text + "\n")
             with atomic_file(self.path / CSV) as partial, partial.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)
                 writer.writeheader()
@@ -114,16 +109,11 @@ class Comparison:
 
     def _compute_gaps(self) -> None:
         """Set each row's share of the log loss between LR and the truth; None if either is unknown."""
-        for row in self.rows:
-            row["gap"] = None
         linear = [row["log_loss"] for row in self.rows if row["model"] == LR.name and not row["error"]]
-        if not (self.truth and linear):
-            return
-        baseline = statistics.fmean(linear)
-        gap = baseline - self.truth["log_loss"]
+        baseline = statistics.fmean(linear) if linear else 0.0
+        gap = baseline - self.truth["log_loss"] if self.truth and linear else 0.0
         for row in self.rows:
-            if gap > 0 and not row["error"]:
-                row["gap"] = (baseline - row["log_loss"]) / gap
+            row["gap"] = (baseline - row["log_loss"]) / gap if gap > 0 and not row["error"] else None
 
     def summary(self) -> list[dict[str, Any]]:
         """Return one entry per model: means over its seeds, and their standard deviations in ``deviation``.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from fm2.studies.reporting.inputs import Entry, Study, has_full_matrices
+from fm2.studies.comparison.results import Comparison
+from fm2.studies.reporting.inputs import finished, first_with_full_matrices, has_full_matrices
 from fm2.svg import COLORS, Axis, Plot, Point, log_ticks, short_number, spread, svg, text, text_width, ticks
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 290, 52, 12, 28, 44
@@ -22,20 +22,13 @@ HALO = 'class="halo" stroke="#fff" stroke-width="3" stroke-linejoin="round" pain
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(NamedTuple):
     """A point of the chart of AUC against FLOPs. Hollow dots belong to a cached or shrunk FmFM."""
 
-    flops: float
-    auc: float
+    point: Point
     color: str
     tooltip: str
     hollow: bool = False
-
-    @property
-    def point(self) -> Point:
-        """The position on the axes."""
-        return self.flops, self.auc
 
 
 def colors_of(models: Sequence[str]) -> dict[str, str]:
@@ -44,24 +37,24 @@ def colors_of(models: Sequence[str]) -> dict[str, str]:
     return {model: COLORS[number % len(COLORS)] for number, model in enumerate(order)}
 
 
-def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), background: bool = False) -> str:
+def draw_quality(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]] = ()) -> str:
     """Draw AUC against FLOPs: a dot for every model and seed, hollow dots for a cached or shrunk FmFM."""
-    models, colors = study.models, colors_of(list(study.models))
-    trained = [
-        Dot(entry.flops, entry.auc, colors[entry.model], f"{entry.model}, seed {entry.seed}: {_figures(entry)}")
-        for entries in models.values()
-        for entry in entries
-    ]
-    smaller = cached_dots(study, shrunk)
+    models = finished(comparison)
+    colors = colors_of(list(models))
+    trained = []
+    for row in (row for rows in models.values() for row in rows):
+        tooltip = f"{row['model']}, seed {row['seed']}: AUC {row['auc']:.5f}, {row['flops']:,} FLOPs"
+        trained.append(Dot((row["flops"], row["auc"]), colors[row["model"]], tooltip))
+    smaller = cached_dots(comparison, shrunk)
     dots = [*smaller, *trained]
     height = _height(models)
-    best_possible = [study.truth["auc"]] if study.truth else []
-    flops = [dot.flops for dot in dots]
-    plot = _plot(log_ticks(min(flops), max(flops)), [*(dot.auc for dot in dots), *best_possible], height, log=True)
+    best_possible = [comparison.truth["auc"]] if comparison.truth else []
+    flops, aucs = zip(*(dot.point for dot in dots), strict=True)
+    plot = _plot(log_ticks(min(flops), max(flops)), [*aucs, *best_possible], height, log=True)
     labels: dict[str, Point] = {
-        model: (some[0].flops, max(entry.auc for entry in some)) for model, some in models.items()
+        model: (rows[0]["flops"], max(row["auc"] for row in rows)) for model, rows in models.items()
     }
-    parts = plot.grid(f"AUC ({study.split})", "FLOPs per prediction (log scale)")
+    parts = plot.grid(f"AUC ({comparison.split})", "FLOPs per prediction (log scale)")
     occupied: list[Box] = []
     for auc in best_possible:
         parts += _level(plot, auc, f"best possible, {auc:.4f}", occupied)
@@ -69,29 +62,25 @@ def draw_quality(study: Study, shrunk: Sequence[Mapping[str, Any]] = (), backgro
         path = sorted(dot.point for dot in smaller)
         parts.append(plot.line(path, COLORS[0], "2 4"))
         labels[SHRUNK if len(path) > 1 else CACHED] = path[0]
-    parts += [plot.dot(dot.point, dot.color, dot.tooltip, dot.hollow) for dot in dots]
+    parts += [plot.dot(*dot) for dot in dots]
     occupied += [(x - 5, y - 5, x + 5, y + 5) for x, y in (plot.position(dot.point) for dot in dots)]
     parts += _labels(plot, labels, {**colors, CACHED: COLORS[0], SHRUNK: COLORS[0]}, occupied)
-    figures = ", ".join(f"{model} {entries[0].auc:.4f}" for model, entries in models.items())
-    return svg(WIDTH, height, f"AUC against FLOPs: {figures}", parts, background)
+    figures = ", ".join(f"{model} {rows[0]['auc']:.4f}" for model, rows in models.items())
+    return svg(WIDTH, height, f"AUC against FLOPs: {figures}", parts)
 
 
-def _figures(entry: Entry) -> str:
-    return f"AUC {entry.auc:.5f}, {entry.flops:,} FLOPs"
-
-
-def cached_dots(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> list[Dot]:
+def cached_dots(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]]) -> list[Dot]:
     """Return the dots of an FmFM with cached vectors, and of the models that were shrunk from it."""
     costs = {
         f"FmFM shrunk to {row['variance']:.0%} of the variance": (row["flops"], row["auc"])
         for row in shrunk
         if row["variance"] is not None
     }
-    entry = study.first_with_full_matrices()
-    if entry and entry.flops_cached:
-        costs["FmFM"] = (entry.flops_cached, entry.auc)
+    row = first_with_full_matrices(comparison)
+    if row and row["flops_cached"]:
+        costs["FmFM"] = (row["flops_cached"], row["auc"])
     return [
-        Dot(flops, auc, COLORS[0], f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs with cached vectors", hollow=True)
+        Dot((flops, auc), COLORS[0], f"{name}: AUC {auc:.5f}, {flops:,.0f} FLOPs with cached vectors", hollow=True)
         for name, (flops, auc) in costs.items()
     ]
 

@@ -38,15 +38,7 @@ def information_figure(
     title = "Mutual information between field pairs and the label"
     if dimensions is not None:
         cross = dimensions.cross[selected]
-        charts.append(
-            draw_map(
-                "min(Dᵢ, Dⱼ)",
-                "dimensions",
-                shown_names,
-                cross,
-                lambda i, j: f"{_pair(shown_names, i, j)}: {cross[i, j]:g}",
-            )
-        )
+        charts.append(_pair_map("min(Dᵢ, Dⱼ)", "dimensions", shown_names, cross, "g"))
         title += ", and cross dimensions"
     caption = _information_caption(information, dimensions, len(shown), len(names))
     return figure(title, charts, caption, _informative_pairs(names, information, dimensions))
@@ -60,7 +52,9 @@ def _information_caption(information: Information, dimensions: Dimensions | None
         "The diagonal shows single fields."
     )
     if dimensions is not None:
-        measured, corrected = information.correlation_with(dimensions.cross)
+        above, cross = np.triu_indices(fields, 1), dimensions.cross
+        measured = rank_correlation(information.measured[above], cross[above])
+        corrected = rank_correlation(information.corrected[above], cross[above])
         if measured is None or corrected is None:
             caption += " All pairs have the same information or dimension, so their rank correlation is undefined."
         else:
@@ -139,8 +133,8 @@ def _pair(names: Sequence[str], i: int, j: int) -> str:
     return f"{names[i]} × {names[j]}"
 
 
-def _pair_map(title: str, unit: str, names: Sequence[str], values: Matrix) -> str:
-    return draw_map(title, unit, names, values, lambda i, j: f"{_pair(names, i, j)}: {values[i, j]:.5f} {unit}")
+def _pair_map(title: str, unit: str, names: Sequence[str], values: Matrix, digits: str = ".5f") -> str:
+    return draw_map(title, unit, names, values, lambda i, j: f"{_pair(names, i, j)}: {values[i, j]:{digits}} {unit}")
 
 
 def _variance_of_a_tenth(strengths: Matrix) -> float:

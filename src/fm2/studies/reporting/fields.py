@@ -11,7 +11,7 @@ from fm2.compression.prune import pair_strengths
 from fm2.compression.retraining import count_features
 from fm2.data.dataset import Dataset
 from fm2.models import FactorizationMachine
-from fm2.studies.reporting.mutual_information import Matrix, information_and_chance, rank_correlation
+from fm2.studies.reporting.mutual_information import Matrix, information_and_chance
 from fm2.training.run import Run
 
 MOST_IDS = 80_000_000  # 320 MB, or 2 million rows of 40 fields; more rows would hardly change a chart
@@ -45,12 +45,6 @@ class Information:
         synergy = self.corrected - single[:, None] - single
         np.fill_diagonal(synergy, np.nan)
         return synergy
-
-    def correlation_with(self, cross: Matrix) -> tuple[float | None, float | None]:
-        """Return the rank correlation of the pairs' information with their cross dimensions: measured and corrected."""
-        above = np.triu_indices(len(cross), 1)
-        dims = cross[above]
-        return rank_correlation(self.measured[above], dims), rank_correlation(self.corrected[above], dims)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from math import inf, isfinite
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from fm2.artifacts.run_directory import HISTORY, read_history
@@ -16,54 +14,21 @@ from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec, is_model
 from fm2.studies.comparison.results import Comparison
 
-COSTS_AND_METRICS = ("parameters", "flops", "flops_cached", "auc", "log_loss", "best_epoch", "seconds")
+Row = Mapping[str, Any]  # of a comparison
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A trained model and its metrics. If training failed, ``error`` has the reason and the other values are unset."""
-
-    model: str
-    seed: int
-    path: Path
-    parameters: int = 0
-    flops: int = 0
-    auc: float = 0.0
-    log_loss: float = 0.0
-    best_epoch: float | None = None
-    seconds: float | None = None
-    error: str | None = None
-    flops_cached: float | None = None  # with cached products
+def finished(comparison: Comparison) -> dict[str, list[Row]]:
+    """Return the rows that did not fail, by model. A model has one row per seed."""
+    models: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        if not row["error"]:
+            models.setdefault(row["model"], []).append(row)
+    return models
 
 
-@dataclass(frozen=True)
-class Study:
-    """Trained models that were evaluated on the same rows, and the best possible metrics if they are known."""
-
-    path: Path
-    split: str
-    entries: Sequence[Entry]
-    data: str | None = None
-    truth: dict[str, float] | None = None
-    fingerprint: str | None = None  # of the dataset
-
-    @property
-    def models(self) -> dict[str, list[Entry]]:
-        """The entries that did not fail, by model. A model has one entry per seed."""
-        models: dict[str, list[Entry]] = {}
-        for entry in self.entries:
-            if entry.error is None:
-                models.setdefault(entry.model, []).append(entry)
-        return models
-
-    @property
-    def best(self) -> Entry | None:
-        """The first entry of the model with the highest mean AUC."""
-        return max(self.models.values(), key=mean_auc, default=[None])[0]
-
-    def first_with_full_matrices(self) -> Entry | None:
-        """Return the first entry of a model with a full matrix for every pair of fields, if there is one."""
-        return next((entries[0] for model, entries in self.models.items() if has_full_matrices(model)), None)
+def ranked(comparison: Comparison) -> list[Row]:
+    """Return the summary of every model that has a finished run, highest mean AUC first."""
+    return sorted((entry for entry in comparison.summary() if entry["seeds"]), key=lambda entry: -entry["auc"])
 
 
 def has_full_matrices(model: str) -> bool:
@@ -71,19 +36,9 @@ def has_full_matrices(model: str) -> bool:
     return is_model(model) and get_spec(model).has_full_matrices
 
 
-def mean_auc(entries: Sequence[Entry]) -> float:
-    """Return the mean AUC of a model's seeds."""
-    return fmean(entry.auc for entry in entries)
-
-
-def read_comparison(path: Path) -> Study:
-    """Read the results of ``fm2 compare``."""
-    comparison = Comparison.open(path, "report")
-    entries = []
-    for row in comparison.rows:
-        values = {"error": row["error"]} if row["error"] else {name: row[name] for name in COSTS_AND_METRICS}
-        entries.append(Entry(row["model"], row["seed"], path / row["run"], **values))
-    return Study(path, comparison.split, entries, comparison.data, comparison.truth, comparison.fingerprint)
+def first_with_full_matrices(comparison: Comparison) -> Row | None:
+    """Return the first row of a model with a full matrix for every pair of fields, if there is one."""
+    return next((rows[0] for model, rows in finished(comparison).items() if has_full_matrices(model)), None)
 
 
 def read_evaluations(run: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import calibration, calibration_bins
 from fm2.files import atomic_file, check_replaceable, write_errors
+from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.comparison.results import JSON as COMPARISON
 from fm2.studies.reporting import sections
 from fm2.studies.reporting.field_sections import (
@@ -23,7 +24,14 @@ from fm2.studies.reporting.field_sections import (
     strengths_figure,
 )
 from fm2.studies.reporting.fields import find_dimensions, measure_information, measure_strengths
-from fm2.studies.reporting.inputs import Entry, Study, find_shrunk, read_comparison, read_evaluations, read_shrunk
+from fm2.studies.reporting.inputs import (
+    find_shrunk,
+    finished,
+    first_with_full_matrices,
+    ranked,
+    read_evaluations,
+    read_shrunk,
+)
 from fm2.studies.reporting.page import BEGIN, page, paragraph, section
 from fm2.training.inputs import fingerprint_of
 from fm2.training.run import Run
@@ -48,16 +56,15 @@ def report(
     path = Path(source)
     _check_out(Path(out))
     is_comparison = (path / COMPARISON).is_file()
-    study = read_comparison(path) if is_comparison else None
-    dataset, note = _open_data(data, study)
-    if study is None:
-        study = _evaluate(Run.open(path, threads), dataset)
-    runs = [entry.path for entry in study.entries if entry.error is None]
+    comparison = Comparison.open(path, "report") if is_comparison else None
+    dataset, note = _open_data(data, comparison)
+    if comparison is None:
+        comparison = _evaluate(Run.open(path, threads), dataset)
+    models = finished(comparison)
+    runs = [path / row["run"] for rows in models.values() for row in rows]
     shrunk = read_shrunk(Path(shrink)) if shrink else find_shrunk(path, runs)
-    parts = [note and paragraph(note, "soft"), *_parts(study, dataset, shrunk, threads)]
-    title = f"Training run of {study.entries[0].model}"
-    if is_comparison:
-        title = f"Comparison of {len(study.models)} models"
+    parts = [note and paragraph(note, "soft"), *_parts(comparison, dataset, shrunk, threads)]
+    title = f"Comparison of {len(models)} models" if is_comparison else f"Training run of {comparison.models[0]}"
     subtitle = f"{path.name or path}, dataset {dataset.path.name}" if dataset else str(path.name or path)
     with write_errors(Path(out).resolve().parent, "report"), atomic_file(Path(out)) as partial:
         partial.write_text(page(title, subtitle, parts), encoding="utf-8")
@@ -73,59 +80,54 @@ def _check_out(out: Path) -> None:
     check_replaceable(out, "report", "HTML page", BEGIN)
 
 
-def _open_data(data: Dataset | str | Path | None, study: Study | None) -> tuple[Dataset | None, str]:
+def _open_data(data: Dataset | str | Path | None, comparison: Comparison | None) -> tuple[Dataset | None, str]:
     """Open the dataset, or the one that a comparison used; return it with a note on what the report lacks."""
     missing = "without calibration, mutual information and interaction strengths; fm2 report --data DATA adds them"
     if data is not None:
         dataset = Dataset.of(data)
-    elif study is None or study.data is None:
+    elif comparison is None:
         return None, f"This report was made without the dataset, and so {missing}."
     else:
         try:
-            dataset = Dataset.open(study.data)
+            dataset = Dataset.open(comparison.data)
         except Fm2Error:
-            return None, f"The dataset {study.data} could not be opened. This report was made {missing}."
-    if study is None or study.fingerprint == fingerprint_of(dataset):
+            return None, f"The dataset {comparison.data} could not be opened. This report was made {missing}."
+    if comparison is None or comparison.fingerprint == fingerprint_of(dataset):
         return dataset, ""
     note = "is not the dataset of the comparison; the sections on calibration and fields describe other rows"
     return dataset, f"{dataset.path} {note}."
 
 
-def _evaluate(run: Run, dataset: Dataset | None) -> Study:
+def _evaluate(run: Run, dataset: Dataset | None) -> Comparison:
     """Evaluate one run, on test rows if there are any. Without a dataset, use its metrics from training."""
     split = measured_split(dataset) if dataset is not None else "validation"
     metrics = run.evaluate(dataset, split) if dataset is not None else run.metrics
-    best = [row for row in read_evaluations(run.path) if row.get("best")]
-    entry = Entry(
-        run.model.name,
-        seed=0,
-        path=run.path,
-        parameters=run.model.n_parameters,
-        flops=run.model.flops(),
-        auc=metrics["auc"],
-        log_loss=metrics["log_loss"],
-        best_epoch=best[-1]["epoch"] if best else None,
-    )
-    return Study(run.path, split, [entry])
+    model, size = run.model.name, {"parameters": run.model.n_parameters, "flops": run.model.flops()}
+    scores = {name: metrics[name] for name in ("auc", "log_loss")}
+    row = {**dict.fromkeys(COLUMNS), "model": model, "seed": 0, "run": "", **size, **scores}
+    return Comparison(run.path, "", "", split, [model], [0], rows=[row])
 
 
-def _parts(study: Study, dataset: Dataset | None, shrunk: Sequence[Mapping[str, Any]], threads: int) -> list[str]:
-    best = study.best
-    if best is None:
-        return [sections.models(study, shrunk)]
+def _parts(
+    comparison: Comparison, dataset: Dataset | None, shrunk: Sequence[Mapping[str, Any]], threads: int
+) -> list[str]:
+    models = finished(comparison)
+    if not models:
+        return [sections.models(comparison, shrunk)]
     facts = []
     if dataset is not None:
         facts = [("training rows", f"{len(dataset.train):,}"), ("fields", f"{len(dataset.field_sizes):,}")]
-    paths = {model: entries[0].path for model, entries in study.models.items()}
+    paths = {model: comparison.path / rows[0]["run"] for model, rows in models.items()}
     with_settings = {model: path / SETTINGS for model, path in paths.items() if (path / SETTINGS).is_file()}
-    run = Run.open(best.path, threads)
-    matrices = study.first_with_full_matrices() or best
+    best = ranked(comparison)[0]["model"]
+    run = Run.open(paths[best], threads)
+    with_matrices = (first_with_full_matrices(comparison) or {"model": best})["model"]
     return [
-        sections.summary(study, best, facts),
-        sections.models(study, shrunk),
+        sections.summary(comparison, facts),
+        sections.models(comparison, shrunk),
         sections.learning({model: read_evaluations(path) for model, path in paths.items()}),
-        _calibration(run, best.model, study.split, dataset),
-        _fields(run if matrices == best else Run.open(matrices.path, threads), dataset, threads),
+        _calibration(run, best, comparison.split, dataset),
+        _fields(run if with_matrices == best else Run.open(paths[with_matrices], threads), dataset, threads),
         sections.shrinking(shrunk),
         sections.settings({model: read_settings(file) for model, file in with_settings.items()}),
     ]

@@ -3,76 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
 from typing import Any
 
+from fm2.studies.comparison.printing import optional, score
+from fm2.studies.comparison.results import Comparison
 from fm2.studies.reporting.charts import cached_dots, draw_calibration, draw_learning, draw_quality
-from fm2.studies.reporting.inputs import Entry, Study, is_number, mean_auc
+from fm2.studies.reporting.inputs import Row, is_number, ranked
 from fm2.studies.reporting.page import Unbroken, cards, figure, folded, paragraph, section, table
 
 Histories = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def summary(study: Study, best: Entry, facts: Sequence[tuple[str, str]]) -> str:
+def summary(comparison: Comparison, facts: Sequence[tuple[str, str]]) -> str:
     """Show the best model with its mean metrics and its costs."""
-    seeds = study.models[best.model]
+    best, split = ranked(comparison)[0], comparison.split
     shown = [
-        ("best model" if len(study.entries) > 1 else "model", Unbroken(best.model)),
-        (f"AUC ({study.split})", f"{mean_auc(seeds):.5f}"),
-        (f"log loss ({study.split})", f"{fmean(entry.log_loss for entry in seeds):.5f}"),
-        ("FLOPs per prediction", f"{best.flops:,}"),
-        ("parameters", f"{best.parameters:,}"),
+        ("best model" if len(comparison.rows) > 1 else "model", Unbroken(best["model"])),
+        (f"AUC ({split})", f"{best['auc']:.5f}"),
+        (f"log loss ({split})", f"{best['log_loss']:.5f}"),
+        ("FLOPs per prediction", f"{best['flops']:,}"),
+        ("parameters", f"{best['parameters']:,}"),
         *facts,
     ]
-    if study.truth:
-        shown.append(("best possible AUC", f"{study.truth['auc']:.5f}"))
+    if comparison.truth:
+        shown.append(("best possible AUC", f"{comparison.truth['auc']:.5f}"))
     return cards(shown)
 
 
-def models(study: Study, shrunk: Sequence[Mapping[str, Any]]) -> str:
+def models(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]]) -> str:
     """Show all models of a comparison in a table, and their AUC against their FLOPs."""
-    failed = [paragraph(f"{e.model}, seed {e.seed}, failed: {e.error}") for e in study.entries if e.error is not None]
-    if not study.models or len(study.entries) < 2:
+    failed = [paragraph(f"{row['model']}, seed {row['seed']}, failed: {row['error']}") for row in comparison.failed]
+    entries = ranked(comparison)
+    if not entries or len(comparison.rows) < 2:
         return section("Models", failed)
-    ranked = sorted(study.models.items(), key=lambda item: -mean_auc(item[1]))
     headings = ("model", "AUC", "log loss", "parameters", "FLOPs", "FLOPs, cached", "best epoch", "seconds")
-    rows = [(Unbroken(model), *_figures(entries)) for model, entries in ranked]
-    seeds = max(len(entries) for entries in study.models.values())
+    formats = {"parameters": ",", "flops": ",", "flops_cached": ",.0f", "best_epoch": ".2f", "seconds": ",.1f"}
+    rows = [
+        (
+            *(Unbroken(entry["model"]), score(entry, "auc"), score(entry, "log_loss")),
+            *(optional(entry[name], specification) for name, specification in formats.items()),
+        )
+        for entry in entries
+    ]
+    seeds = max(entry["seeds"] for entry in entries)
     note = paragraph(f"Mean ± standard deviation of {seeds} seeds.", "soft") if seeds > 1 else ""
-    caption = _quality_caption(ranked)
-    if cached_dots(study, shrunk):
+    caption = _quality_caption(entries)
+    if cached_dots(comparison, shrunk):
         caption += " Hollow circles are FmFM with cached vectors, at full and reduced dimensions."
-    chart = figure("AUC against FLOPs", [draw_quality(study, shrunk)], caption)
+    chart = figure("AUC against FLOPs", [draw_quality(comparison, shrunk)], caption)
     return section("Models", [table(headings, rows, highlighted=0), note, *failed, chart])
 
 
-def _figures(entries: Sequence[Entry]) -> tuple[str, ...]:
-    first = entries[0]
-    epochs = [entry.best_epoch for entry in entries if entry.best_epoch is not None]
-    seconds = [entry.seconds for entry in entries if entry.seconds is not None]
-    return (
-        _mean([entry.auc for entry in entries]),
-        _mean([entry.log_loss for entry in entries]),
-        f"{first.parameters:,}",
-        f"{first.flops:,}",
-        f"{first.flops_cached:,.0f}" if first.flops_cached else "",
-        f"{fmean(epochs):.2f}" if epochs else "",
-        f"{fmean(seconds):,.1f}" if seconds else "",
-    )
-
-
-def _mean(values: Sequence[float]) -> str:
-    return f"{fmean(values):.5f}" + (f" ± {stdev(values):.5f}" if len(values) > 1 else "")
-
-
-def _quality_caption(ranked: Sequence[tuple[str, Sequence[Entry]]]) -> str:
-    name, best = ranked[0]
-    caption = f"Higher is better, further left is cheaper. {name} has the highest AUC, at {best[0].flops:,} FLOPs."
-    cheaper = [(model, entries) for model, entries in ranked[1:] if entries[0].flops < best[0].flops]
+def _quality_caption(entries: Sequence[Row]) -> str:
+    best = entries[0]
+    caption = "Higher is better, further left is cheaper. "
+    caption += f"{best['model']} has the highest AUC, at {best['flops']:,} FLOPs."
+    cheaper = next((entry for entry in entries if entry["flops"] < best["flops"]), None)
     if cheaper:
-        model, entries = cheaper[0]
-        loss = mean_auc(best) - mean_auc(entries)
-        caption += f" The best cheaper model is {model}: {loss:.5f} less AUC at {entries[0].flops:,} FLOPs."
+        loss, flops = best["auc"] - cheaper["auc"], cheaper["flops"]
+        caption += f" The best cheaper model is {cheaper['model']}: {loss:.5f} less AUC at {flops:,} FLOPs."
     return caption
 
 
@@ -145,11 +134,10 @@ def settings(runs: Mapping[str, Mapping[str, Any]]) -> str:
     if not runs:
         return ""
     names = list(dict.fromkeys(name for values in runs.values() for name in values))
-    rows = [(name, *(_setting(values.get(name, "")) for values in runs.values())) for name in names]
+    rows = []
+    for name in names:
+        found = [values.get(name, "") for values in runs.values()]
+        rows.append((name, *(", ".join(map(str, each)) if isinstance(each, list) else str(each) for each in found)))
     headings = ("setting", *map(Unbroken, runs))
     content = table(headings, rows, text_columns=len(headings))
     return section("Settings", [folded(f"Settings of {', '.join(runs)}", content)])
-
-
-def _setting(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -63,11 +63,6 @@ def schema_of(log: str, protocol: Protocol) -> Schema:
     return Schema(fields, schema.label, schema.columns, schema.missing)
 
 
-def preparation(protocol: Protocol) -> dict[str, Any]:
-    """Return the options of ``fm2.prepare``. The paper's code builds its vocabulary from all rows, including test."""
-    return {"fractions": (0.8, 0.1, 0.1), "split": "random", "vocabulary": "all" if protocol == "paper" else "train"}
-
-
 def common_settings(protocol: Protocol) -> dict[str, Any]:
     """Return the settings of all models: K = 16, and the paper's optimizer if requested."""
     return {"dim": K} | (_PAPER if protocol == "paper" else {})
@@ -79,8 +74,3 @@ def settings_per_model(protocol: Protocol, models: Sequence[str]) -> dict[str, d
         return {}
     deep = {spec.name: {"hidden": HIDDEN} for spec in specs() if spec.deep and "hidden" in spec.option_names}
     return {name: values for name, values in (_PAPER_PER_MODEL | deep).items() if name in models}
-
-
-def weighting(protocol: Protocol) -> Literal["counts", "features"]:
-    """Return how the PCA of table 8 weights features: equally, as in the paper, or by frequency, fm2's default."""
-    return "features" if protocol == "paper" else "counts"

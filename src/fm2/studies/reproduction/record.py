@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import atomic_file, check_output, write_errors
+from fm2.files import check_output, write_errors, write_text
 from fm2.studies.reproduction.protocol import Protocol
 from fm2.studies.reproduction.published import SAMPLES, contradictions
 from fm2.studies.reproduction.tables import Table
@@ -52,9 +52,8 @@ class Reproduction:
         """Write the page, and the record that resuming needs."""
         with write_errors(self.path, "reproduce"):
             self.path.mkdir(parents=True, exist_ok=True)
-            for name, text in ((RECORD, json.dumps(self.record(), indent=1)), (PAGE, "\n".join(self.lines()))):
-                with atomic_file(self.path / name) as partial:
-                    partial.write_text(text + "\n", encoding="utf-8")
+            write_text(self.path / RECORD, json.dumps(self.record(), indent=1) + "\n")
+            write_text(self.path / PAGE, "\n".join(self.lines()) + "\n")
 
 
 def read_record(

@@ -15,15 +15,7 @@ from fm2.studies.comparison.plan import used_settings
 from fm2.studies.comparison.results import JSON as COMPARISON
 from fm2.studies.comparison.results import Comparison
 from fm2.studies.reproduction import tables as table
-from fm2.studies.reproduction.protocol import (
-    Protocol,
-    check_source,
-    common_settings,
-    preparation,
-    schema_of,
-    settings_per_model,
-    weighting,
-)
+from fm2.studies.reproduction.protocol import Protocol, check_source, common_settings, schema_of, settings_per_model
 from fm2.studies.reproduction.published import QUALITY, SHRUNK, SHRUNK_MODEL, TABLES, TRAINED
 from fm2.studies.reproduction.record import Reproduction, read_record
 from fm2.training.loop import TrainingProgress
@@ -83,7 +75,7 @@ def reproduce(
     )
     reproduction.failed = comparison.failed
     if QUALITY_TABLES & set(reproduction.numbers):
-        aucs = _aucs(comparison, dataset, threads)
+        aucs = _training_aucs(comparison, dataset, threads)
         reproduction.tables += [table.quality(log, comparison, aucs), table.costs(log, comparison)]
     reproduction.save()
     if 8 in reproduction.numbers:
@@ -142,8 +134,16 @@ def _prepare(reproduction: Reproduction, resume: bool, overwrite: bool, threads:
         return Dataset.open(path)
     check_source(reproduction.source)
     reproduction.save()
-    schema, options = schema_of(reproduction.log, reproduction.protocol), preparation(reproduction.protocol)
-    return prepare(reproduction.source, schema, path, overwrite=overwrite, threads=threads, **options)
+    return prepare(
+        reproduction.source,
+        schema_of(reproduction.log, reproduction.protocol),
+        path,
+        fractions=(0.8, 0.1, 0.1),
+        split="random",
+        vocabulary="all" if reproduction.protocol == "paper" else "train",  # the paper's code includes the test rows
+        overwrite=overwrite,
+        threads=threads,
+    )
 
 
 def _settings(
@@ -157,22 +157,24 @@ def _settings(
     Later layers override earlier ones: the protocol, the comparison that is resumed, the arguments.
     """
     common = common_settings(reproduction.protocol) | (before.settings if before else {}) | settings
-    layers = [
+    per_model: dict[str, dict[str, Any]] = {}
+    for layer in (
         settings_per_model(reproduction.protocol, reproduction.models),
         before.model_settings if before else {},
-        model_settings,
-    ]
-    per_model: dict[str, dict[str, Any]] = {}
-    for layer in layers:
+    ):
         for name, values in layer.items():
             allowed = {key: value for key, value in values.items() if key not in settings}
             per_model[name] = per_model.get(name, {}) | allowed
-    return common, per_model
+    return common, per_model | {name: per_model.get(name, {}) | dict(own) for name, own in model_settings.items()}
 
 
-def _aucs(comparison: Comparison, dataset: Dataset, threads: int) -> dict[str, dict[str, float]]:
-    finished = [row["run"] for row in comparison.rows if not row["error"]]
-    return {run: table.aucs(Run.open(comparison.path / run, threads), dataset) for run in finished}
+def _training_aucs(comparison: Comparison, dataset: Dataset, threads: int) -> dict[str, dict[str, float]]:
+    """Return the AUC on the training and validation rows, by run."""
+    aucs = {}
+    for name in (row["run"] for row in comparison.rows if not row["error"]):
+        run = Run.open(comparison.path / name, threads)
+        aucs[name] = {split: run.evaluate(dataset, split)["auc"] for split in ("train", "validation")}
+    return aucs
 
 
 def _shrunk(
@@ -194,7 +196,7 @@ def _shrunk(
         dataset,
         reproduction.path / "shrink",
         [row.variance for row in SHRUNK if row.variance is not None],
-        weighting=weighting(reproduction.protocol),
+        weighting="features" if reproduction.protocol == "paper" else "counts",
         resume=resume,
         overwrite=overwrite,
         watch=watch,

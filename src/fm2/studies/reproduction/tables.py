@@ -9,6 +9,7 @@ from typing import Any
 
 from fm2.data.dataset import Dataset
 from fm2.data.splits import SPLITS
+from fm2.studies.comparison.printing import optional, score
 from fm2.studies.comparison.results import Comparison
 from fm2.studies.reproduction.published import (
     CACHED,
@@ -20,7 +21,6 @@ from fm2.studies.reproduction.published import (
     SHRUNK_MODEL,
     Quality,
 )
-from fm2.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,8 @@ def _quality_row(published: Quality, entry: dict[str, Any], aucs: Sequence[dict[
     cells = [published.title + ("*" if published.quoted else "")]
     for split in ("train", "validation"):
         mean = fmean(auc[split] for auc in aucs) if aucs else None
-        cells += [_metric(mean), _metric(getattr(published, split), 4)]
-    for name, figure in (("auc", published.test), ("log_loss", published.log_loss)):
-        deviation = f" ± {entry['deviation'][name]:.5f}" if name in entry["deviation"] else ""
-        cells += [_metric(entry[name]) + deviation, _metric(figure, 4)]
-    return cells
+        cells += [optional(mean, ".5f"), optional(getattr(published, split), ".4f")]
+    return [*cells, score(entry, "auc"), f"{published.test:.4f}", score(entry, "log_loss"), f"{published.log_loss:.4f}"]
 
 
 def costs(log: str, comparison: Comparison) -> Table:
@@ -98,7 +95,7 @@ def costs(log: str, comparison: Comparison) -> Table:
         parameters = f"{PARAMETERS[name]:,.2f} M" if on_criteo and name in PARAMETERS else ""
         operations = f"{OPERATIONS[name]:,}" if on_criteo and name in OPERATIONS else ""
         cached = f"{CACHED:,}" if on_criteo and name == SHRUNK_MODEL else ""
-        counts = [_count(entry[measure]) for measure in ("parameters", "flops", "flops_cached")]
+        counts = [optional(entry[measure], ",") for measure in ("parameters", "flops", "flops_cached")]
         rows.append([titles[name], counts[0], parameters, counts[1], operations, counts[2], cached])
     header = ["model", "parameters", "paper", "FLOPs", "paper", "FLOPs, cached", "paper"]
     notes = [] if on_criteo else ["The paper has these figures only for Criteo."]
@@ -114,20 +111,7 @@ def shrunk(rows: Sequence[dict[str, Any]]) -> Table:
         share = "full" if row["variance"] is None else f"{row['variance']:.0%}"
         flops = [f"{part:,} ({part / total:.1%})" for part, total in ((row["flops"], full), (paper.flops, CACHED))]
         dims = [f"{row['dimension']:.2f}", f"{paper.dimension:.2f}"]
-        metrics = [_metric(row["auc"]), _metric(paper.auc, 4), _metric(row["log_loss"]), _metric(paper.log_loss, 4)]
+        metrics = [f"{row['auc']:.5f}", f"{paper.auc:.4f}", f"{row['log_loss']:.5f}", f"{paper.log_loss:.4f}"]
         cells.append([share, *dims, *flops, *metrics])
     header = ["variance", "dimension", "paper", "FLOPs", "paper", "AUC, test", "paper", "log loss, test", "paper"]
     return Table("Table 8: FmFM with fewer dimensions", header, cells)
-
-
-def aucs(run: Run, dataset: Dataset) -> dict[str, float]:
-    """Measure the AUC on the training and validation rows, for tables 6 and 7."""
-    return {split: run.evaluate(dataset, split)["auc"] for split in ("train", "validation")}
-
-
-def _metric(value: float | None, digits: int = 5) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"

@@ -1,16 +1,24 @@
-"""The plan of a search: what it fixes, and what it searches."""
+"""The plan of a search: what it fixes and what it searches, and the files that a resumed search reads."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from fm2.artifacts.settings import Settings
-from fm2.errors import Fm2Error
+from fm2.artifacts.settings import Settings, read_settings
+from fm2.data.dataset import Dataset
+from fm2.errors import Fm2Error, require
+from fm2.files import check_output, write_text
 from fm2.models.choices import Metric
 from fm2.studies.tuning.spaces import Candidates, Choices, Range, Space, space_around
+from fm2.training.inputs import fingerprint_of
+
+PLAN, SPACE = "tune.json", "space.toml"
 
 # These are the same for all trials and have arguments of their own.
 COMMON = ("model", "metric", "seed", "threads", "device")
@@ -107,16 +115,63 @@ def _candidates(name: str, value: Any, defaults: Settings, source: str) -> Candi
     return Range(low, high, log) if integer else Range(float(low), float(high), log)
 
 
-def written_space(plan: Plan) -> dict[str, Any]:
+def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
+    """Plan a new search, or read the plan of a resumed one. Raise an error if the arguments contradict it."""
+    check_output("tune", path, "search", PLAN, resume=resume)
+    if not resume:
+        return _make(model, dataset, arguments)
+    stored, plan = _read(path / PLAN)
+    if stored.get("data") != fingerprint_of(dataset):
+        raise Fm2Error(f"tune: the search in {path} uses another dataset; resume with that one")
+    if stored.get("row_weights") != arguments["row_weights"]:
+        raise Fm2Error(f"tune: the search in {path} uses other row weights, or none; resume with the same")
+    for name, value in (("model", model), ("metric", arguments["metric"]), ("seed", arguments["seed"])):
+        if value is not None and value != stored[name]:
+            raise Fm2Error(f"tune: the search in {path} has {name} {stored[name]}, not {value}")
+    if arguments["fix"] or arguments["space"] is not None:
+        now = _make(model, dataset, {**arguments, "metric": plan.metric, "seed": plan.seed})
+        if (now.space, now.fixed) != (plan.space, plan.fixed):
+            raise Fm2Error(f"tune: the search in {path} has another space; resume without --fix and --space")
+    return plan
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Plan]:
+    """Read a plan, and the file's content with it."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        names = ("model", "rows", "fields", "metric", "seed", "fixed", "space")
+        return stored, make_plan(*(stored[name] for name in names))
+    except OSError as error:
+        raise Fm2Error(f"tune: {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Fm2Error(f"tune: {path} is damaged or not a search: {error}") from error
+
+
+def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
+    space, source = arguments["space"], "space"
+    if isinstance(space, str | Path):
+        space, source = read_settings(Path(space), "tune"), str(space)
+    metric: Metric = arguments["metric"] or "log_loss"
+    size = len(dataset.train), len(dataset.field_sizes)
+    return make_plan(model, *size, metric, arguments["seed"] or 0, arguments["fix"] or {}, space, source)
+
+
+def write_plan(path: Path, plan: Plan, dataset: Dataset, row_weights: str | None) -> None:
+    """Write the plan for a resumed search, and its space as a file that users can edit and pass as ``--space``."""
+    written = _written_space(plan)
+    space = {name: written[name] for name in plan.space}
+    stored = {**vars(plan), "space": space, "data": fingerprint_of(dataset), "row_weights": row_weights}
+    write_text(path / SPACE, require("tomli_w", "train", "writing settings").dumps(written))
+    write_text(path / PLAN, json.dumps(stored, indent=1) + "\n")
+
+
+def _written_space(plan: Plan) -> dict[str, Any]:
     """Return a plan's space and fixed settings as :func:`make_plan` reads them; a fixed list is a single choice."""
-    fixed = {name: [value] if isinstance(value, list | tuple) else value for name, value in plan.fixed.items()}
-    return {name: _written(candidates) for name, candidates in plan.space.items()} | fixed
-
-
-def _written(candidates: Candidates) -> Any:
-    if isinstance(candidates, Choices):
-        return list(candidates.values)
-    return {"low": candidates.low, "high": candidates.high, **({"log": True} if candidates.log else {})}
+    written: dict[str, Any] = {}
+    for name, each in plan.space.items():
+        log = {"log": True} if isinstance(each, Range) and each.log else {}
+        written[name] = list(each.values) if isinstance(each, Choices) else {"low": each.low, "high": each.high, **log}
+    return written | {name: [value] if isinstance(value, list | tuple) else value for name, value in plan.fixed.items()}
 
 
 def read_fixed(texts: Sequence[str]) -> dict[str, Any]:
@@ -130,15 +185,9 @@ def read_fixed(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise Fm2Error(f"tune: --fix must be NAME=VALUE, such as dim=8, got '{text}'")
-        fixed[name.strip().replace("-", "_")] = _parse_value(value.strip())
+        parsed: Any = value.strip()
+        for toml in (f"[{parsed}]", parsed):  # the last one that TOML can parse, else the plain string
+            with contextlib.suppress(tomllib.TOMLDecodeError):
+                parsed = tomllib.loads(f"value = {toml}")["value"]
+        fixed[name.strip().replace("-", "_")] = parsed
     return fixed
-
-
-def _parse_value(text: str) -> Any:
-    """Parse a TOML value, a comma-separated list of them, or a plain string."""
-    for toml in (text, f"[{text}]"):
-        try:
-            return tomllib.loads(f"value = {toml}")["value"]
-        except tomllib.TOMLDecodeError:
-            continue
-    return text

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fm2.evaluation.metrics import metric_title
 from fm2.studies.tuning.study import Trial, in_order
@@ -46,11 +46,8 @@ def _outcome(trial: Trial, best: Trial) -> str:
 def _changes(trial: Trial, first: Trial) -> str:
     """Format the settings of a trial that differ from those of the first one."""
     changed = {name: value for name, value in trial.tried.items() if value != first.tried[name]}
-    return ", ".join(f"{name} {_value(value)}" for name, value in changed.items()) or "same as trial 0"
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    texts = {name: f"{value:g}" if isinstance(value, float) else value for name, value in changed.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items()) or "same as trial 0"
 
 
 def show(tuning: Tuning, model: str, data: str) -> None:
@@ -67,15 +64,8 @@ def show(tuning: Tuning, model: str, data: str) -> None:
         scores = f"{trial.metrics['log_loss']:>9.5f} {trial.metrics['auc']:>8.5f}"
         print(f"{number:>6} {scores} {trial.epoch:>7.1f} {trial.seconds:>8.0f}   {_changes(trial, first)}")
     if len(ranked) >= MIN_TRIALS_FOR_IMPORTANCE:
-        print(f"importance of the settings: {_shares(tuning.importances())}")
+        largest = list(tuning.importances().items())[:SHOWN]
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005)
+        print(f"importance of the settings: {shares}")
     best = shlex.quote(str(tuning.path / "best.toml"))
     print(f"train with the best settings: fm2 train {model} {shlex.quote(data)} --settings {best} --out RUN")
-
-
-def _shares(importances: Mapping[str, float]) -> str:
-    """Format the largest shares.
-
-    >>> _shares({"l2": 0.7, "dim": 0.299, "dropout": 0.001})
-    'l2 70%, dim 30%'
-    """
-    return ", ".join(f"{name} {share:.0%}" for name, share in list(importances.items())[:SHOWN] if share >= 0.005)

@@ -17,10 +17,9 @@ from fm2.artifacts.settings import read_settings
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
-from fm2.files import atomic_file, directory_lock
+from fm2.files import directory_lock, write_text
 from fm2.models.choices import Metric
-from fm2.studies.tuning.plan import Plan
-from fm2.studies.tuning.plan_file import find_plan, write_plan
+from fm2.studies.tuning.plan import Plan, find_plan, write_plan
 from fm2.studies.tuning.study import RunningTrial, Study, Trial
 from fm2.training.inputs import fingerprint_of_weights, read_row_weights
 from fm2.training.loop import TrainingProgress
@@ -100,52 +99,53 @@ def tune(
         return search.result()
 
 
+@dataclass
 class _Search:
     """Runs the trials in one directory, and keeps the run of the best trial in another."""
 
-    def __init__(
-        self,
-        path: Path,
-        plan: Plan,
-        dataset: Dataset,
-        options: dict[str, Any],
-        watch: Callable[[TrainingProgress], None],
-        deadline: float,
-    ) -> None:
-        self._path, self._plan, self._dataset = path, plan, dataset
-        self._options, self._watch, self._deadline = options, watch, deadline
-        self._study = Study(path, plan)
+    path: Path
+    plan: Plan
+    dataset: Dataset
+    options: dict[str, Any]
+    watch: Callable[[TrainingProgress], None]
+    deadline: float
+
+    def __post_init__(self) -> None:
+        self.study = Study(self.path, self.plan)
 
     def run(self, trials: int, on_trial: Callable[[list[Trial]], None]) -> None:
         self._keep_best()
-        while len(self._study.trials()) < trials and not self._is_late():
+        while len(self.study.trials()) < trials and not self._is_late():
             try:
-                self._run_trial(self._study.ask())
+                self._run_trial(self.study.ask())
             except KeyboardInterrupt:
                 if not self._is_late():
                     raise
                 break  # a resumed search continues this trial
             self._keep_best()
-            shutil.rmtree(self._path / CURRENT, ignore_errors=True)
-            on_trial(self._study.trials())
+            shutil.rmtree(self.path / CURRENT, ignore_errors=True)
+            on_trial(self.study.trials())
 
     def _is_late(self) -> bool:
-        return time.monotonic() >= self._deadline
+        return time.monotonic() >= self.deadline
+
+    def _settings(self, trial: Trial | RunningTrial) -> dict[str, Any]:
+        return _with_effect(self.plan.settings(trial.tried).used())
 
     def _run_trial(self, trial: RunningTrial) -> None:
         """Train with the proposed settings, or copy the outcome of an earlier trial with the same settings."""
-        for earlier in self._study.trials():
+        for earlier in self.study.trials():
             if earlier.tried == trial.tried:
                 trial.tell(replace(earlier, number=trial.number, seconds=0.0))
                 return
         start = time.perf_counter()
         outcome = self._train(trial)
         seconds = time.perf_counter() - start
-        trial.tell(Trial(trial.number, trial.tried, self._plan.metric, seconds=seconds, **outcome))
+        trial.tell(Trial(trial.number, trial.tried, self.plan.metric, seconds=seconds, **outcome))
 
     def _train(self, trial: RunningTrial) -> dict[str, Any]:
         """Train, or continue an interrupted training; return how it ended."""
-        settings, run = _with_effect(self._plan.settings(trial.tried).used()), self._path / CURRENT
+        settings, run = self._settings(trial), self.path / CURRENT
         resume = _settings_of(run) == settings
         if not resume:
             shutil.rmtree(run, ignore_errors=True)
@@ -153,7 +153,7 @@ class _Search:
             trial.report(evaluation)
         try:
             callback = self._watch_trial(trial)
-            train(data=self._dataset, out=run, resume=resume, callback=callback, **settings, **self._options)
+            train(data=self.dataset, out=run, resume=resume, callback=callback, **settings, **self.options)
         except Pruned:
             return {"state": "pruned", **_best_evaluation(run)}
         except Fm2Error as error:
@@ -168,7 +168,7 @@ class _Search:
         """Return a callback that ends a training if the trial is hopeless or the time is up."""
 
         def watch(report: TrainingProgress) -> None:
-            self._watch(report)
+            self.watch(report)
             if report.evaluated and report.evaluation and trial.report(report.evaluation):
                 raise Pruned
             if self._is_late():
@@ -178,25 +178,23 @@ class _Search:
 
     def _keep_best(self) -> None:
         """Move the run of the best trial to its place, and write its settings. A search killed before repeats this."""
-        best = self._study.best()
+        best = self.study.best()
         if best is None:
             return
-        settings = _with_effect(self._plan.settings(best.tried).used())
-        current, kept = self._path / CURRENT, self._path / BEST_RUN
+        settings = self._settings(best)
+        current, kept = self.path / CURRENT, self.path / BEST_RUN
         if _settings_of(kept) != settings and _settings_of(current) == settings:
             shutil.rmtree(kept, ignore_errors=True)
             current.rename(kept)
         score = f"{best.metric} {best.value:.5f} on validation"
-        title = f"# trial {best.number} of {len(self._study.trials())}: {score}\n"
-        with atomic_file(self._path / BEST) as partial:
-            toml = require("tomli_w", "train", "writing settings").dumps(settings)
-            partial.write_text(title + toml, encoding="utf-8")
+        title = f"# trial {best.number} of {len(self.study.trials())}: {score}\n"
+        write_text(self.path / BEST, title + require("tomli_w", "train", "writing settings").dumps(settings))
 
     def result(self) -> Tuning:
-        best = self._study.best()
-        settings = _with_effect(self._plan.settings(best.tried).used()) if best else {}
+        best = self.study.best()
+        settings = self._settings(best) if best else {}
         settings.pop("model", None)
-        return Tuning(self._path, self._plan.metric, self._study.trials(), best, settings, self._study)
+        return Tuning(self.path, self.plan.metric, self.study.trials(), best, settings, self.study)
 
 
 def _with_effect(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,10 +105,8 @@ class Study:
         """
         values = {name: value for name, value in asdict(outcome).items() if name not in ("number", "tried")}
         trial.set_user_attr("outcome", values)
-        if outcome.metrics:
-            self._study.tell(trial, outcome.value)
-        else:
-            self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
+        state = None if outcome.metrics else self._optuna.trial.TrialState.PRUNED
+        self._study.tell(trial, outcome.value if outcome.metrics else None, state=state)
 
     def losses(self, number: int) -> list[float]:
         """Return the losses of a trial's evaluations, in order. Lower is better for every metric."""

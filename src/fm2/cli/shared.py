@@ -1,0 +1,48 @@
+"""What several commands share: arguments, messages and the parsing of lists."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from fm2.cli.command import Argument, flag
+from fm2.errors import Fm2Error
+
+CONTINUE = "run the same command with --resume to continue"
+
+DATA = Argument("data", "dataset directory (fm2 prepare)", metavar="DATA")
+MODEL_DATA = Argument("data", "the training dataset, or a newer one", metavar="DATA")
+RUN = Argument("run_path", "run directory (fm2 train)", metavar="RUN")
+SETTINGS = Argument("--settings", "TOML file with settings; options override it", metavar="FILE")
+JSON = flag("--json", "print the result as JSON")
+OVERWRITE = flag("--overwrite", "replace existing output")
+RESUME = flag("--resume", "continue an interrupted run")
+ROW_WEIGHTS = Argument("--row-weights", ".npy file with one weight per row of the log", metavar="FILE")
+THREADS = Argument("--threads", "number of threads (default: all cores)", int, default=0)
+
+
+def numbers(kind: type, operation: str, text: str, expected: str) -> list[Any]:
+    """Parse numbers that are separated by commas.
+
+    >>> numbers(int, "cut: --rank", "8,16", "integers")
+    [8, 16]
+    """
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise Fm2Error(f"{operation}: expected {expected}, got '{text}'") from None
+
+
+def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return some of the parsed options as keyword arguments.
+
+    >>> pick(argparse.Namespace(seed=1, json=True), "seed")
+    {'seed': 1}
+    """
+    return {name: getattr(options, name) for name in names}
+
+
+def warn(message: str) -> None:
+    """Print a message on standard error."""
+    print(f"fm2: {message}", file=sys.stderr)
