@@ -1,21 +1,12 @@
 // Reading a log: values become codes, codes are counted and become ids.
 #include "fm2/collector.h"
 
-#include <nanobind/stl/optional.h>
+#include "bindings.h"
 
-#include "data.h"
-#include "fm2/codes.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 using fm2::Block;
 using fm2::Collector;
 
 namespace {
-
-using Text = Array<const std::uint8_t, 1>;
-using Positions = std::vector<std::size_t>;
 
 void make_collector(Collector* self, std::vector<fm2::Field> fields, std::size_t label, std::optional<std::size_t> time,
                     const std::string& time_format, std::vector<std::string> missing, std::size_t threads) {
@@ -24,7 +15,7 @@ void make_collector(Collector* self, std::vector<fm2::Field> fields, std::size_t
     new (self) Collector(std::move(fields), label, std::move(times), std::move(missing), threads);
 }
 
-const Block& read_text(Collector& self, const Text& text, const fm2::TextFormat& format, const Positions& positions, bool last) {
+const Block& read_text(Collector& self, const Bytes& text, const fm2::TextFormat& format, const Positions& positions, bool last) {
     check_text(text, format, positions);
     nb::gil_scoped_release release;
     return self.read(as_text(text), format, positions, last);
@@ -36,18 +27,17 @@ const Block& read_frame(Collector& self, const fm2::ArrowReader& frame, std::siz
     return self.read(frame, first, count, positions);
 }
 
-std::tuple<nb::bytes, Array<const std::uint64_t, 1>> values(const Collector& self, std::size_t field,
-                                                            const Array<const std::int64_t, 1>& codes) {
+std::tuple<nb::bytes, Array<std::uint64_t, 1>> values(const Collector& self, std::size_t field, const Array<const std::int64_t, 1>& codes) {
     const fm2::StringIndex& index = self.values(field);
     std::string bytes;
-    auto* ends = new std::vector<std::uint64_t>;
-    nb::capsule owner(ends, [](void* vector) noexcept { delete static_cast<std::vector<std::uint64_t>*>(vector); });
+    std::vector<std::uint64_t> ends;
     for (std::size_t i = 0; i < codes.size(); ++i) {
-        if (codes(i) < 0 || static_cast<std::size_t>(codes(i)) >= index.size()) throw std::out_of_range("unknown code");
-        bytes += index.text(static_cast<std::size_t>(codes(i)));
-        ends->push_back(bytes.size());
+        const auto code = static_cast<std::size_t>(codes(i));  // huge if negative
+        expect_index("code", code, index.size());
+        bytes += index.text(code);
+        ends.push_back(bytes.size());
     }
-    return {nb::bytes(bytes.data(), bytes.size()), view<const std::uint64_t>(owner, *ends, ends->size())};
+    return {nb::bytes(bytes.data(), bytes.size()), to_numpy(std::move(ends))};
 }
 
 template <class T>
@@ -57,21 +47,26 @@ std::vector<std::span<T>> as_spans(const std::vector<Array<T, 1>>& arrays) {
     return spans;
 }
 
-void count_codes(const Array<const std::int32_t, 2>& codes, const Array<const std::uint8_t, 1>& counted,
-                 const std::vector<Array<std::int64_t, 1>>& counts, std::size_t threads) {
+void count_codes(const ConstIds& codes, const Bytes& counted, const std::vector<Array<std::int64_t, 1>>& counts, std::size_t threads) {
     expect(codes.shape(0) == counts.size(), "count_codes: expected counts for ", codes.shape(0), " fields, got ", counts.size());
     expect(codes.shape(1) == counted.size(), "count_codes: expected ", codes.shape(1), " rows, got ", counted.size());
     nb::gil_scoped_release release;
     fm2::count_codes(codes.data(), counted.size(), {counted.data(), counted.size()}, as_spans(counts), threads);
 }
 
-void codes_to_ids(const Array<const std::int32_t, 2>& codes, const Array<const std::int32_t, 1>& order,
-                  const std::vector<Array<const std::int32_t, 1>>& ids_of, const Array<std::int32_t, 2>& ids, std::size_t threads) {
+void codes_to_ids(const ConstIds& codes, const Numbers& order, const std::vector<Numbers>& ids_of, const Ids& ids, std::size_t threads) {
     expect(codes.shape(0) == ids_of.size() && ids.shape(1) == ids_of.size(),
            "codes_to_ids: codes, ids_of and ids must have the same fields");
     expect(ids.shape(0) == order.size(), "codes_to_ids: expected ids for ", order.size(), " rows, got ", ids.shape(0));
     nb::gil_scoped_release release;
     fm2::codes_to_ids(codes.data(), codes.shape(1), {order.data(), order.size()}, as_spans(ids_of), ids.data(), threads);
+}
+
+// Views a member of a block as an array.
+template <auto Member>
+auto view_of(nb::handle_t<Block> self) {
+    const auto& values = nb::cast<const Block&>(self).*Member;
+    return view<const typename std::decay_t<decltype(values)>::value_type>(self, values, values.size());
 }
 
 void init_block(nb::module_& module) {
@@ -84,16 +79,8 @@ void init_block(nb::module_& module) {
                          const auto& block = nb::cast<const Block&>(self);
                          return view<const std::int32_t>(self, block.codes, block.rows ? block.codes.size() / block.rows : 0, block.rows);
                      })
-        .def_prop_ro("labels",
-                     [](nb::handle_t<Block> self) {
-                         const auto& block = nb::cast<const Block&>(self);
-                         return view<const std::uint8_t>(self, block.labels, block.labels.size());
-                     })
-        .def_prop_ro("times",
-                     [](nb::handle_t<Block> self) {
-                         const auto& block = nb::cast<const Block&>(self);
-                         return view<const std::int64_t>(self, block.times, block.times.size());
-                     })
+        .def_prop_ro("labels", view_of<&Block::labels>)
+        .def_prop_ro("times", view_of<&Block::times>)
         .def_prop_ro(
             "bad", [](const Block& block) { return list_bad(block.bad); }, "(row, field or -1, fault, offending text) of every bad row.");
 }

@@ -1,16 +1,6 @@
 // The instruction set and the number of threads.
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
-
-#include "fm2/cpu.h"
+#include "bindings.h"
 #include "fm2/pool.h"
-#include "kernels/kernels.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 void init_cpu(nb::module_& module) {
     module.def("cpu_levels", &fm2::cpu_levels, "Return the instruction-set levels that this machine supports, slowest first.");

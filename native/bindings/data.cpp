@@ -1,24 +1,15 @@
 // What a log looks like: fields, text formats and DataFrames.
-#include "data.h"
+#include "bindings.h"
 
-#include <limits>
-
-#include "fm2/fields.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "fm2/transform.h"
 
 namespace {
 
 fm2::Transform::Kind transform_kind(const std::string& name) {
-    using Kind = fm2::Transform::Kind;
-    if (name.empty()) return Kind::none;
-    if (name == "log_square") return Kind::log_square;
-    if (name == "quantiles") return Kind::quantiles;
-    if (name == "weekday") return Kind::weekday;
-    if (name == "hour") return Kind::hour;
-    throw std::invalid_argument("unknown transform '" + name + "'");
+    constexpr std::string_view names[]{"", "log_square", "quantiles", "weekday", "hour"};  // in the order of the enumeration
+    const auto found = std::ranges::find(names, name);
+    expect(found != std::end(names), "unknown transform '", name, "'");
+    return static_cast<fm2::Transform::Kind>(found - names);
 }
 
 void make_field(fm2::Field* self, std::size_t column, const std::string& transform, const std::string& format,
@@ -37,41 +28,27 @@ fm2::TextFormat libffm_format(const std::vector<std::string>& fields) {
     return format;
 }
 
-const char* fault_name(fm2::Fault fault) {
-    switch (fault) {
-        case fm2::Fault::columns: return "columns";
-        case fm2::Fault::label: return "label";
-        case fm2::Fault::number: return "number";
-        case fm2::Fault::time: return "time";
-        case fm2::Fault::encoding: return "encoding";
-        case fm2::Fault::quote: return "quote";
-        case fm2::Fault::item: return "item";
-        case fm2::Fault::value: return "value";
-        case fm2::Fault::repeated: return "repeated";
-    }
-    return "";
-}
-
-void check_positions(const std::vector<std::size_t>& positions, std::size_t columns) {
-    for (const std::size_t position : positions)
-        if (position >= columns) throw std::out_of_range("column " + std::to_string(position) + " is out of range");
+void check_positions(const Positions& positions, std::size_t columns) {
+    for (const std::size_t position : positions) expect_index("column", position, columns);
 }
 
 }  // namespace
 
 std::vector<std::tuple<std::size_t, std::int32_t, std::string, nb::bytes>> list_bad(const std::vector<fm2::BadRow>& bad) {
+    constexpr const char* names[]{"columns", "label", "number", "time",    "encoding",
+                                  "quote",   "item",  "value",  "repeated"};  // as in fm2::Fault
     std::vector<std::tuple<std::size_t, std::int32_t, std::string, nb::bytes>> rows;
     for (const fm2::BadRow& row : bad)
-        rows.emplace_back(row.row, row.field, fault_name(row.fault), nb::bytes(row.value.data(), row.value.size()));
+        rows.emplace_back(row.row, row.field, names[static_cast<std::size_t>(row.fault)], nb::bytes(row.value.data(), row.value.size()));
     return rows;
 }
 
-void check_text(const Array<const std::uint8_t, 1>& text, const fm2::TextFormat& format, const std::vector<std::size_t>& positions) {
+void check_text(const Bytes& text, const fm2::TextFormat& format, const Positions& positions) {
     check_positions(positions, format.columns);
     if (text.size() > std::numeric_limits<std::int32_t>::max()) throw std::length_error("a piece of text must be smaller than 2 GB");
 }
 
-void check_batch(const fm2::ArrowReader& frame, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions) {
+void check_batch(const fm2::ArrowReader& frame, std::size_t first, std::size_t count, const Positions& positions) {
     check_positions(positions, frame.names().size());
     if (first > frame.rows() || count > frame.rows() - first) throw std::out_of_range("rows beyond the end of the batch");
 }

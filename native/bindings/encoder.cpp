@@ -1,31 +1,21 @@
 // Encoding rows with fixed vocabularies.
 #include "fm2/encoder.h"
 
-#include <nanobind/stl/unique_ptr.h>
-
-#include <algorithm>
-
-#include "data.h"
+#include "bindings.h"
 #include "python_rows.h"
-#include "topics.h"
 
-namespace nb = nanobind;
-using namespace nb::literals;
 using fm2::Encoder;
 using EncodedText = fm2::Encoder::EncodedText;
 
 namespace {
 
-using Text = Array<const std::uint8_t, 1>;
-using Ids = Array<std::int32_t, 2>;
-
-void set_vocabulary(Encoder& self, std::size_t field, const Text& bytes, const Array<const std::uint64_t, 1>& ends) {
-    if (field >= self.fields()) throw std::out_of_range("field " + std::to_string(field) + " is out of range");
+void set_vocabulary(Encoder& self, std::size_t field, const Bytes& bytes, const Array<const std::uint64_t, 1>& ends) {
+    expect_index("field", field, self.fields());
     self.set_vocabulary(field, as_text(bytes), {ends.data(), ends.size()});
 }
 
-std::unique_ptr<EncodedText> encode_text(const Encoder& self, const Text& text, const fm2::TextFormat& format,
-                                         const std::vector<std::size_t>& positions, bool last, std::size_t threads) {
+std::unique_ptr<EncodedText> encode_text(const Encoder& self, const Bytes& text, const fm2::TextFormat& format, const Positions& positions,
+                                         bool last, std::size_t threads) {
     check_text(text, format, positions);
     auto encoded = std::make_unique<EncodedText>();
     nb::gil_scoped_release release;
@@ -33,34 +23,23 @@ std::unique_ptr<EncodedText> encode_text(const Encoder& self, const Text& text, 
     return encoded;
 }
 
-void encode_frame(const Encoder& self, const fm2::ArrowReader& frame, const std::vector<std::size_t>& positions, std::size_t threads,
-                  const Ids& ids) {
+void encode_frame(const Encoder& self, const fm2::ArrowReader& frame, const Positions& positions, std::size_t threads, const Ids& ids) {
     check_batch(frame, 0, ids.shape(0), positions);
     expect(ids.shape(1) == self.fields(), "encode_frame: expected ids for ", self.fields(), " fields, got ", ids.shape(1));
     nb::gil_scoped_release release;
     self.encode(frame, 0, ids.shape(0), positions, threads, ids.data());
 }
 
-void encode_rows(const Encoder& self, const std::vector<std::string>& columns, const nb::typed<nb::list, nb::object>& rows,
-                 const Ids& ids) {
-    expect(ids.shape(0) == rows.size() && ids.shape(1) == self.fields(), "encode_rows: expected ids of the shape [rows, fields]");
-    const std::vector<nb::str> names = intern_names(columns);
-    for (std::size_t r = 0; r < rows.size(); ++r) encode_dict(self, names, nb::handle(rows[r]).ptr(), ids.data() + r * ids.shape(1));
-}
-
 nb::typed<nb::list, nb::str> cells(const EncodedText& self, std::size_t column) {
-    if (column >= self.block.columns()) throw std::out_of_range("column " + std::to_string(column) + " is out of range");
+    expect_index("column", column, self.block.columns());
     const auto cells = self.block.column(column);
-    const std::size_t rows = self.block.rows();
     nb::typed<nb::list, nb::str> texts;
     fm2::Batch batch;
-    for (std::size_t first = 0; first < rows; first += batch.size) {
-        cells->read(first, std::min(rows - first, fm2::Batch::capacity), batch);
-        for (std::size_t i = 0; i < batch.size; ++i) {
-            const std::string_view cell = batch.cells[i];
+    fm2::by_batch(self.block.rows(), [&](std::size_t first, std::size_t count) {
+        cells->read(first, count, batch);
+        for (const std::string_view cell : std::span(batch.cells).first(count))
             texts.append(nb::steal(PyUnicode_DecodeUTF8(cell.data(), static_cast<Py_ssize_t>(cell.size()), "replace")));
-        }
-    }
+    });
     return texts;
 }
 
@@ -74,7 +53,7 @@ void init_encoder(nb::module_& module) {
         .def(
             "line",
             [](const EncodedText& self, std::size_t row) {
-                if (row >= self.block.rows()) throw std::out_of_range("row " + std::to_string(row) + " is out of range");
+                expect_index("row", row, self.block.rows());
                 return self.block.line(row);
             },
             "row"_a)
@@ -89,6 +68,10 @@ void init_encoder(nb::module_& module) {
         .def("set_vocabulary", &set_vocabulary, "field"_a, "bytes"_a, "ends"_a)
         .def("encode_text", &encode_text, "text"_a, "format"_a, "positions"_a, "last"_a, "threads"_a, "Encodes complete rows of text.")
         .def("encode_frame", &encode_frame, "frame"_a, "positions"_a, "threads"_a, "ids"_a, "Writes the ids of the current batch.")
-        .def("encode_rows", &encode_rows, "columns"_a, "rows"_a, "ids"_a.noconvert(),
-             "Writes the ids of dicts; the fields refer to these columns.");
+        .def(
+            "encode_rows",
+            [](const Encoder& self, const std::vector<std::string>& columns, const nb::typed<nb::list, nb::object>& rows, const Ids& ids) {
+                encode_dicts(self, intern_names(columns), rows, ids);
+            },
+            "columns"_a, "rows"_a, "ids"_a.noconvert(), "Writes the ids of dicts; the fields refer to these columns.");
 }

@@ -1,40 +1,20 @@
 // Compiled models: writing feature rows, opening models, scoring rows.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include <chrono>
-#include <memory>
 
-#include "arrays.h"
-#include "compiled.h"
-#include "fm2/arrow.h"
-#include "fm2/explanation.h"
-#include "fm2/model_file.h"
-#include "fm2/plans.h"
+#include "bindings.h"
 #include "python_rows.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace {
 
-using Bytes = Array<std::uint8_t, 1>;
-using ConstBytes = Array<const std::uint8_t, 1>;
-
-std::span<const std::byte> view(const ConstBytes& bytes) { return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}; }
+std::span<const std::byte> view(const Bytes& bytes) { return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}; }
 
 fm2::Dtype checked_dtype(int dtype) {
     expect(dtype >= 0 && dtype <= 2, "dtype must be 0, 1 or 2, got ", dtype);
     return static_cast<fm2::Dtype>(dtype);
 }
 
-float pack_rows(int dtype, const Maybe<const float, 2>& first, const Maybe<const float, 2>& second, const Array<const float, 1>& linear,
-                const Bytes& out, std::size_t threads) {
+float pack_rows(int dtype, const Maybe<const float, 2>& first, const Maybe<const float, 2>& second, const ConstFloats& linear,
+                const Array<std::uint8_t, 1>& out, std::size_t threads) {
     const fm2::Dtype type = checked_dtype(dtype);
     const std::size_t rows = linear.size();
     expect(!first || first->shape(0) == rows, "pack_rows: `first` must have one entry per row");
@@ -46,7 +26,7 @@ float pack_rows(int dtype, const Maybe<const float, 2>& first, const Maybe<const
                           threads);
 }
 
-nb::bytes model_header(std::uint32_t sections, const ConstBytes& body, std::size_t threads) {
+nb::bytes model_header(std::uint32_t sections, const Bytes& body, std::size_t threads) {
     std::vector<std::byte> header;
     {
         nb::gil_scoped_release release;
@@ -65,48 +45,39 @@ std::unique_ptr<Compiled> open_compiled(const std::string& path, bool verify, st
     return model;
 }
 
-void encode_row(const Compiled& model, PyObject* row, std::int32_t* ids) { encode_dict(model.encoder.encoder(), model.columns, row, ids); }
-
 float predict_one(const Compiled& model, nb::handle row) {
     static thread_local std::vector<std::int32_t> thread_ids;
     std::vector<std::int32_t> ids = std::exchange(thread_ids, {});  // encoding a value may run Python code that predicts another row
     ids.resize(model.scorer.fields());
-    encode_row(model, row.ptr(), ids.data());
+    encode_dict(model.encoder.encoder(), model.columns, row.ptr(), ids.data());
     float logit;
     model.scorer.score(fm2::kernels(), ids.data(), 1, &logit, 1);
     thread_ids = std::move(ids);
     return fm2::probability(logit);
 }
 
-void encode_rows(const Compiled& model, const nb::typed<nb::list, nb::object>& rows, const Array<std::int32_t, 2>& ids) {
-    expect(ids.shape(0) == rows.size() && ids.shape(1) == model.scorer.fields(), "encode: ids must have the shape [rows, fields]");
-    for (std::size_t r = 0; r < rows.size(); ++r) encode_row(model, nb::handle(rows[r]).ptr(), ids.data() + r * ids.shape(1));
+void encode_rows(const Compiled& model, const nb::typed<nb::list, nb::object>& rows, const Ids& ids) {
+    encode_dicts(model.encoder.encoder(), model.columns, rows, ids);
 }
 
-void encode_table(const Compiled& model, const fm2::ArrowReader& table, const std::vector<std::size_t>& positions, std::size_t threads,
-                  const Array<std::int32_t, 2>& ids) {
+void encode_table(const Compiled& model, const fm2::ArrowReader& table, const Positions& positions, std::size_t threads, const Ids& ids) {
     expect(positions.size() == model.columns.size(), "encode: there must be one position per column");
     for (const std::size_t position : positions)
         expect(position < table.names().size(), "encode: there is no column at position ", position);
-    expect(ids.shape(0) == table.rows() && ids.shape(1) == model.scorer.fields(), "encode: ids must have the shape [rows, fields]");
+    expect_shape("encode", "ids", ids, table.rows(), model.scorer.fields());
     nb::gil_scoped_release release;
     model.encoder.encoder().encode(table, 0, table.rows(), positions, threads, ids.data());
 }
 
-void score(const Compiled& model, const Array<const std::int32_t, 2>& ids, const Array<float, 1>& logits, std::size_t threads,
-           const std::string& level) {
-    const fm2::Scorer& scorer = model.scorer;
-    expect(ids.shape(1) == scorer.fields(), "expected ids of ", scorer.fields(), " fields, got ", ids.shape(1));
-    expect(logits.size() == ids.shape(0), "score: `logits` must have one entry per row");
-    const fm2::Kernels& kernels = kernels_of(level);
+void score(const Compiled& model, const ConstIds& ids, const Floats& logits, std::size_t threads, const std::string& level) {
+    expect_shape("score", "ids", ids, logits.size(), model.scorer.fields());
     nb::gil_scoped_release release;
-    scorer.score(kernels, ids.data(), ids.shape(0), logits.data(), threads);
+    model.scorer.score(kernels_of(level), ids.data(), ids.shape(0), logits.data(), threads);
 }
 
 // Scores each row on its own, on this thread, and writes how long that took.
-void measure_rows(const Compiled& model, const Array<const std::int32_t, 2>& ids, const Array<float, 1>& nanoseconds) {
-    expect(ids.shape(1) == model.scorer.fields(), "expected ids of ", model.scorer.fields(), " fields, got ", ids.shape(1));
-    expect(nanoseconds.size() == ids.shape(0), "measure_rows: `nanoseconds` must have one entry per row");
+void measure_rows(const Compiled& model, const ConstIds& ids, const Floats& nanoseconds) {
+    expect_shape("measure_rows", "ids", ids, nanoseconds.size(), model.scorer.fields());
     nb::gil_scoped_release release;
     using Clock = std::chrono::steady_clock;
     for (std::size_t r = 0; r < ids.shape(0); ++r) {
@@ -117,13 +88,13 @@ void measure_rows(const Compiled& model, const Array<const std::int32_t, 2>& ids
     }
 }
 
-std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compiled& model, const Array<const std::int32_t, 1>& ids) {
-    expect(ids.size() == model.scorer.fields(), "expected ids of ", model.scorer.fields(), " fields, got ", ids.size());
+std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compiled& model, const Numbers& ids) {
+    expect_size("explain", "ids", ids, model.scorer.fields());
     fm2::Explanation explanation = fm2::explain(fm2::kernels(), model.scorer, ids.data());
     return {explanation.bias, std::move(explanation.fields), std::move(explanation.pairs)};
 }
 
-nb::bytes table_slots(const ConstBytes& bytes, const Array<const std::uint64_t, 1>& ends) {
+nb::bytes table_slots(const Bytes& bytes, const Array<const std::uint64_t, 1>& ends) {
     const fm2::StringIndex table =
         fm2::make_string_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {ends.data(), ends.size()});
     const auto slots = std::as_bytes(table.view().slots);

@@ -2,26 +2,19 @@
 #include "fm2/information.h"
 
 #include <cstdint>
-#include <limits>
 
-#include "arrays.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "bindings.h"
 
 namespace {
 
-void mutual_information(const Array<const std::int32_t, 2>& ids, const Array<const std::uint8_t, 1>& labels,
-                        const Array<const std::int32_t, 1>& sizes, const Array<double, 2>& information, const Array<double, 2>& chance,
-                        std::size_t threads) {
-    const std::string operation = "mutual_information";
+void mutual_information(const ConstIds& ids, const Bytes& labels, const Numbers& sizes, const Array<double, 2>& information,
+                        const Array<double, 2>& chance, std::size_t threads) {
+    constexpr const char* operation = "mutual_information";
     expect(ids.shape(1) == sizes.size(), operation, ": expected a size for each of the ", ids.shape(1), " fields, got ", sizes.size());
     expect(ids.shape(0) == labels.size(), operation, ": expected a label for each of the ", ids.shape(0), " rows, got ", labels.size());
     expect(ids.shape(0) < std::numeric_limits<std::uint32_t>::max(), operation, ": expected fewer than 2^32 rows, got ", ids.shape(0));
-    for (const Array<double, 2>* matrix : {&information, &chance})
-        expect(matrix->shape(0) == sizes.size() && matrix->shape(1) == sizes.size(), operation,
-               ": the matrices must have the shape [fields, fields]");
+    expect_shape(operation, "information", information, sizes.size(), sizes.size());
+    expect_shape(operation, "chance", chance, sizes.size(), sizes.size());
     for (std::size_t i = 0; i < sizes.size(); ++i)
         expect(sizes.data()[i] >= 1 && sizes.data()[i] <= 1 << 30, operation, ": the size of field ", i,
                " must be between 1 and 2^30, got ", sizes.data()[i]);

@@ -1,16 +1,15 @@
-#include "topics.h"
+#include "bindings.h"
 
 NB_MODULE(_native, module) {
     module.doc() = "The native module of fm2.";
-    nanobind::set_leak_warnings(false);  // objects that tracebacks or caches hold at exit are not leaks
+    nb::set_leak_warnings(false);  // objects that tracebacks or caches hold at exit are not leaks
     init_cpu(module);
     init_data(module);
     init_collector(module);
     init_encoder(module);
     init_training(module);
     init_pairs(module);
-    init_quadratic(module);
-    init_attention(module);
+    init_layers(module);
     init_engine(module);
     init_ranking(module);
     init_information(module);

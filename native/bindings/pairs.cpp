@@ -1,23 +1,10 @@
 // FFM and Poly2, which are trained row by row.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
-#include <optional>
-#include <string>
-
-#include "arrays.h"
+#include "bindings.h"
 #include "fm2/ffm.h"
 #include "fm2/poly2.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace {
 
-using Floats = Array<float, 1>;
-using ConstFloats = Array<const float, 1>;
-using OptionalFloats = Maybe<const float, 1>;
 using Rule = fm2::Optimizer::Rule;
 
 void check_rows(const char* operation, const fm2::Minibatch& batch, const ConstFloats& labels, const OptionalFloats& weights) {
@@ -45,9 +32,8 @@ struct Ffm {
     void score(const fm2::Minibatch& batch, const Floats& logits, std::size_t threads, const std::string& level) const {
         const fm2::Ffm model = view("ffm.score", batch);
         expect_size("ffm.score", "logits", logits, batch.size());
-        const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
-        fm2::ffm_score(kernels, model, batch, logits.data(), threads);
+        fm2::ffm_score(kernels_of(level), model, batch, logits.data(), threads);
     }
 
     double step(const fm2::Minibatch& batch, const ConstFloats& labels, const OptionalFloats& weights, const fm2::Optimizer& vectors,
@@ -57,9 +43,8 @@ struct Ffm {
         vectors.check();
         linear.check();
         expect(vectors.rule == Rule::adagrad && linear.rule == Rule::adagrad, "ffm.step: the only supported optimizer is adagrad");
-        const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
-        return fm2::ffm_step(kernels, model, batch, labels.data(), pointer(weights), {vectors, linear}, threads);
+        return fm2::ffm_step(kernels_of(level), model, batch, labels.data(), pointer(weights), {vectors, linear}, threads);
     }
 
     template <class Vectors, class Linear>
@@ -117,9 +102,8 @@ struct Poly2 {
     void score(const fm2::Minibatch& batch, const Floats& logits, std::size_t threads, const std::string& level) const {
         const fm2::Poly2 model = view("poly2.score", batch);
         expect_size("poly2.score", "logits", logits, batch.size());
-        const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
-        fm2::poly2_score(kernels, model, batch, logits.data(), threads);
+        fm2::poly2_score(kernels_of(level), model, batch, logits.data(), threads);
     }
 
     double step(const fm2::Minibatch& batch, const ConstFloats& labels, const OptionalFloats& weights,
@@ -133,9 +117,9 @@ struct Poly2 {
                "poly2.step: the optimizer must be adagrad or ftrl, the same for both tables");
         const std::size_t cell = fm2::Poly2::cell_of(pairs_optimizer);
         expect(model.cell >= cell, "poly2.step: the optimizer requires cells of ", cell, " floats, got ", model.cell);
-        const fm2::Kernels& kernels = kernels_of(level);
         nb::gil_scoped_release release;
-        return fm2::poly2_step(kernels, model, batch, labels.data(), pointer(weights), {pairs_optimizer, linear_optimizer}, threads);
+        return fm2::poly2_step(kernels_of(level), model, batch, labels.data(), pointer(weights), {pairs_optimizer, linear_optimizer},
+                               threads);
     }
 };
 
@@ -145,9 +129,7 @@ void init_pairs(nb::module_& module) {
     nb::class_<fm2::FfmLayout>(module, "FfmLayout", "The layout of the table of a field-aware factorization machine.")
         .def(
             "__init__",
-            [](fm2::FfmLayout* self, const Array<const std::int32_t, 1>& sizes, std::int32_t dim) {
-                new (self) fm2::FfmLayout(as_vector(sizes), dim);
-            },
+            [](fm2::FfmLayout* self, const Numbers& sizes, std::int32_t dim) { new (self) fm2::FfmLayout(as_vector(sizes), dim); },
             "sizes"_a.noconvert(), "dim"_a)
         .def_ro("floats", &fm2::FfmLayout::floats, "Length of the table.")
         .def_ro("features", &fm2::FfmLayout::features, "Number of features of all fields.");
@@ -176,8 +158,7 @@ void init_pairs(nb::module_& module) {
     nb::class_<Poly2>(module, "Poly2", "A degree-2 polynomial with hashed pairs that is trained row by row.")
         .def(
             "__init__",
-            [](Poly2* self, const Array<const std::int32_t, 1>& sizes, std::int32_t hash_bits, Array<float, 2> pairs,
-               Array<float, 2> linear, Floats bias) {
+            [](Poly2* self, const Numbers& sizes, std::int32_t hash_bits, Array<float, 2> pairs, Array<float, 2> linear, Floats bias) {
                 Poly2 model{as_vector(sizes), hash_bits, std::move(pairs), std::move(linear), std::move(bias)};
                 model.check();
                 new (self) Poly2(std::move(model));

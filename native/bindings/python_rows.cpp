@@ -1,12 +1,7 @@
 #include "python_rows.h"
 
-#include <nanobind/stl/string.h>
-
 #include <cmath>
 #include <utility>
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace {
 
@@ -113,4 +108,10 @@ void encode_dict(const fm2::Encoder& encoder, std::span<const nb::str> columns, 
     encoder.encode(scratch.cells, ids);
     for (PythonText& text : scratch.texts) text.clear();  // no Python object may outlive the interpreter in a thread's scratch
     thread_scratch = std::move(scratch);
+}
+
+void encode_dicts(const fm2::Encoder& encoder, std::span<const nb::str> columns, const nb::typed<nb::list, nb::object>& rows,
+                  const Ids& ids) {
+    expect_shape("encode_rows", "ids", ids, rows.size(), encoder.fields());
+    for (std::size_t r = 0; r < rows.size(); ++r) encode_dict(encoder, columns, nb::handle(rows[r]).ptr(), ids.data() + r * ids.shape(1));
 }

@@ -1,12 +1,7 @@
 // Rows that are Python dicts.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "bindings.h"
 
 #include "fm2/encoder.h"
 #include "fm2/value_text.h"
@@ -15,19 +10,21 @@
 // call, and while the value exists.
 class PythonText {
 public:
-    std::string_view format(PyObject* value);  // throws nanobind::type_error for a type that no field can have
+    std::string_view format(PyObject* value);  // throws nb::type_error for a type that no field can have
     void clear() { converted_.reset(); }
 
 private:
     std::string_view format_object(PyObject* value);
-    std::string_view format_converted(nanobind::object value);
+    std::string_view format_converted(nb::object value);
 
     fm2::TextBuffer buffer_;
-    nanobind::object converted_;  // owns the text of a value that had to be converted
+    nb::object converted_;  // owns the text of a value that had to be converted
 };
 
 // Column names as interned Python strings, with which dict look-ups are fastest.
-std::vector<nanobind::str> intern_names(const std::vector<std::string>& names);
+std::vector<nb::str> intern_names(const std::vector<std::string>& names);
 
-// Writes the ids of a row. A column that is not in the dict is missing. Does not allocate after the first rows of a thread.
-void encode_dict(const fm2::Encoder& encoder, std::span<const nanobind::str> columns, PyObject* row, std::int32_t* ids);
+// Writes the ids of one row, or of several. A column that is not in a dict is missing. Does not allocate after the first rows of a thread.
+void encode_dict(const fm2::Encoder& encoder, std::span<const nb::str> columns, PyObject* row, std::int32_t* ids);
+void encode_dicts(const fm2::Encoder& encoder, std::span<const nb::str> columns, const nb::typed<nb::list, nb::object>& rows,
+                  const Ids& ids);

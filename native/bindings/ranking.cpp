@@ -1,35 +1,18 @@
 // Ranking with compiled models.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
-#include <algorithm>
-#include <memory>
-
-#include "arrays.h"
-#include "compiled.h"
+#include "bindings.h"
 #include "fm2/ranker.h"
-#include "fm2/top.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace {
 
-using Ids = Array<const std::int32_t, 1>;
-using Rows = Array<const std::int32_t, 2>;
-
 // A ranker that checks the shapes of ids.
 struct Ranking {
-    Ranking(const Compiled& model, const std::vector<std::size_t>& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
+    Ranking(const Compiled& model, const Positions& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
 
-    fm2::Query query(const fm2::Kernels& kernels, const Ids& ids) const {
+    fm2::Query query(const fm2::Kernels& kernels, const Numbers& ids) const {
         expect(ids.size() == ranker->context().size(), "expected a context of ", ranker->context().size(), " fields, got ", ids.size());
         return ranker->query(kernels, ids.data());
     }
-    void check(const Rows& ids) const {
+    void check(const ConstIds& ids) const {
         expect(ids.shape(1) == ranker->candidate().size(), "expected candidates of ", ranker->candidate().size(), " fields, got ",
                ids.shape(1));
     }
@@ -37,14 +20,7 @@ struct Ranking {
     std::unique_ptr<fm2::Ranker> ranker;
 };
 
-template <class T>
-Array<T, 1> to_numpy(std::vector<T> values) {
-    auto* owned = new std::vector<T>(std::move(values));
-    nb::capsule owner(owned, [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
-    return {owned->data(), {owned->size()}, owner};
-}
-
-using Ranked = std::pair<Array<std::int64_t, 1>, Array<float, 1>>;
+using Ranked = std::pair<Array<std::int64_t, 1>, Floats>;
 
 // Returns indices and probabilities, best first; `base` is added to the scores.
 Ranked to_python(const std::vector<fm2::TopRow>& rows, float base) {
@@ -57,7 +33,7 @@ Ranked to_python(const std::vector<fm2::TopRow>& rows, float base) {
     return {to_numpy(std::move(indices)), to_numpy(std::move(probabilities))};
 }
 
-Ranked rank(const Ranking& ranking, const Ids& context, const Rows& candidates, std::size_t k, std::size_t threads,
+Ranked rank(const Ranking& ranking, const Numbers& context, const ConstIds& candidates, std::size_t k, std::size_t threads,
             const std::string& level) {
     ranking.check(candidates);
     std::vector<fm2::TopRow> best;
@@ -71,7 +47,8 @@ Ranked rank(const Ranking& ranking, const Ids& context, const Rows& candidates, 
     return to_python(best, 0);
 }
 
-void describe(const Ranking& ranking, const Rows& candidates, const Array<float, 2>& out, std::size_t threads, const std::string& level) {
+void describe(const Ranking& ranking, const ConstIds& candidates, const Array<float, 2>& out, std::size_t threads,
+              const std::string& level) {
     ranking.check(candidates);
     expect(out.shape(0) == candidates.shape(0) && out.shape(1) >= fm2::padded(ranking.ranker->width() + 1),
            "describe: `out` must have one row per candidate, of ", fm2::padded(ranking.ranker->width() + 1), " floats");
@@ -79,7 +56,7 @@ void describe(const Ranking& ranking, const Rows& candidates, const Array<float,
     ranking.ranker->describe(kernels_of(level), candidates.data(), candidates.shape(0), out.data(), out.shape(1), threads);
 }
 
-Ranked top(const Ranking& ranking, const Ids& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads,
+Ranked top(const Ranking& ranking, const Numbers& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads,
            const std::string& level) {
     expect(rows.shape(1) > ranking.ranker->width(), "the catalog has rows of ", rows.shape(1), " floats; this ranker needs ",
            ranking.ranker->width() + 1);
@@ -101,7 +78,7 @@ Ranked top(const Ranking& ranking, const Ids& context, const Array<const float, 
 
 void init_ranking(nb::module_& module) {
     nb::class_<Ranking>(module, "Ranking", "A compiled model whose fields are divided into context and candidate.")
-        .def(nb::init<const Compiled&, const std::vector<std::size_t>&>(), "model"_a, "context"_a, nb::keep_alive<1, 2>())
+        .def(nb::init<const Compiled&, const Positions&>(), "model"_a, "context"_a, nb::keep_alive<1, 2>())
         .def_prop_ro("width", [](const Ranking& ranking) { return ranking.ranker->width(); })
         .def_prop_ro("candidate",
                      [](const Ranking& ranking) {

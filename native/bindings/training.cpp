@@ -1,27 +1,13 @@
 // Embedding tables: lookups and optimizer steps.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/variant.h>
-#include <nanobind/stl/vector.h>
-
-#include <limits>
-#include <memory>
-#include <optional>
-#include <string>
 #include <variant>
 
-#include "arrays.h"
+#include "bindings.h"
 #include "fm2/embedding.h"
-#include "fm2/loss.h"
-#include "topics.h"
-
-namespace nb = nanobind;
-using namespace nb::literals;
+#include "fm2/training.h"
 
 namespace {
 
-using Order = std::optional<std::variant<Array<const std::int32_t, 1>, Array<const std::int64_t, 1>>>;
+using Order = std::optional<std::variant<Numbers, Array<const std::int64_t, 1>>>;
 
 void check_step(std::int64_t step) {
     expect(step >= 1 && step <= std::numeric_limits<std::int32_t>::max(), "step must be between 1 and 2^31 - 1, got ", step);
@@ -30,9 +16,9 @@ void check_step(std::int64_t step) {
 // A table and its arrays.
 struct EmbeddingTable {
     fm2::Layout layout;
-    Array<float, 1> weights;
-    std::vector<Array<float, 1>> state;
-    Maybe<const float, 1> l2_scale;
+    Floats weights;
+    std::vector<Floats> state;
+    OptionalFloats l2_scale;
     Maybe<float, 1> average;
     Maybe<std::int32_t, 1> touched;
     float decay;
@@ -74,9 +60,9 @@ struct Update {
     std::shared_ptr<EmbeddingTable> table;
     fm2::Optimizer optimizer;
     Maybe<const float, 2> rows;
-    Maybe<const float, 1> logits;
+    OptionalFloats logits;
     Maybe<const float, 2> sums;
-    Maybe<const float, 1> signs;
+    OptionalFloats signs;
     std::optional<fm2::Dropout> dropout;
 
     fm2::Update view(const fm2::Minibatch& batch, std::int64_t step) const {
@@ -97,7 +83,7 @@ struct Update {
     }
 };
 
-void load(fm2::Minibatch& batch, const Array<const std::int32_t, 2>& ids, const Order& order, std::size_t threads) {
+void load(fm2::Minibatch& batch, const ConstIds& ids, const Order& order, std::size_t threads) {
     expect(ids.shape(1) == batch.fields(), "load: ids must have ", batch.fields(), " columns, got ", ids.shape(1));
     nb::gil_scoped_release release;
     if (!order) return batch.load<std::int32_t>(ids.data(), ids.shape(0), nullptr, ids.shape(0), threads);
@@ -110,32 +96,29 @@ void gather(const EmbeddingTable& table, const fm2::Minibatch& batch, const Arra
     expect_shape("gather", "out", out, batch.size(), table.width());
     if (dropout) check_step(step);
     const fm2::Mask mask = mask_of(dropout, step);
-    const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    fm2::gather(kernels, batch, view, mask, out.data(), threads);
+    fm2::gather(kernels_of(level), batch, view, mask, out.data(), threads);
 }
 
-void linear_logits(const EmbeddingTable& linear, const fm2::Minibatch& batch, const Array<float, 1>& out, std::size_t threads,
+void linear_logits(const EmbeddingTable& linear, const fm2::Minibatch& batch, const Floats& out, std::size_t threads,
                    const std::string& level) {
     const fm2::Embeddings view = linear.view("linear_logits", batch);
     expect(linear.is_linear(), "linear_logits: the dimension of the table must be 1");
     expect_size("linear_logits", "out", out, batch.size());
-    const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    fm2::score(kernels, batch, &view, nullptr, nullptr, out.data(), nullptr, threads);
+    fm2::score(kernels_of(level), batch, &view, nullptr, nullptr, out.data(), nullptr, threads);
 }
 
 void fm_logits(const EmbeddingTable* linear, const EmbeddingTable& factors, const fm2::Minibatch& batch, const Array<float, 2>& sums,
-               const Array<float, 1>& out, const Maybe<const float, 1>& signs, std::size_t threads, const std::string& level) {
+               const Floats& out, const OptionalFloats& signs, std::size_t threads, const std::string& level) {
     expect(!linear || linear->is_linear(), "fm_logits: the dimension of the linear table must be 1");
     expect(factors.layout.equal_dims, "fm_logits: a factorization machine requires the same dimension for all fields");
     expect_size("fm_logits", "out", out, batch.size());
     expect_shape("fm_logits", "sums", sums, batch.size(), factors.dim());
     expect_size("fm_logits", "signs", signs, factors.dim());
     const fm2::Embeddings v = factors.view("fm_logits", batch), w = linear ? linear->view("fm_logits", batch) : fm2::Embeddings();
-    const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    fm2::score(kernels, batch, linear ? &w : nullptr, &v, pointer(signs), out.data(), sums.data(), threads);
+    fm2::score(kernels_of(level), batch, linear ? &w : nullptr, &v, pointer(signs), out.data(), sums.data(), threads);
 }
 
 void update(fm2::Minibatch& batch, const std::vector<std::shared_ptr<Update>>& updates, std::int64_t step, std::size_t threads,
@@ -143,47 +126,45 @@ void update(fm2::Minibatch& batch, const std::vector<std::shared_ptr<Update>>& u
     check_step(step);
     std::vector<fm2::Update> views;
     for (const auto& update : updates) views.push_back(update->view(batch, step));
-    const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    fm2::update(kernels, batch, views, step, threads);
+    fm2::update(kernels_of(level), batch, views, step, threads);
 }
 
 void finish_average(const EmbeddingTable& table, std::int64_t step, std::size_t threads, const std::string& level) {
     check_step(step);
     expect(table.average.has_value(), "finish_average: the table has no moving average");
     const fm2::Embeddings view = table.view();
-    const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    fm2::finish_average(kernels, view, step, threads);
+    fm2::finish_average(kernels_of(level), view, step, threads);
 }
 
-double log_loss(const Array<const float, 1>& logits, const Array<const float, 1>& labels, const Maybe<const float, 1>& weights,
-                const Array<float, 1>& gradients, const std::string& level) {
+double log_loss(const ConstFloats& logits, const ConstFloats& labels, const OptionalFloats& weights, const Floats& gradients,
+                const std::string& level) {
     const std::size_t count = logits.size();
     expect_size("log_loss", "labels", labels, count);
     expect_size("log_loss", "weights", weights, count);
     expect_size("log_loss", "slopes", gradients, count);
-    const fm2::Kernels& kernels = kernels_of(level);
     nb::gil_scoped_release release;
-    return fm2::log_loss(kernels, logits.data(), labels.data(), pointer(weights), count, gradients.data());
+    return fm2::log_loss(kernels_of(level), logits.data(), labels.data(), pointer(weights), count, gradients.data());
 }
 
-fm2::Optimizer make_optimizer(const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta, float l1,
-                              float l2) {
+void make_optimizer(fm2::Optimizer* self, const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
+                    float l1, float l2) {
     using Rule = fm2::Optimizer::Rule;
     expect(rule == "adagrad" || rule == "adam" || rule == "ftrl", "optimizer: unknown optimizer '", rule, "'; use adagrad, adam or ftrl");
     const Rule which = rule == "adagrad" ? Rule::adagrad : rule == "adam" ? Rule::adam : Rule::ftrl;
     const fm2::Optimizer optimizer{which, learning_rate, epsilon, beta1, beta2, beta, l1, l2};
     optimizer.check();
-    return optimizer;
+    new (self) fm2::Optimizer(optimizer);
 }
 
 void define_classes(nb::module_& module) {
     nb::class_<fm2::Layout>(module, "Layout", "The layout of an embedding table in a flat buffer.")
         .def(
             "__init__",
-            [](fm2::Layout* self, const Array<const std::int64_t, 1>& offset, const Array<const std::int32_t, 1>& dim,
-               const Array<const std::int32_t, 1>& size) { new (self) fm2::Layout(as_vector(offset), as_vector(dim), as_vector(size)); },
+            [](fm2::Layout* self, const Array<const std::int64_t, 1>& offset, const Numbers& dim, const Numbers& size) {
+                new (self) fm2::Layout(as_vector(offset), as_vector(dim), as_vector(size));
+            },
             "offset"_a.noconvert(), "dim"_a.noconvert(), "size"_a.noconvert())
         .def_ro("floats", &fm2::Layout::floats, "Length of the buffer.")
         .def_ro("features", &fm2::Layout::features, "Number of features of all fields.")
@@ -192,8 +173,8 @@ void define_classes(nb::module_& module) {
     nb::class_<EmbeddingTable>(module, "Table", "Weights, optimizer state and, optionally, the moving average of the weights.")
         .def(
             "__init__",
-            [](EmbeddingTable* self, const fm2::Layout& layout, Array<float, 1> weights, std::vector<Array<float, 1>> state,
-               Maybe<const float, 1> l2_scale, Maybe<float, 1> average, Maybe<std::int32_t, 1> touched, float decay) {
+            [](EmbeddingTable* self, const fm2::Layout& layout, Floats weights, std::vector<Floats> state, OptionalFloats l2_scale,
+               Maybe<float, 1> average, Maybe<std::int32_t, 1> touched, float decay) {
                 EmbeddingTable table{
                     layout, std::move(weights), std::move(state), std::move(l2_scale), std::move(average), std::move(touched), decay};
                 table.check();
@@ -203,12 +184,8 @@ void define_classes(nb::module_& module) {
             "average"_a.noconvert().none() = nb::none(), "touched"_a.noconvert().none() = nb::none(), "decay"_a = 0.0f);
 
     nb::class_<fm2::Optimizer>(module, "Optimizer", "An optimizer for embedding tables: adagrad, adam or ftrl.")
-        .def(
-            "__init__",
-            [](fm2::Optimizer* self, const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
-               float l1, float l2) { new (self) fm2::Optimizer(make_optimizer(rule, learning_rate, epsilon, beta1, beta2, beta, l1, l2)); },
-            "rule"_a, "learning_rate"_a, "epsilon"_a = 1e-8f, "beta1"_a = 0.9f, "beta2"_a = 0.999f, "beta"_a = 1.0f, "l1"_a = 0.0f,
-            "l2"_a = 0.0f)
+        .def("__init__", &make_optimizer, "rule"_a, "learning_rate"_a, "epsilon"_a = 1e-8f, "beta1"_a = 0.9f, "beta2"_a = 0.999f,
+             "beta"_a = 1.0f, "l1"_a = 0.0f, "l2"_a = 0.0f)
         .def_rw("learning_rate", &fm2::Optimizer::learning_rate)
         .def_prop_ro("states", &fm2::Optimizer::states, "Number of state arrays, each as long as the weights.");
 
@@ -224,8 +201,7 @@ void define_classes(nb::module_& module) {
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
         .def(
-            "__init__", [](fm2::Minibatch* self, const Array<const std::int32_t, 1>& size) { new (self) fm2::Minibatch(as_vector(size)); },
-            "size"_a.noconvert())
+            "__init__", [](fm2::Minibatch* self, const Numbers& size) { new (self) fm2::Minibatch(as_vector(size)); }, "size"_a.noconvert())
         .def("load", load, "ids"_a.noconvert(), "order"_a.noconvert().none() = nb::none(), "threads"_a = 0,
              "Load the rows of ids listed in order, or all of them.")
         .def("__len__", &fm2::Minibatch::size);
@@ -234,7 +210,7 @@ void define_classes(nb::module_& module) {
         .def(
             "__init__",
             [](Update* self, std::shared_ptr<EmbeddingTable> table, const fm2::Optimizer& optimizer, Maybe<const float, 2> rows,
-               Maybe<const float, 1> logits, Maybe<const float, 2> sums, Maybe<const float, 1> signs, std::optional<fm2::Dropout> dropout) {
+               OptionalFloats logits, Maybe<const float, 2> sums, OptionalFloats signs, std::optional<fm2::Dropout> dropout) {
                 new (self)
                     Update{std::move(table), optimizer, std::move(rows), std::move(logits), std::move(sums), std::move(signs), dropout};
             },

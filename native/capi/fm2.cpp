@@ -12,19 +12,12 @@
 
 #include "fm2/expect.h"
 #include "fm2/file_encoder.h"
-#include "fm2/model_file.h"
 #include "fm2/pool.h"
 #include "fm2/ranker.h"
-#include "fm2/scorer.h"
 #include "kernels/kernels.h"
 
-struct fm2_model {
-    explicit fm2_model(const std::shared_ptr<const fm2::ModelFile>& file)
-        : shared(std::make_shared<fm2::Scorer>(file)), scorer(*shared), encoder(file, scorer.sizes()) {}
-
-    std::shared_ptr<const fm2::Scorer> shared;
-    const fm2::Scorer& scorer;
-    fm2::FileEncoder encoder;
+struct fm2_model : fm2::CompiledModel {
+    using CompiledModel::CompiledModel;
 };
 
 struct fm2_ranker {
@@ -175,12 +168,10 @@ int fm2_score_values(const fm2_model* model, const char* const* values, const si
     return guarded("score_values", [&] {
         constexpr std::size_t rows_per_task = 64;
         check_rows(values, rows, required(model, "model").encoder.columns().size(), columns, "values", flags, threads, scores);
-        const auto score_block = [&](std::size_t task) {
-            const std::size_t begin = task * rows_per_task, count = std::min(rows_per_task, rows - begin);
-            score_values(*model, values + begin * columns, lengths ? lengths + begin * columns : nullptr, count, flags, scores + begin);
-        };
-        if (rows <= rows_per_task) return rows ? score_block(0) : void();  // without a std::function, which would allocate
-        fm2::parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, score_block);
+        fm2::parallel_ranges(rows, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+            const std::size_t* block_lengths = lengths ? lengths + begin * columns : nullptr;
+            score_values(*model, values + begin * columns, block_lengths, end - begin, flags, scores + begin);
+        });
     });
 }
 

@@ -37,15 +37,6 @@ std::vector<std::string_view> split_lines(std::string_view text, const TextForma
 
 }  // namespace
 
-void CellReader::read(const Column& column, std::size_t first, std::size_t count, Batch& batch) const {
-    column.read(first, count, batch);
-    for (std::size_t i = 0; i < count; ++i) batch.cells[i] = read(batch.cells[i]);
-}
-
-std::string_view CellReader::read(std::string_view cell) const {
-    return std::ranges::find(missing_, cell) == missing_.end() ? cell : std::string_view();
-}
-
 Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time, std::vector<std::string> missing,
                      std::size_t threads)
     : fields_(std::move(fields)),
@@ -154,43 +145,38 @@ void Collector::collect_field(std::size_t index, const Piece& piece) {
     });
 }
 
-void Collector::collect_quantiles(std::size_t index, const Piece& piece) {
+// Calls body(row of the block, cell) for all rows of a piece.
+template <class Body>
+void Collector::for_cells(std::size_t column, const Piece& piece, const Body& body) const {
     Batch batch;
     by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
-        reader_.read(*piece.columns[fields_[index].column], piece.first + first, count, batch);
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t row = piece.block_row + first + i;
-            const auto number = parse_number(batch.cells[i]);
-            if (!number && !batch.cells[i].empty()) add_bad(index, row, static_cast<std::int32_t>(index), Fault::number, batch.cells[i]);
-            const float value = number ? static_cast<float>(*number) : std::numeric_limits<float>::quiet_NaN();
-            block_.codes[index * block_.rows + row] = std::bit_cast<std::int32_t>(value);
-        }
+        reader_.read(*piece.columns[column], piece.first + first, count, batch);
+        for (std::size_t i = 0; i < count; ++i) body(piece.block_row + first + i, batch.cells[i]);
+    });
+}
+
+void Collector::collect_quantiles(std::size_t index, const Piece& piece) {
+    for_cells(fields_[index].column, piece, [&](std::size_t row, std::string_view cell) {
+        const auto number = parse_number(cell);
+        if (!number && !cell.empty()) add_bad(index, row, static_cast<std::int32_t>(index), Fault::number, cell);
+        const float value = number ? static_cast<float>(*number) : std::numeric_limits<float>::quiet_NaN();
+        block_.codes[index * block_.rows + row] = std::bit_cast<std::int32_t>(value);
     });
 }
 
 void Collector::collect_labels(const Piece& piece) {
-    Batch batch;
-    by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
-        reader_.read(*piece.columns[label_column_], piece.first + first, count, batch);
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t row = piece.block_row + first + i;
-            const auto label = parse_label(batch.cells[i]);
-            block_.labels[row] = label.value_or(0);
-            if (!label) add_bad(fields_.size(), row, -1, Fault::label, batch.cells[i]);
-        }
+    for_cells(label_column_, piece, [&](std::size_t row, std::string_view cell) {
+        const auto label = parse_label(cell);
+        block_.labels[row] = label.value_or(0);
+        if (!label) add_bad(fields_.size(), row, -1, Fault::label, cell);
     });
 }
 
 void Collector::collect_times(const Piece& piece) {
-    Batch batch;
-    by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
-        reader_.read(*piece.columns[time_->column], piece.first + first, count, batch);
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::size_t row = piece.block_row + first + i;
-            const auto seconds = time_->format.parse(batch.cells[i]);
-            block_.times[row] = seconds.value_or(0);
-            if (!seconds) add_bad(fields_.size() + 1, row, -1, Fault::time, batch.cells[i]);
-        }
+    for_cells(time_->column, piece, [&](std::size_t row, std::string_view cell) {
+        const auto seconds = time_->format.parse(cell);
+        block_.times[row] = seconds.value_or(0);
+        if (!seconds) add_bad(fields_.size() + 1, row, -1, Fault::time, cell);
     });
 }
 
@@ -213,6 +199,29 @@ std::string_view Collector::row_text(std::size_t row) const {
     if (parts_.empty()) return {};
     const TextPart& part = part_of(row);
     return part.block.row(row - part.first_row);
+}
+
+void count_codes(const std::int32_t* codes, std::size_t rows, std::span<const std::uint8_t> counted,
+                 const std::vector<std::span<std::int64_t>>& counts, std::size_t threads) {
+    parallel_for(counts.size(), threads, [&](std::size_t field) {
+        if (counts[field].empty()) return;
+        const std::int32_t* column = codes + field * rows;
+        std::int64_t* count = counts[field].data();
+        for (std::size_t i = 0; i < rows; ++i) count[column[i]] += counted[i];
+    });
+}
+
+void codes_to_ids(const std::int32_t* codes, std::size_t rows, std::span<const std::int32_t> order,
+                  const std::vector<std::span<const std::int32_t>>& ids_of, std::int32_t* ids, std::size_t threads) {
+    const std::size_t fields = ids_of.size();
+    constexpr std::size_t block = 1024;  // rows whose ids stay in the cache while all fields are filled in
+    parallel_ranges(order.size(), block, threads, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t field = 0; field < fields; ++field) {
+            const std::int32_t* column = codes + field * rows;
+            const std::int32_t* id = ids_of[field].data();
+            for (std::size_t i = begin; i < end; ++i) ids[i * fields + field] = id[column[order[i]]];
+        }
+    });
 }
 
 }  // namespace fm2

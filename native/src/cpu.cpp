@@ -1,10 +1,8 @@
-#include "fm2/cpu.h"
+#include "kernels/kernels.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
-
-#include "kernels/kernels.h"
 
 namespace fm2 {
 namespace {

@@ -32,10 +32,9 @@ void Encoder::encode(std::string_view text, const TextFormat& format, const std:
 void Encoder::encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids) const {
     // The ids of a block stay in the cache while the fields fill them one by one.
     constexpr std::size_t block = 1024;
-    parallel_for((count + block - 1) / block, threads, [&](std::size_t part) {
-        const std::size_t at = part * block;
+    parallel_ranges(count, block, threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t field = 0; field < fields_.size(); ++field)
-            encode_field(field, *columns[fields_[field].column], first + at, std::min(block, count - at), ids + at * fields_.size());
+            encode_field(field, *columns[fields_[field].column], first + begin, end - begin, ids + begin * fields_.size());
     });
 }
 

@@ -1,4 +1,4 @@
-#include "fm2/explanation.h"
+#include "fm2/scorer.h"
 
 #include <algorithm>
 

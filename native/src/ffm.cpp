@@ -4,11 +4,62 @@
 #include <cmath>
 #include <numeric>
 
-#include "fm2/loss.h"
+#include "fm2/expect.h"
 #include "fm2/pool.h"
+#include "fm2/training.h"
 #include "kernels/kernels.h"
 
 namespace fm2 {
+namespace {
+
+constexpr std::int32_t max_groups = 4;  // ten blocks: enough for as many threads as the memory bandwidth can feed
+constexpr std::int32_t floats_per_cache_line = 16;
+
+// Returns where each group begins, and where the last one ends. Kernels process four fields at a time on the later side of a pair, so
+// with enough fields, the size of every group but the first is a multiple of four.
+std::vector<std::int32_t> group_bounds(std::int32_t fields) {
+    const std::int32_t groups = std::min(fields, max_groups);
+    std::vector<std::int32_t> bounds;
+    for (std::int32_t g = 0; g <= groups; ++g) {
+        const std::int32_t remaining = fields - fields * g / groups;
+        bounds.push_back(fields - (fields < 4 * groups || g == 0 ? remaining : (remaining + 2) / 4 * 4));
+    }
+    return bounds;
+}
+
+// Adds the pairs between the two halves of the groups, then those within each half.
+void add_blocks(std::size_t begin, std::size_t end, std::vector<FfmLayout::Block>& blocks) {
+    if (end - begin == 1) return blocks.push_back({begin, begin});
+    const std::size_t middle = (begin + end) / 2;
+    for (std::size_t a = begin; a < middle; ++a)
+        for (std::size_t b = middle; b < end; ++b) blocks.push_back({a, b});
+    add_blocks(begin, middle, blocks);
+    add_blocks(middle, end, blocks);
+}
+
+}  // namespace
+
+FfmLayout::FfmLayout(std::vector<std::int32_t> all_sizes, std::int32_t all_dim) : sizes(std::move(all_sizes)), dim(all_dim) {
+    expect(fields() >= 2 && fields() <= max_fields, "ffm: the number of fields must be between 2 and ", max_fields, ", got ", fields());
+    expect(dim >= 1 && dim <= max_dim, "ffm: the dimension must be between 1 and ", max_dim, ", got ", dim);
+    for (const std::int32_t size : sizes) {
+        expect(size >= 1, "ffm: every field needs at least one feature, got ", size);
+        first.push_back(features);
+        features += size;
+    }
+    const std::vector<std::int32_t> bounds = group_bounds(static_cast<std::int32_t>(fields()));
+    for (std::size_t g = 0; g + 1 < bounds.size(); ++g) {
+        const std::int32_t count = bounds[g + 1] - bounds[g];
+        const std::int32_t lines = (count * (dim + 1) + floats_per_cache_line - 1) / floats_per_cache_line;
+        const std::int32_t section = lines * floats_per_cache_line;
+        groups.push_back({bounds[g], count, stride, section});
+        group.insert(group.end(), static_cast<std::size_t>(count), g);
+        stride += section;
+    }
+    floats = features * stride;
+    add_blocks(0, groups.size(), blocks);
+}
+
 namespace {
 
 using Block = FfmLayout::Block;
@@ -94,14 +145,12 @@ struct Bias {
 }  // namespace
 
 void ffm_score(const Kernels& kernels, const Ffm& model, const Minibatch& batch, float* logits, std::size_t threads) {
-    constexpr std::size_t tiles_per_task = 8;
     const Share all{0, model.layout->blocks.size()};
-    const std::size_t tiles = (batch.size() + ffm_tile - 1) / ffm_tile;
-    parallel_for((tiles + tiles_per_task - 1) / tiles_per_task, threads, [&](std::size_t task) {
+    parallel_ranges(batch.size(), 8 * ffm_tile, threads, [&](std::size_t first, std::size_t end) {
         Tile tile(kernels, model, batch);
         Terms terms;
-        for (std::size_t t = task * tiles_per_task; t < std::min(tiles, (task + 1) * tiles_per_task); ++t) {
-            const std::size_t begin = t * ffm_tile, rows = std::min(ffm_tile, batch.size() - begin);
+        for (std::size_t begin = first; begin < end; begin += ffm_tile) {
+            const std::size_t rows = std::min(ffm_tile, end - begin);
             tile.load(begin, rows);
             tile.score(all, terms.by_block);
             for (std::size_t r = 0; r < rows; ++r) logits[begin + r] = terms.sum(r, all.end, model.bias[0]);
@@ -140,6 +189,71 @@ double ffm_step(const Kernels& kernels, const Ffm& model, const Minibatch& batch
         model.bias[1] = bias.squares;
     });
     return mean_loss(loss, weights, batch.size());
+}
+
+namespace {
+
+constexpr std::size_t features_per_task = 1024;
+
+// Calls body(feature, its field, its row in the table) for features [begin, begin + count).
+template <class Body>
+void for_features(const Ffm& model, std::int64_t begin, std::size_t count, std::size_t threads, const Body& body) {
+    const FfmLayout& layout = *model.layout;
+    parallel_ranges(count, features_per_task, threads, [&](std::size_t first, std::size_t last) {
+        const std::int64_t from = begin + static_cast<std::int64_t>(first), to = begin + static_cast<std::int64_t>(last);
+        auto field = static_cast<std::size_t>(std::ranges::upper_bound(layout.first, from) - layout.first.begin()) - 1;
+        for (std::int64_t feature = from; feature < to; ++feature) {
+            while (feature - layout.first[field] >= layout.sizes[field]) ++field;
+            body(static_cast<std::size_t>(feature - begin), field, model.table + feature * layout.stride);
+        }
+    });
+}
+
+// A row's vector for a field, and the vector's sum of squares.
+struct Entry {
+    Entry(const FfmLayout& layout, float* row, std::size_t field) {
+        const FfmLayout::Group& group = layout.groups[layout.group[field]];
+        const std::int64_t within = static_cast<std::int64_t>(field) - group.first;
+        vector = row + group.offset + within * layout.dim;
+        squares = row + group.offset + std::int64_t{group.count} * layout.dim + within;
+    }
+
+    float *vector, *squares;
+};
+
+// The index of another field's vector among the n - 1 vectors of a dense array.
+std::size_t dense_index(std::size_t own_field, std::size_t other) { return other < own_field ? other : other - 1; }
+
+}  // namespace
+
+void ffm_write(const Ffm& model, std::int64_t begin, std::size_t count, const float* vectors, const float* linear, float squares,
+               std::size_t threads) {
+    const FfmLayout& layout = *model.layout;
+    const std::size_t n = layout.fields(), dim = static_cast<std::size_t>(layout.dim);
+    for_features(model, begin, count, threads, [&](std::size_t i, std::size_t own_field, float* row) {
+        for (std::size_t field = 0; field < n; ++field) {
+            const Entry entry(layout, row, field);
+            *entry.squares = squares;
+            if (field == own_field) {
+                std::fill_n(entry.vector, dim, 0.0f);
+                *entry.vector = linear[i];
+            } else {
+                std::copy_n(vectors + (i * (n - 1) + dense_index(own_field, field)) * dim, dim, entry.vector);
+            }
+        }
+    });
+}
+
+void ffm_read(const Ffm& model, std::int64_t begin, std::size_t count, float* vectors, float* linear, std::size_t threads) {
+    const FfmLayout& layout = *model.layout;
+    const std::size_t n = layout.fields(), dim = static_cast<std::size_t>(layout.dim);
+    for_features(model, begin, count, threads, [&](std::size_t i, std::size_t own_field, float* row) {
+        for (std::size_t field = 0; field < n; ++field) {
+            const Entry entry(layout, row, field);
+            if (field == own_field) linear[i] = *entry.vector;
+            else std::copy_n(entry.vector, dim, vectors + (i * (n - 1) + dense_index(own_field, field)) * dim);
+        }
+    });
 }
 
 }  // namespace fm2

@@ -85,8 +85,7 @@ std::vector<Column> columns_of(const std::int32_t* ids, const std::uint8_t* labe
                                const std::vector<std::int32_t>& sizes, std::size_t threads) {
     constexpr std::size_t block = 1024;  // rows that stay in the cache while all fields read them
     std::vector<Column> columns(sizes.size(), Column(rows));
-    parallel_for((rows + block - 1) / block, threads, [&](std::size_t part) {
-        const std::size_t begin = part * block, end = std::min(begin + block, rows);
+    parallel_ranges(rows, block, threads, [&](std::size_t begin, std::size_t end) {
         for (std::size_t row = begin; row < end; ++row)
             if (labels[row] > 1)
                 throw std::out_of_range("the label of row " + std::to_string(row) + " must be 0 or 1, got " + std::to_string(labels[row]));

@@ -90,8 +90,7 @@ void Minibatch::load(const std::int32_t* ids, std::size_t rows, const Index* ord
     // The extra cache line avoids strides that are powers of two, for which all fields would share a few cache sets.
     stride_ = (count + block - 1) / block * block + padding;
     if (ids_.size() < n * stride_) ids_.resize(n * stride_);
-    parallel_for((count + rows_per_task - 1) / rows_per_task, count < few_rows ? 1 : threads, [&](std::size_t task) {
-        const std::size_t begin = task * rows_per_task, end = std::min(count, begin + rows_per_task);
+    parallel_ranges(count, rows_per_task, count < few_rows ? 1 : threads, [&](std::size_t begin, std::size_t end) {
         copy_rows(Source<Index>{ids, rows, n, order, count}, begin, end, ids_.data(), stride_);
         for (std::size_t f = 0; f < n; ++f) {
             std::int32_t* column = ids_.data() + f * stride_;

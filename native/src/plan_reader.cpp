@@ -1,9 +1,9 @@
-#include "plan_reader.h"
-
 #include <algorithm>
 #include <string>
 
-#include "fm2/layout.h"
+#include "fm2/embedding.h"
+#include "fm2/model_file.h"
+#include "fm2/plans.h"
 #include "fm2/poly2.h"
 
 namespace fm2 {
@@ -85,26 +85,17 @@ private:
             file_.reject("invalid dimension " + std::to_string(dims_[p]));
         if (plan_.diagonal && dims_[p] != dims_[0]) file_.reject("diagonal field matrices require equal dimensions");
         if (cached_[p] < 0 || cached_[p] > sizes_[column]) file_.reject("a field has more cached features than features");
-        const auto dim = static_cast<std::size_t>(dims_[p]);
+        const auto dim = static_cast<std::size_t>(dims_[p]), cached = static_cast<std::size_t>(cached_[p]);
+        const auto size = static_cast<std::size_t>(sizes_[column]);
         const auto first_range = static_cast<std::uint32_t>(plan_.ranges.size());
         const std::size_t products = read_ranges(p);
         const auto range_count = static_cast<std::uint32_t>(plan_.ranges.size()) - first_range;
-        MatrixField field{column,
-                          static_cast<std::size_t>(cached_[p]),
-                          dim,
-                          plan_.width,
-                          first_range,
-                          range_count,
-                          RowLayout(plan_.dtype, products, dim),
-                          nullptr,
-                          RowLayout(plan_.dtype, 0, dim),
-                          nullptr,
-                          nullptr,
-                          static_cast<std::size_t>(sizes_[column])};
-        field.cached_rows = rows_.take(field.cached, field.cached_layout.stride);
-        field.plain_rows = rows_.take(field.size - field.cached, field.plain_layout.stride);
-        field.matrix = reinterpret_cast<const float*>(matrices_.take(plan_.diagonal ? 1 : dim, products * sizeof(float)));
-        plan_.fields.push_back(field);
+        const RowLayout with_product(plan_.dtype, products, dim), plain(plan_.dtype, 0, dim);
+        const std::byte* cached_rows = rows_.take(cached, with_product.stride);
+        const std::byte* plain_rows = rows_.take(size - cached, plain.stride);
+        const auto* matrix = reinterpret_cast<const float*>(matrices_.take(plan_.diagonal ? 1 : dim, products * sizeof(float)));
+        plan_.fields.push_back(
+            {column, cached, dim, plan_.width, first_range, range_count, with_product, cached_rows, plain, plain_rows, matrix, size});
         plan_.width += dim;
     }
 

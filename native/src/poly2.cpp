@@ -4,8 +4,8 @@
 #include <numeric>
 #include <vector>
 
-#include "fm2/loss.h"
 #include "fm2/pool.h"
+#include "fm2/training.h"
 #include "kernels/kernels.h"
 
 namespace fm2 {
@@ -78,12 +78,11 @@ double linear_step(const Kernels& kernels, const Poly2& model, const Minibatch& 
 }  // namespace
 
 void poly2_score(const Kernels& kernels, const Poly2& model, const Minibatch& batch, float* logits, std::size_t threads) {
-    constexpr std::size_t tiles_per_task = 8;
-    const std::size_t tile_rows = poly2_tile(model), tiles = (batch.size() + tile_rows - 1) / tile_rows;
-    parallel_for((tiles + tiles_per_task - 1) / tiles_per_task, threads, [&](std::size_t task) {
+    const std::size_t tile_rows = poly2_tile(model);
+    parallel_ranges(batch.size(), 8 * tile_rows, threads, [&](std::size_t first, std::size_t end) {
         Tile tile(model, batch);
-        for (std::size_t t = task * tiles_per_task; t < std::min(tiles, (task + 1) * tiles_per_task); ++t) {
-            const std::size_t begin = t * tile_rows, rows = std::min(tile_rows, batch.size() - begin);
+        for (std::size_t begin = first; begin < end; begin += tile_rows) {
+            const std::size_t rows = std::min(tile_rows, end - begin);
             tile.load(begin, 0, rows);
             kernels.poly2.score(tile.view(rows), 0, rows, logits + begin);
         }

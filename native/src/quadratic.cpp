@@ -49,8 +49,8 @@ void QuadraticForm::score(const Kernels& kernels, const float* weights, const fl
                           float* products, std::size_t threads) {
     constexpr std::size_t narrow = 200;  // below this width, one thread is done before a second one wakes up
     parallel_for(divide_up(width(), panel_columns), width() < narrow ? 1 : threads, [&](std::size_t panel) { fill_panel(weights, panel); });
-    parallel_for(divide_up(count, rows_per_task), threads, [&](std::size_t task) {
-        const std::size_t begin = task * rows_per_task, size = std::min(rows_per_task, count - begin);
+    parallel_ranges(count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+        const std::size_t size = end - begin;
         const float* from = rows + begin * width();
         float* to = products + begin * width();
         kernels.quadratic.multiply(from, size, width(), panels_.data(), to);

@@ -18,10 +18,7 @@ constexpr std::size_t max_matrix_floats = 1 << 26;  // between context and candi
 class MatrixRanker : public Ranker {
 public:
     MatrixRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
-        : Ranker(std::move(scorer), std::move(context), std::move(candidate)),
-          plan_(std::get<MatrixPlan>(this->scorer().plan())),
-          context_side_(plan_, this->context()),
-          candidate_side_(plan_, this->candidate()) {
+        : Ranker(std::move(scorer), std::move(context), std::move(candidate)) {
         expect(context_side_.width() <= max_matrix_floats / candidate_side_.width(),
                "the matrix between context and candidates is too large: ", context_side_.width(), " by ", candidate_side_.width());
         matrix_ = candidate_side_.matrix_with(context_side_);
@@ -46,15 +43,14 @@ protected:
     }
 
 private:
-    const MatrixPlan& plan_;
-    Side context_side_, candidate_side_;
+    const MatrixPlan& plan_ = std::get<MatrixPlan>(scorer().plan());
+    Side context_side_{plan_, context()}, candidate_side_{plan_, candidate()};
     std::vector<float> matrix_;  // S between the sides: [candidate width, context width]
 };
 
 class SumsRanker : public Ranker {
 public:
-    SumsRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
-        : Ranker(std::move(scorer), std::move(context), std::move(candidate)), plan_(std::get<SumsPlan>(this->scorer().plan())) {}
+    using Ranker::Ranker;
 
     std::size_t width() const override { return plan_.rank; }
 
@@ -93,13 +89,12 @@ private:
         }
     }
 
-    const SumsPlan& plan_;
+    const SumsPlan& plan_ = std::get<SumsPlan>(scorer().plan());
 };
 
 class FieldAwareRanker : public Ranker {
 public:
-    FieldAwareRanker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
-        : Ranker(std::move(scorer), std::move(context), std::move(candidate)), plan_(std::get<FieldAwarePlan>(this->scorer().plan())) {}
+    using Ranker::Ranker;
 
     std::size_t width() const override { return context().size() * candidate().size() * plan_.dim; }
 
@@ -152,7 +147,7 @@ private:
         return total;
     }
 
-    const FieldAwarePlan& plan_;
+    const FieldAwarePlan& plan_ = std::get<FieldAwarePlan>(scorer().plan());
 };
 
 }  // namespace
@@ -191,13 +186,12 @@ Query Ranker::query(const Kernels& kernels, const std::int32_t* ids) const {
 void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* catalog, std::size_t stride,
                       std::size_t threads) const {
     check_ids(candidate_sizes_, candidate_, ids, 0, rows);
-    parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, [&](std::size_t task) {
-        const std::size_t begin = task * rows_per_task, count = std::min(rows_per_task, rows - begin);
+    parallel_ranges(rows, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         float parts[rows_per_task];
-        make_vectors(kernels, ids + begin * candidate_.size(), count, catalog + begin * stride, stride, parts);
-        for (std::size_t r = 0; r < count; ++r) {
-            float* row = catalog + (begin + r) * stride;
-            row[width()] = parts[r];
+        make_vectors(kernels, ids + begin * candidate_.size(), end - begin, catalog + begin * stride, stride, parts);
+        for (std::size_t r = begin; r < end; ++r) {
+            float* row = catalog + r * stride;
+            row[width()] = parts[r - begin];
             std::fill(row + width() + 1, row + padded(width() + 1), 0.0f);
         }
     });
@@ -207,17 +201,15 @@ void Ranker::score(const Kernels& kernels, const Query& query, const std::int32_
                    std::size_t threads) const {
     check_ids(candidate_sizes_, candidate_, ids, 0, rows);
     const std::size_t stride = padded(width());
-    const auto score_block = [&](std::size_t task) {
+    parallel_ranges(rows, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         static thread_local std::vector<float> vectors;
-        const std::size_t begin = task * rows_per_task, count = std::min(rows_per_task, rows - begin);
+        const std::size_t count = end - begin;
         vectors.resize(std::max(vectors.size(), (stride + 1) * rows_per_task));
         make_vectors(kernels, ids + begin * candidate_.size(), count, vectors.data(), stride, logits + begin);
         float* products = vectors.data() + stride * rows_per_task;
         kernels.scoring.inner_products(vectors.data(), stride, count, query.vector.data(), width(), products);
         for (std::size_t r = 0; r < count; ++r) logits[begin + r] += query.base + products[r];
-    };
-    if (rows <= rows_per_task) return rows ? score_block(0) : void();
-    parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, score_block);
+    });
 }
 
 }  // namespace fm2

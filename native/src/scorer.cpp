@@ -5,9 +5,9 @@
 #include <string>
 
 #include "aligned_buffer.h"
+#include "fm2/plans.h"
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
-#include "plan_reader.h"
 
 namespace fm2 {
 namespace {
@@ -51,13 +51,10 @@ void check_ids(std::span<const std::int32_t> sizes, std::span<const std::size_t>
 
 void Scorer::score(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* logits, std::size_t threads) const {
     constexpr std::size_t rows_per_task = 256;
-    const auto score_block = [&](std::size_t begin, std::size_t count) {
-        check_ids(sizes_, {}, ids, begin, count);
-        std::visit(PlanScorer{kernels.scoring, ids + begin * fields(), count, logits + begin}, plan_);
-    };
-    if (rows <= rows_per_task) return score_block(0, rows);  // without a std::function, which would allocate
-    parallel_for((rows + rows_per_task - 1) / rows_per_task, threads,
-                 [&](std::size_t task) { score_block(task * rows_per_task, std::min(rows_per_task, rows - task * rows_per_task)); });
+    parallel_ranges(rows, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+        check_ids(sizes_, {}, ids, begin, end - begin);
+        std::visit(PlanScorer{kernels.scoring, ids + begin * fields(), end - begin, logits + begin}, plan_);
+    });
 }
 
 float probability(float logit) { return static_cast<float>(1 / (1 + std::exp(-double{logit}))); }

@@ -1,4 +1,4 @@
-#include "fm2/top.h"
+#include "fm2/ranker.h"
 
 #include <algorithm>
 #include <cmath>

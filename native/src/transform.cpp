@@ -134,6 +134,15 @@ void Transform::apply(Batch& batch, std::vector<std::size_t>& bad) const {
 
 Fault Transform::fault() const { return time ? Fault::time : Fault::number; }
 
+void CellReader::read(const Column& column, std::size_t first, std::size_t count, Batch& batch) const {
+    column.read(first, count, batch);
+    for (std::size_t i = 0; i < count; ++i) batch.cells[i] = read(batch.cells[i]);
+}
+
+std::string_view CellReader::read(std::string_view cell) const {
+    return std::ranges::find(missing_, cell) == missing_.end() ? cell : std::string_view();
+}
+
 bool is_utf8(std::string_view text) {
     const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
     const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) { return at(i) >= low && at(i) <= high; };

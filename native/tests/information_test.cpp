@@ -54,20 +54,6 @@ TEST(the_information_does_not_depend_on_the_number_of_threads) {
 }
 
 TEST(ids_and_labels_out_of_range_throw) {
-    for (const std::int32_t id : {-1, 2}) {
-        bool thrown = false;
-        try {
-            compute({0, id}, {0, 1}, {2});
-        } catch (const std::out_of_range&) {
-            thrown = true;
-        }
-        CHECK(thrown);
-    }
-    bool thrown = false;
-    try {
-        compute({0, 1}, {0, 2}, {2});
-    } catch (const std::out_of_range&) {
-        thrown = true;
-    }
-    CHECK(thrown);
+    for (const std::int32_t id : {-1, 2}) CHECK(throws<std::out_of_range>([&] { compute({0, id}, {0, 1}, {2}); }));
+    CHECK(throws<std::out_of_range>([] { compute({0, 1}, {0, 2}, {2}); }));
 }

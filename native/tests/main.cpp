@@ -8,14 +8,14 @@
 namespace {
 
 bool passes(const Test& test) {
-    const int failures_before = failures();
+    const int failures_before = failures;
     try {
         test.body();
     } catch (const std::exception& error) {
-        ++failures();
+        ++failures;
         std::cerr << test.name << ": unexpected exception: " << error.what() << "\n";
     }
-    return failures() == failures_before;
+    return failures == failures_before;
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ Bytes bytes_of(const std::vector<T>& values) {
 
 Bytes bytes_of(std::string_view text) { return bytes_of(std::vector<char>(text.begin(), text.end())); }
 
+Bytes integers(const std::vector<std::int32_t>& values) { return bytes_of(values); }
+
 std::size_t rounded(std::size_t size) { return (size + 63) / 64 * 64; }
 
 // Returns the index and the sections of a file, without the header.
@@ -54,6 +56,7 @@ public:
     ~TemporaryFile() { std::filesystem::remove(path_); }
     std::string path() const { return path_.string(); }
 
+    void write(const Sections& sections) const { write(body_of(sections), static_cast<std::uint32_t>(sections.size())); }
     void write(const Bytes& body, std::uint32_t sections) const {
         std::filesystem::remove(path_);  // the previous one may still be mapped
         const Bytes header = fm2::model_header(sections, body, 1);
@@ -68,7 +71,7 @@ private:
 
 // Opens a model, then scores the first and the last feature of every field and a few values. Returns whether the file was accepted.
 bool usable(const std::string& path) {
-    try {
+    return !throws<fm2::BadModel>([&] {
         const auto file = std::make_shared<fm2::ModelFile>(path, true, 1);
         const fm2::Scorer scorer(file);
         const fm2::FileEncoder encoder(file, scorer.sizes());
@@ -82,15 +85,12 @@ bool usable(const std::string& path) {
             encoder.encoder().encode(cells, ids.data());
             scorer.score(fm2::kernels(), ids.data(), 1, &logit, 1);
         }
-        return true;
-    } catch (const fm2::BadModel&) {
-        return false;
-    }
+    });
 }
 
 bool usable(const Sections& sections) {
     const TemporaryFile file;
-    file.write(body_of(sections), static_cast<std::uint32_t>(sections.size()));
+    file.write(sections);
     return usable(file.path());
 }
 
@@ -105,7 +105,7 @@ Sections encoder_sections() {
     slots.insert(slots.end(), hours.view().slots.begin(), hours.view().slots.end());
     using namespace std::string_view_literals;
     return {{"encoder.columns", bytes_of("x\0y\0"sv)},
-            {"encoder.fields", bytes_of(std::vector<std::int32_t>{0, 0, 0, 0, 1, 4, 0, 0})},
+            {"encoder.fields", integers({0, 0, 0, 0, 1, 4, 0, 0})},
             {"encoder.boundaries", {}},
             {"encoder.formats", bytes_of("\0unix\0"sv)},
             {"encoder.missing", bytes_of("none\0"sv)},
@@ -113,7 +113,7 @@ Sections encoder_sections() {
             {"vocabulary.slots", bytes_of(slots)},
             {"vocabulary.ends", bytes_of(std::vector<std::uint64_t>{1, 20, 0})},
             {"vocabulary.bytes", bytes_of("aa text that is long"sv)},
-            {"sizes", bytes_of(std::vector<std::int32_t>{3, 2})},
+            {"sizes", integers({3, 2})},
             {"bias", bytes_of(std::vector<float>{0.5f})}};
 }
 
@@ -143,10 +143,10 @@ Sections field_matrices() {
     Sections sections = encoder_sections();
     using fm2::Dtype;
     sections["plan"] = plan(0, 1, 2);
-    sections["order"] = bytes_of(std::vector<std::int32_t>{1, 0});
-    sections["dims"] = bytes_of(std::vector<std::int32_t>{3, 9});
-    sections["cached"] = bytes_of(std::vector<std::int32_t>{2, 1});
-    sections["ranges"] = bytes_of(std::vector<std::int32_t>{1, 0, 8});
+    sections["order"] = integers({1, 0});
+    sections["dims"] = integers({3, 9});
+    sections["cached"] = integers({2, 1});
+    sections["ranges"] = integers({1, 0, 8});
     sections["rows"] = Bytes(rounded(2 * fm2::RowLayout(Dtype::f16, 0, 3).stride) + rounded(fm2::RowLayout(Dtype::f16, 8, 9).stride) +
                              rounded(2 * fm2::RowLayout(Dtype::f16, 0, 9).stride));
     sections["matrices"] = Bytes(rounded(9 * 8 * 4));
@@ -159,11 +159,11 @@ Sections pruned(const std::vector<std::int32_t>& ranges, std::size_t products) {
     Sections sections;
     const std::size_t stride = fm2::RowLayout(fm2::Dtype::f32, products, 1).stride;
     sections["plan"] = plan(0, 0, 3);
-    sections["sizes"] = bytes_of(std::vector<std::int32_t>{1, 1, 1});
+    sections["sizes"] = integers({1, 1, 1});
     sections["bias"] = bytes_of(std::vector<float>{0.5f});
-    sections["order"] = bytes_of(std::vector<std::int32_t>{2, 0, 1});
-    sections["dims"] = bytes_of(std::vector<std::int32_t>{30, 20, 1});
-    sections["cached"] = bytes_of(std::vector<std::int32_t>{0, 0, 1});
+    sections["order"] = integers({2, 0, 1});
+    sections["dims"] = integers({30, 20, 1});
+    sections["cached"] = integers({0, 0, 1});
     sections["ranges"] = bytes_of(ranges);
     sections["matrices"] = Bytes(rounded(products * 4));
     std::vector<float> rows(rounded(31 * 4) / 4 + rounded(21 * 4) / 4 + rounded(stride) / 4);
@@ -176,7 +176,7 @@ Sections pruned(const std::vector<std::int32_t>& ranges, std::size_t products) {
 
 float logit_of(const Sections& sections) {
     const TemporaryFile file;
-    file.write(body_of(sections), static_cast<std::uint32_t>(sections.size()));
+    file.write(sections);
     const fm2::Scorer scorer(std::make_shared<fm2::ModelFile>(file.path(), true, 1));
     const std::int32_t ids[3]{};
     float logit;
@@ -185,12 +185,7 @@ float logit_of(const Sections& sections) {
 }
 
 bool accepts_ranges(const std::vector<std::int32_t>& ranges, std::size_t products) {
-    try {
-        logit_of(pruned(ranges, products));
-        return true;
-    } catch (const fm2::BadModel&) {
-        return false;
-    }
+    return !throws<fm2::BadModel>([&] { logit_of(pruned(ranges, products)); });
 }
 
 // Replaces the number at an index of a section.

@@ -7,6 +7,8 @@
 
 namespace {
 
+const std::vector<std::size_t> positions{0, 1, 2};
+
 fm2::Collector make_collector(std::size_t threads) {
     std::vector<fm2::Field> fields(3);
     fields[0].column = 1;
@@ -36,7 +38,6 @@ std::string junk(std::mt19937& random) {
 
 TEST(arbitrary_bytes_are_consumed_completely) {
     std::mt19937 random(1);
-    const std::vector<std::size_t> positions{0, 1, 2};
     for (int repeat = 0; repeat < 3000; ++repeat) {
         const std::string text = junk(random);
         for (const fm2::TextFormat& format : formats()) {
@@ -56,7 +57,6 @@ TEST(arbitrary_bytes_are_consumed_completely) {
 
 TEST(the_block_does_not_depend_on_the_number_of_threads) {
     std::mt19937 random(2);
-    const std::vector<std::size_t> positions{0, 1, 2};
     for (int repeat = 0; repeat < 300; ++repeat) {
         std::string text;
         for (int i = 0; i < 5; ++i) text += junk(random);
@@ -73,7 +73,6 @@ TEST(the_block_does_not_depend_on_the_number_of_threads) {
 }
 
 TEST(many_bad_and_empty_lines_are_read_in_linear_time) {
-    const std::vector<std::size_t> positions{0, 1, 2};
     fm2::Collector collector = make_collector(2);
     for (const fm2::TextFormat& format : formats()) {
         if (format.libffm) continue;

@@ -4,15 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
 #include "fm2/arrow.h"
-#include "fm2/fields.h"
 #include "fm2/string_index.h"
 #include "fm2/text.h"
+#include "fm2/transform.h"
 
 namespace fm2 {
 
@@ -59,6 +60,8 @@ private:
 
     const Block& collect(const std::vector<Piece>& pieces);
     void collect_field(std::size_t index, const Piece& piece);
+    template <class Body>
+    void for_cells(std::size_t column, const Piece& piece, const Body& body) const;
     void collect_quantiles(std::size_t index, const Piece& piece);
     void add_bad(std::size_t task, std::size_t row, std::int32_t field, Fault fault, std::string_view value);
     void add_shape_faults(std::vector<BadRow> misshapen);
@@ -77,5 +80,13 @@ private:
     std::vector<std::vector<BadRow>> bad_;  // by field, then labels, then times: one list per task
     Block block_;
 };
+
+// Adds 1 to counts[field][code] for every row with counted[row] = 1. codes is [field][row]. A field without counts is skipped.
+void count_codes(const std::int32_t* codes, std::size_t rows, std::span<const std::uint8_t> counted,
+                 const std::vector<std::span<std::int64_t>>& counts, std::size_t threads);
+
+// Computes ids[i][field] = ids_of[field][code of row order[i]].
+void codes_to_ids(const std::int32_t* codes, std::size_t rows, std::span<const std::int32_t> order,
+                  const std::vector<std::span<const std::int32_t>>& ids_of, std::int32_t* ids, std::size_t threads);
 
 }  // namespace fm2

@@ -4,15 +4,52 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "fm2/dropout.h"
-#include "fm2/layout.h"
 #include "fm2/minibatch.h"
-#include "fm2/optimizer.h"
+#include "fm2/training.h"
 
 namespace fm2 {
 
-struct Kernels;
+// The layout of a table: one flat buffer of floats that stores each field's rows contiguously. Row r of field f starts at offset[f] + r *
+// dim[f] in the buffer and occupies the columns from start[f] in a gathered row.
+struct Layout {
+    static constexpr std::int32_t max_dim = 1024;
+
+    // Throws std::invalid_argument if fields overlap, or if a dimension or a size is out of range.
+    Layout(std::vector<std::int64_t> offset, std::vector<std::int32_t> dim, std::vector<std::int32_t> size);
+
+    std::size_t fields() const { return dim.size(); }
+
+    std::vector<std::int64_t> offset;
+    std::vector<std::int32_t> dim, size;
+    std::vector<std::int32_t> start;  // first column of a field in a gathered row
+    std::vector<std::int64_t> first;  // number of a field's first feature, counted over all fields
+    std::int64_t floats = 0;          // length of the buffer
+    std::int64_t features = 0;        // of all fields together
+    std::int32_t width = 0;           // of a gathered row: the sum of the dimensions
+    bool equal_dims = true;
+};
+
+// Dropout on gathered embeddings: the probabilities of dropping a single element of V, and all elements of a field in a row. The remaining
+// elements are divided by the probability of keeping them, so dropout does not change the expectation.
+struct Dropout {
+    float element = 0, field = 0;
+    std::uint64_t seed = 0;
+};
+
+// The mask of one batch, which is hashed and not stored: m(row of the batch, column) is 0 or 1 / ((1 - element) (1 - field)). It depends
+// only on the seed and the step. The forward pass uses V = m * weights, so the gradient of the weights is m * dL/dV.
+struct Mask {
+    Mask() = default;
+    Mask(const Dropout& dropout, std::uint64_t step);
+
+    std::uint64_t key = 0;
+    std::uint32_t element = 0, field = 0;  // thresholds: a hash below one means dropped
+    float scale = 1;
+
+    explicit operator bool() const { return element || field; }
+};
 
 // The buffers of one table. The caller owns them; unless noted otherwise, each has layout.floats elements.
 struct Embeddings {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "fm2/arrow.h"
-#include "fm2/fields.h"
 #include "fm2/string_index.h"
 #include "fm2/text.h"
+#include "fm2/transform.h"
 
 namespace fm2 {
 

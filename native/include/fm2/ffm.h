@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "fm2/minibatch.h"
-#include "fm2/optimizer.h"
+#include "fm2/training.h"
 
 namespace fm2 {
-
-struct Kernels;
 
 // The layout of the weights: a flat buffer of floats with a row of `stride` floats for every feature. The fields are divided into a few
 // groups of neighbors. A row has a section for each group: [count, dim] vectors for the group's fields, then Adagrad's [count] sums of

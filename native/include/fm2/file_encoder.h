@@ -1,14 +1,8 @@
 // The encoder of a compiled model: field types and vocabularies, read from the file.
 #pragma once
 
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "fm2/encoder.h"
-#include "fm2/model_file.h"
+#include "fm2/scorer.h"
 
 namespace fm2 {
 
@@ -25,6 +19,16 @@ private:
     std::shared_ptr<const ModelFile> file_;
     std::vector<std::string> columns_;
     Encoder encoder_;
+};
+
+// An open model: everything that scores raw or encoded rows.
+struct CompiledModel {
+    explicit CompiledModel(const std::shared_ptr<const ModelFile>& file)
+        : shared(std::make_shared<Scorer>(file)), scorer(*shared), encoder(file, scorer.sizes()) {}
+
+    std::shared_ptr<const Scorer> shared;  // rankers keep it too
+    const Scorer& scorer;
+    FileEncoder encoder;
 };
 
 }  // namespace fm2

@@ -12,6 +12,8 @@
 
 namespace fm2 {
 
+class ModelFile;
+
 enum class Dtype : std::uint8_t { f32, f16, i8 };
 
 inline std::size_t dtype_size(Dtype dtype) { return dtype == Dtype::f32 ? 4 : dtype == Dtype::f16 ? 2 : 1; }
@@ -106,5 +108,9 @@ struct FieldAwarePlan {
 };
 
 using Plan = std::variant<MatrixPlan, SumsPlan, FieldAwarePlan>;
+
+// Returns the plan of a model with fields of these sizes; it points into the file. Throws BadModel if sections do not match each other: the
+// file may come from anyone, so nothing in it is trusted.
+Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes);
 
 }  // namespace fm2

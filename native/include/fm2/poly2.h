@@ -5,11 +5,9 @@
 #include <cstdint>
 
 #include "fm2/minibatch.h"
-#include "fm2/optimizer.h"
+#include "fm2/training.h"
 
 namespace fm2 {
-
-struct Kernels;
 
 // The caller owns the buffers. A cell of `cell` floats stores a weight and its optimizer state, so a pair costs one cache line instead of
 // two or three.

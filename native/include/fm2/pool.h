@@ -1,6 +1,7 @@
 // A small thread pool for parallel loops.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,14 @@ std::size_t default_threads();
 // Threads take iterations one by one, in order. The first exception is rethrown after all threads have stopped.
 // A loop that starts while another is running (on a second thread, or inside a body) runs on its caller's thread only.
 void parallel_for(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body);
+
+// Calls body(begin, end) for the ranges of up to `size` into which [0, count) is divided. A single range runs without a std::function,
+// which would allocate.
+template <class Body>
+void parallel_ranges(std::size_t count, std::size_t size, std::size_t threads, const Body& body) {
+    if (count <= size) return count ? body(0, count) : void();
+    parallel_for((count + size - 1) / size, threads, [&](std::size_t task) { body(task * size, std::min(count, (task + 1) * size)); });
+}
 
 // Blocks threads until all of them have arrived.
 class Barrier {

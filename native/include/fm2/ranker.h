@@ -20,6 +20,7 @@ struct Query {
 
 class Ranker {
 public:
+    Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate);
     // Makes a ranker from the fields of the context; the candidates have all others. Throws std::invalid_argument if a field is repeated or
     // does not exist, if either side has no field, or if the model hashes its pairs, which is not an inner product.
     static std::unique_ptr<Ranker> make(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context);
@@ -41,8 +42,6 @@ public:
                std::size_t threads) const;
 
 protected:
-    Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate);
-
     virtual Query make_query(const Kernels& kernels, const std::int32_t* ids) const = 0;
     // Writes the vectors [rows, stride] and the own parts [rows] of candidates.
     virtual void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
@@ -53,5 +52,18 @@ private:
     std::vector<std::size_t> context_, candidate_;
     std::vector<std::int32_t> context_sizes_, candidate_sizes_;
 };
+
+struct TopRow {
+    float score;
+    std::int64_t row;
+};
+
+// Returns the k rows with the largest <row, vector>, best first; the earlier of equal rows comes first, and NaN comes last. Rows have
+// `width` floats and are `stride` apart. The result does not depend on the number of threads.
+std::vector<TopRow> top_rows(const Kernels& kernels, const float* rows, std::size_t stride, std::size_t count, const float* vector,
+                             std::size_t width, std::size_t k, std::size_t threads);
+
+// The same for given scores.
+std::vector<TopRow> top_scores(const float* scores, std::size_t count, std::size_t k);
 
 }  // namespace fm2

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "fm2/model_file.h"
 #include "fm2/plans.h"
@@ -39,5 +40,14 @@ void check_ids(std::span<const std::int32_t> sizes, std::span<const std::size_t>
                std::size_t rows);
 
 float probability(float logit);
+
+struct Explanation {
+    double bias;
+    std::vector<double> fields;  // [fields]
+    std::vector<double> pairs;   // [fields, fields]: entry (i, j) for i < j, zero elsewhere
+};
+
+// Explains the row with these ids [fields]. Throws std::out_of_range if a field does not have an id.
+Explanation explain(const Kernels& kernels, const Scorer& scorer, const std::int32_t* ids);
 
 }  // namespace fm2

@@ -1,18 +1,173 @@
-// The functions that are compiled once per instruction set. Each level defines one Kernels object; cpu.cpp selects it.
+// The kernels, functions that are compiled once per instruction set, and their arguments. Each level defines one Kernels object; cpu.cpp
+// selects it on first use.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "kernels/attention.h"
-#include "kernels/ffm.h"
-#include "kernels/poly2.h"
-#include "kernels/quadratic.h"
-#include "kernels/scoring.h"
-#include "kernels/tables.h"
+#include "fm2/attention.h"
+#include "fm2/embedding.h"
+#include "fm2/ffm.h"
+#include "fm2/plans.h"
+#include "fm2/poly2.h"
 
 namespace fm2 {
+
+// Rows [begin, end) of a batch, looked up in a table.
+struct Lookup {
+    const Minibatch& batch;
+    const Embeddings& table;
+    std::size_t begin, end;
+};
+
+// One field of a batch: its distinct features, and each row's index among them (its slot).
+struct FieldBatch {
+    std::size_t field;
+    std::size_t rows;           // of the batch
+    const std::int32_t* slots;  // [rows]
+    std::size_t count;          // of distinct features
+    const std::int32_t* features;  // [count]
+};
+
+struct TableKernels {
+    // Copies the rows' embeddings to out [size, width] and applies the mask.
+    void (*gather)(const Lookup& lookup, const Mask& mask, float* out);
+    // logits[row] += the sum of the row's linear weights.
+    void (*add_linear)(const Lookup& lookup, float* logits);
+    // logits[row] += the pair terms of a factorization machine; sums[row] = the sum of its embeddings. Both include the signs, if any.
+    void (*add_pairs)(const Lookup& lookup, const float* signs, float* logits, float* sums);
+    // sums [count, dim] = the gradients of the field's distinct features, from gradient.rows, or from gradient.sums without the
+    // term that depends on the weights.
+    void (*sum_gradients)(const FieldBatch& batch, const Layout& layout, const Gradient& gradient, float* sums);
+    // sums [count] = for each distinct feature, the sum of the logit gradients of its rows.
+    void (*sum_logits)(const FieldBatch& batch, const float* logits, float* sums);
+    // Updates the distinct features with the gradients sums - logit_sums * signs * weights; logit_sums [count] may be null.
+    void (*update_rows)(const FieldBatch& batch, const Update& update, std::int64_t step, const float* sums, const float* logit_sums);
+    // Updates the moving averages of features [begin, end) of a field to the given step.
+    void (*finish_average)(const Embeddings& table, std::size_t field, std::size_t begin, std::size_t end, std::int64_t step);
+};
+
+// A few rows of a batch, with pointers to their features' weights.
+struct FfmTile {
+    const FfmLayout& layout;
+    std::size_t rows;
+    float* const* weights;  // [rows, fields]
+};
+
+// The contribution of each block to the rows' logits.
+using FfmTerms = float[FfmLayout::max_blocks][ffm_tile];
+
+struct FfmKernels {
+    // terms[b][row] = the sum of the pair terms of block b, and of its linear weights if it has any, for blocks [begin, end).
+    void (*score)(const FfmTile& tile, std::size_t begin, std::size_t end, FfmTerms& terms);
+    // Updates the weights of blocks [begin, end), row by row, with the gradients [rows] of the logits.
+    void (*update)(const FfmTile& tile, std::size_t begin, std::size_t end, const float* gradients, const FfmOptimizers& optimizers);
+};
+
+inline std::size_t poly2_pairs(const Poly2& model, std::size_t fields) { return model.hash_bits ? fields * (fields - 1) / 2 : 0; }
+
+// A few rows of a batch.
+struct Poly2Tile {
+    const Poly2& model;
+    std::size_t fields, rows;
+    const std::uint64_t* features;  // [rows, fields], counted over all fields
+    const std::uint64_t* keys;      // [rows, fields]
+    std::uint32_t* buckets;         // [rows, pairs] the pairs' weights; written by `score`
+
+    std::size_t pairs() const { return poly2_pairs(model, fields); }
+};
+
+// One of several shares of the weights.
+struct Poly2Part {
+    std::size_t number, of;  // number < of
+    std::uint32_t* scratch;     // [2, pairs + 1]
+};
+
+// A few rows of a batch for logistic regression. Each thread processes some of the fields, whose weights stay in its processor's
+// cache.
+struct LinearTile {
+    static constexpr std::size_t group_fields = 4;  // fields whose weights are summed separately; the result depends on it
+
+    const Poly2& model;
+    const Minibatch& batch;
+    const std::uint64_t* first;  // [fields] number of each field's first feature
+    std::size_t begin, rows;
+
+    std::size_t groups() const { return (batch.fields() + group_fields - 1) / group_fields; }
+    std::size_t begin_of(std::size_t group) const { return std::min(batch.fields(), group * group_fields); }
+};
+
+struct Poly2Kernels {
+    // logits[row] for rows [begin, end).
+    void (*score)(const Poly2Tile& tile, std::size_t begin, std::size_t end, float* logits);
+    // Updates a part of the weights, row by row, with the gradients [rows] of the logits.
+    void (*update)(const Poly2Tile& tile, const Poly2Part& part, const float* gradients, const Poly2Optimizers& optimizers);
+    // sums[row] = the sum of the weights of a group of fields.
+    void (*sum_group)(const LinearTile& tile, std::size_t group, float* sums);
+    // Updates the weights of the groups number, number + of, ..., row by row; part 0 also updates the bias.
+    void (*update_groups)(const LinearTile& tile, const Poly2Part& part, const float* gradients, const Optimizer& optimizer);
+};
+
+constexpr std::size_t panel_columns = 16, block_rows = 24;
+
+struct QuadraticKernels {
+    // products [count, width] = rows [count, width] times S, which is stored in panels [width / 16, rounded up][width][16].
+    void (*multiply)(const float* rows, std::size_t count, std::size_t width, const float* panels, float* products);
+    // products += w; logits += 1/2 vᵀ (product) + wᵀ v.
+    void (*finish)(const float* rows, std::size_t count, std::size_t width, const float* w, float* products, float* logits);
+    // outer [24, stride] = rows [begin, begin + 24) of Σ gradient v vᵀ, starting at column `begin` rounded down to a multiple of 16;
+    // rows from `width` on are zero. sums [24] = Σ gradient v.
+    void (*outer_products)(const float* rows, std::size_t count, std::size_t width, const float* gradients, std::size_t begin, float* outer,
+                           std::size_t stride, float* sums);
+    // forms[row] += vᵀ U v for rows v that are `stride` floats long. U is stored in panels like S above; the columns of a panel are zero
+    // from row `depths[panel]` on.
+    void (*add_forms)(const float* rows, std::size_t stride, std::size_t count, std::size_t width, const float* panels,
+                      const std::size_t* depths, float* forms);
+};
+
+constexpr std::size_t attention_lane = 8;  // rows of matrices are padded with zeros to a multiple of this
+
+inline std::size_t in_lanes(std::size_t count) { return (count + attention_lane - 1) / attention_lane * attention_lane; }
+
+// The number of floats for a row's intermediate results and their gradients.
+inline std::size_t attention_scratch_size(const AttentionShape& shape) {
+    const std::size_t fields = in_lanes(shape.fields), projected = 4 * shape.width();
+    return 2 * fields * fields + 3 * fields * in_lanes(shape.dim) + 2 * fields * in_lanes(projected) +
+           (2 * fields + projected) * in_lanes(shape.inputs);
+}
+
+// `weights` is [4 width, inputs] and `transposed` is [inputs, 4 width], both with padded rows.
+struct AttentionKernels {
+    void (*forward)(const AttentionShape& shape, const float* transposed, const float* x, float* out, float* scratch);
+    // Writes the gradients of x; adds to the gradients of the weights, which have padded rows too.
+    void (*backward)(const AttentionShape& shape, const float* weights, const float* transposed, const float* x, const float* out,
+                     const float* out_gradients, float* x_gradients, float* weight_gradients, float* scratch);
+};
+
+struct ScoringKernels {
+    // Write the logits [rows] of ids [rows, fields], which must be valid. `scratch` has the plan's scratch_floats().
+    void (*score_matrices)(const MatrixPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits, float* scratch);
+    void (*score_sums)(const SumsPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
+    void (*score_field_aware)(const FieldAwarePlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
+    // Writes the numbers of a part (0 or 1) of a feature row as floats; returns the linear weight.
+    float (*unpack)(Dtype dtype, const RowLayout& layout, const std::byte* row, std::size_t part, float* out);
+    // Adds the numbers of the first part of a feature row to `out`; returns the linear weight.
+    float (*accumulate)(Dtype dtype, const RowLayout& layout, const std::byte* row, float* out);
+    // For one field and rows whose ids are `id_stride` apart: writes the embeddings to out [rows, stride] and adds the linear weights to
+    // linear [rows].
+    void (*embed)(Dtype dtype, const MatrixField& field, const std::int32_t* ids, std::size_t id_stride, std::size_t rows, float* out,
+                  std::size_t stride, float* linear);
+    // Adds the pair terms <product, preceding embeddings> of fields whose products are all cached as float32 to terms [rows]. The ids of
+    // field f are in columns[f] of rows that are `id_stride` apart. `vectors` [rows, stride] is readable up to a multiple of eight.
+    void (*add_products)(std::span<const MatrixField> fields, const std::size_t* columns, const std::int32_t* ids, std::size_t id_stride,
+                         std::size_t rows, const float* vectors, std::size_t stride, float* terms);
+    // Writes <row r, vector> to out[r], for `count` rows of `width` floats that are `stride` apart.
+    void (*inner_products)(const float* rows, std::size_t stride, std::size_t count, const float* vector, std::size_t width, float* out);
+};
 
 struct Kernels {
     // Writes the positions in data[0, size) of all bytes equal to a or b, in order, to positions [size]; returns their number.
@@ -36,5 +191,12 @@ extern const Kernels kernels;
 namespace x86_64_v3 {
 extern const Kernels kernels;
 }
+
+// The compiled levels that this processor supports, slowest first.
+const std::vector<std::string>& cpu_levels();
+
+// The level in use: the last of cpu_levels(), or the one set by the environment variable FM2_SIMD.
+// Throws std::runtime_error if FM2_SIMD is not one of cpu_levels().
+const std::string& cpu_level();
 
 }  // namespace fm2

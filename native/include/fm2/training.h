@@ -1,10 +1,12 @@
-// The optimizers for embedding tables.
+// What all trained models share: the loss and the optimizers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace fm2 {
+
+struct Kernels;
 
 // Adagrad   n += g²                          w -= rate g / (√n + ε)                             state: n
 // Adam      m, v: the moments of g           w -= rate √(1 - β₂ᵗ) / (1 - β₁ᵗ) m / (√v + ε)       state: m, v
@@ -25,5 +27,13 @@ struct Optimizer {
 
     void check() const;  // throws std::invalid_argument if a value is out of range
 };
+
+// The logistic loss of a batch: returns the mean of -log(likelihood of the label), weighted if `weights` is not null; `gradients` receives
+// its gradient with respect to the logits. Throws std::invalid_argument if the sum of the weights is not positive.
+double log_loss(const Kernels& kernels, const float* logits, const float* labels, const float* weights, std::size_t count,
+                float* gradients);
+
+// Returns the mean loss of `rows` rows from their weighted sum; 0 if the weights sum to 0.
+double mean_loss(double sum, const float* weights, std::size_t rows);
 
 }  // namespace fm2
