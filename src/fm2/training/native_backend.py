@@ -11,9 +11,8 @@ from fm2.artifacts.settings import Settings
 from fm2.models import GatheredModel
 from fm2.training import tables
 from fm2.training.backend import Backend, Floats, Ids, to_numpy
-from fm2.training.dense_optimizer import DenseOptimizer
 from fm2.training.forward_backward import make_forward_backward
-from fm2.training.optimizers import initial_state, make_optimizer
+from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer
 from fm2.training.tables import Dropout, EmbeddingTable
 
 

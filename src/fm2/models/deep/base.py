@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fm2.errors import Fm2Error, suggest
 from fm2.models.base import GatheredModel
-from fm2.models.deep.dropout import Noise
+from fm2.models.deep.layers import Noise
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.initial import Seed, fill_normal, generator, initialize_all
 from fm2.models.registry import spec_of_class

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import Linear
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, Linear
 from fm2.models.deep.products import InnerProducts
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import fill_normal

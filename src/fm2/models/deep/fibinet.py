@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import FieldMean, Linear
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, FieldMean, Linear
 from fm2.models.deep.products import Bilinear
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.dropout import Noise
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, Noise
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import fill_normal
 

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from fm2.models.choices import Arrangement
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.dropout import Dropout
-from fm2.models.deep.layers import FieldMean, Linear
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, Dropout, FieldMean, Linear
 
 
 class MaskNet(DeepModel):

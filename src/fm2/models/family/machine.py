@@ -13,8 +13,7 @@ from fm2.models.base import GatheredModel
 from fm2.models.choices import Interaction as InteractionName
 from fm2.models.choices import Linear
 from fm2.models.embedding import FlatEmbedding, per_field
-from fm2.models.family.constant import Constant
-from fm2.models.family.diagonal import Scalar, Vector
+from fm2.models.family.diagonal import Constant, Scalar, Vector
 from fm2.models.family.interaction import Interaction
 from fm2.models.family.matrix import FieldMatrixInteraction
 from fm2.models.initial import Seed, fill_normal, generator

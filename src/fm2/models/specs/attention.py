@@ -34,7 +34,7 @@ AUTO_INT_PLUS = ModelSpec(
     "AutoInt+",
     "self-attention between fields and a multi-layer perceptron",
     source="Song et al., 2019",
-    torch_class="fm2.models.deep.autointplus:AutoIntPlus",
+    torch_class="fm2.models.deep.autoint:AutoIntPlus",
     options=(*MLP, *ATTENTION),
     dimensions="equal",
     equal_dims=SHARED_MATRICES,

@@ -10,7 +10,7 @@ DCN = ModelSpec(
     "Deep & Cross",
     "cross layers, which multiply by the embeddings, and a multi-layer perceptron",
     source="Wang et al., 2017",
-    torch_class="fm2.models.deep.dcn:DCN",
+    torch_class="fm2.models.deep.crosses:DCN",
     options=(*MLP, CROSS_LAYERS),
 )
 
@@ -19,7 +19,7 @@ DCN_V2 = ModelSpec(
     "DCN-V2",
     "cross layers with full matrices or low-rank mixtures, and a multi-layer perceptron",
     source="Wang et al., 2021",
-    torch_class="fm2.models.deep.dcnv2:DCNV2",
+    torch_class="fm2.models.deep.crosses:DCNV2",
     options=(
         *MLP,
         CROSS_LAYERS,
@@ -34,7 +34,7 @@ GDCN = ModelSpec(
     "GDCN",
     "gated cross layers and a multi-layer perceptron",
     source="Wang et al., 2023",
-    torch_class="fm2.models.deep.gdcn:GDCN",
+    torch_class="fm2.models.deep.crosses:GDCN",
     options=(*MLP, CROSS_LAYERS, STRUCTURE),
 )
 

@@ -14,7 +14,7 @@ WIDE_DEEP = ModelSpec(
     "Wide & Deep",
     "a weight per feature and a multi-layer perceptron",
     source="Cheng et al., 2016",
-    torch_class="fm2.models.deep.widedeep:WideDeep",
+    torch_class="fm2.models.deep.perceptrons:WideDeep",
 )
 
 DEEP_FM = ModelSpec(
@@ -22,7 +22,7 @@ DEEP_FM = ModelSpec(
     "DeepFM",
     "an FM and a multi-layer perceptron that share their embeddings",
     source="Guo et al., 2017",
-    torch_class="fm2.models.deep.deepfm:DeepFM",
+    torch_class="fm2.models.deep.perceptrons:DeepFM",
     dimensions="equal",
     equal_dims="the FM multiplies the embeddings of any two fields; "
     "widedeep and deepfmfm allow one dimension per field",
@@ -33,7 +33,7 @@ DEEP_FMFM = ModelSpec(
     "DeepFmFM",
     "an FmFM and a multi-layer perceptron that share their embeddings",
     source="the paper's section 6",
-    torch_class="fm2.models.deep.deepfmfm:DeepFmFM",
+    torch_class="fm2.models.deep.perceptrons:DeepFmFM",
     options=(*MLP, LINEAR, MATRIX_STD),
 )
 
@@ -42,7 +42,7 @@ NFMFM = ModelSpec(
     "NFmFM",
     "an FmFM whose pairwise products also feed a multi-layer perceptron",
     source="the paper's section 6",
-    torch_class="fm2.models.deep.nfmfm:NFmFM",
+    torch_class="fm2.models.deep.perceptrons:NFmFM",
     options=(*MLP, MATRIX_STD),
 )
 

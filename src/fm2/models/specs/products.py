@@ -11,7 +11,7 @@ IPNN = ModelSpec(
     "IPNN",
     "a multi-layer perceptron on embeddings and their inner products",
     source="Qu et al., 2016, 2018",
-    torch_class="fm2.models.deep.ipnn:IPNN",
+    torch_class="fm2.models.deep.products:IPNN",
     dimensions="equal",
     equal_dims="it multiplies the embeddings of any two fields; fibinet and deepfmfm allow one dimension per field",
 )
@@ -21,7 +21,7 @@ OPNN = ModelSpec(
     "OPNN",
     "a multi-layer perceptron on embeddings and their outer products",
     source="Qu et al., 2016, 2018",
-    torch_class="fm2.models.deep.opnn:OPNN",
+    torch_class="fm2.models.deep.products:OPNN",
     options=(
         *MLP,
         Option("outer", str, "sum", "outer product of the embeddings' sum, or one per pair", choices=("sum", "pairs")),
