@@ -71,6 +71,10 @@ class Model(nn.Module, ABC):
         learned = {name for name, _ in self.named_parameters()}
         return {name: value for name, value in self.state_dict(keep_vars=True).items() if name not in learned}
 
+    def learned(self) -> dict[str, Tensor]:
+        """Return the parameters and the statistics by name: everything that a model file stores."""
+        return {**dict(self.named_parameters()), **self.statistics()}
+
     def begin_step(self, seed: int, step: int) -> None:
         """Prepare for a training step; its random numbers depend only on the seed and the step."""
         if not self.training:

@@ -16,56 +16,32 @@ def _pairs(n: int) -> int:
 
 
 def lr(n: int) -> int:
-    """Count LR's operations.
-
-    >>> lr(39)
-    78
-    """
+    """Count LR's operations."""
     return 2 * n
 
 
 def poly2(n: int) -> int:
-    """Count Poly2's operations: two per pair.
-
-    >>> poly2(39)
-    1560
-    """
+    """Count Poly2's operations: two per pair."""
     return 2 * _pairs(n) + 2 * n
 
 
 def fm(n: int, k: int) -> int:
-    """Count FM's operations: the square of the sum minus the sum of squares, without the linear part.
-
-    >>> fm(39, 16)
-    1920
-    """
+    """Count FM's operations: the square of the sum minus the sum of squares, without the linear part."""
     return k * (3 * n + 3)
 
 
 def ffm(n: int, k: int) -> int:
-    """Count FFM's operations: a dot product per pair.
-
-    >>> ffm(39, 16)
-    24531
-    """
+    """Count FFM's operations: a dot product per pair."""
     return _pairs(n) * (2 * k + 1) + 2 * n
 
 
 def fwfm(n: int, k: int, pruned: int = 0) -> int:
-    """Count FwFM's operations: a dot product per pair, and its weight.
-
-    >>> fwfm(39, 16)
-    25272
-    """
+    """Count FwFM's operations: a dot product per pair, and its weight."""
     return (_pairs(n) - pruned) * (2 * k + 2) + 2 * n
 
 
 def fvfm(n: int, k: int, pruned: int = 0) -> int:
-    """Count FvFM's operations: a product of three vectors per pair (not listed in the paper).
-
-    >>> fvfm(39, 16)
-    36387
-    """
+    """Count FvFM's operations: a product of three vectors per pair (not listed in the paper)."""
     return (_pairs(n) - pruned) * (3 * k + 1) + 2 * n
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch.optim.adam import adam
 
+from fm2._native import Optimizer
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
 from fm2.models import Model
 from fm2.training import tables
-from fm2.training.backend import to_numpy
-from fm2.training.tables import Floats, Optimizer
+from fm2.training.backend import Floats, to_numpy
 
 FTRL_BETA = 1.0
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -32,7 +31,7 @@ class AutoInt(DeepModel):
     def assemble(self, attention_layers: int, attention_heads: int, attention_dim: int, network_dropout: float) -> None:
         widths = [self.dims[0], *[attention_heads * attention_dim] * attention_layers]
         self.attention = nn.Sequential(
-            *(FieldAttention(inputs, attention_heads, attention_dim) for inputs, _ in pairwise(widths))
+            *(FieldAttention(len(self.dims), width, attention_heads, attention_dim) for width in widths[:-1])
         )
         self.dropout = Dropout(network_dropout, self.noise)
         self.last = Linear(len(self.dims) * widths[-1], 1, bias=False)
@@ -44,17 +43,9 @@ class AutoInt(DeepModel):
 
     def share_threads(self, threads: int) -> int:
         """Assign all threads to attention: torch has little else to do, and its waiting threads would slow it down."""
-        for layer in self._layers():
-            layer.threads = threads
+        for layer in self.attention:
+            cast("FieldAttention", layer).threads = threads
         return 1
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: linear part, attention layers and output."""
-        attention = sum(layer.flops(len(self.dims)) for layer in self._layers())
-        return self.linear_flops() + attention + self.last.flops()
-
-    def _layers(self) -> list[FieldAttention]:
-        return [layer for layer in self.attention if isinstance(layer, FieldAttention)]
 
 
 class AutoIntPlus(AutoInt):
@@ -77,7 +68,3 @@ class AutoIntPlus(AutoInt):
 
     def network(self, embedding: Tensor) -> Tensor:
         return super().network(embedding) + self.mlp(embedding)
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: AutoInt and perceptron."""
-        return super().flops() + self.mlp.flops()

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -17,11 +17,11 @@ from torch.nn import functional
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import MLP, Linear
+from fm2.models.deep.layers import MLP, Layer, Linear
 from fm2.models.initial import fill_normal
 
 
-class VectorCross(nn.Module):
+class VectorCross(Layer):
     """The cross network of DCN with its output weights, from embeddings x₀ [rows, D] to logits [rows].
 
     With xₗ₊₁ = x₀ xₗᵀwₗ + bₗ + xₗ, every xₗ equals αₗ x₀ + βₗ, where βₗ = b₀ + … + bₗ₋₁ does not depend on the row, and
@@ -31,8 +31,6 @@ class VectorCross(nn.Module):
     >>> VectorCross(6, layers=3)(torch.ones(5, 6)).shape
     torch.Size([5])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -79,19 +77,13 @@ class DCN(DeepModel):
     def network(self, embedding: Tensor) -> Tensor:
         return self.cross(embedding) + self.mlp(embedding)  # equals one linear unit of both concatenated outputs
 
-    def flops(self) -> int:
-        """Return the number of operations per prediction: cross network and perceptron."""
-        return self.cross.flops() + self.mlp.flops()
 
-
-class Cross(nn.Module):
+class Cross(Layer):
     """A cross layer of DCN-V2: x₀ ⊙ (W x + b) + x, from x₀ and x [rows, width].
 
     >>> Cross(6)(torch.ones(5, 6), torch.ones(5, 6)).shape
     torch.Size([5, 6])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -124,7 +116,7 @@ class GatedCross(Cross):
         return super().flops() + self.gate.flops() + self.gate.out_features
 
 
-class CrossMixture(nn.Module):
+class CrossMixture(Layer):
     """A mixture of low-rank experts as in DCN-V2: Σᵢ Gᵢ(x) (x₀ ⊙ (Uᵢ g(Cᵢ g(Vᵢᵀ x)) + b)) + x, where g is tanh.
 
     The gates G are the softmax of a linear layer; a single expert has no gate. Since the gates sum to one, the products
@@ -133,8 +125,6 @@ class CrossMixture(nn.Module):
     >>> CrossMixture(6, rank=2, experts=3)(torch.ones(5, 6), torch.ones(5, 6)).shape
     torch.Size([5, 6])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, width: int, rank: int, experts: int) -> None:
         super().__init__()
@@ -184,11 +174,6 @@ class CrossModel(DeepModel):
             return self.mlp(x)
         logits: Tensor = self.last(x).squeeze(1)
         return logits + self.mlp(embedding)  # equals one linear unit of both concatenated outputs
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: cross layers, perceptron and output."""
-        crosses = sum(layer.flops() for layer in self.layers)
-        return crosses + self.mlp.flops() + (0 if self.last is None else self.last.flops())
 
 
 class DCNV2(CrossModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +11,11 @@ from torch.nn import functional
 from fm2.errors import Fm2Error
 from fm2.models.deep.attention import FieldAttention
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import Linear
+from fm2.models.deep.layers import Layer, Linear
 from fm2.models.initial import fill_normal
 
 
-class FieldGraph(nn.Module):
+class FieldGraph(Layer):
     """Gated updates of node states [rows, n, width] along edges that depend on embeddings [rows, n, K].
 
     >>> graph = FieldGraph(3, 5, 4)
@@ -27,7 +26,6 @@ class FieldGraph(nn.Module):
     torch.Size([1, 3, 4])
     """
 
-    __call__: Callable[..., Tensor]
     _no_loops: Tensor
 
     def __init__(self, n: int, k: int, width: int) -> None:
@@ -99,7 +97,7 @@ class FiGNN(DeepModel):
         if n < 2:
             raise Fm2Error(f"fignn: expected at least 2 fields, got {n}; a graph of one field has no edges")
         self.steps = graph_steps
-        self.attention = FieldAttention(self.dims[0], attention_heads, attention_dim, scale=attention_dim**-0.5)
+        self.attention = FieldAttention(n, self.dims[0], attention_heads, attention_dim, scale=attention_dim**-0.5)
         self.graph = FieldGraph(n, self.dims[0], width)
         self.scores = Linear(width, 1, bias=False)
         self.own = field_weights == "own"
@@ -115,4 +113,4 @@ class FiGNN(DeepModel):
         """Return the number of operations per prediction: attention, graph, and the output's products."""
         n = len(self.dims)
         output = n * self.scores.flops() + (n if self.own else 1) * self.weights.flops()
-        return self.attention.flops(n) + self.graph.flops(self.steps) + output
+        return self.attention.flops() + self.graph.flops(self.steps) + output

@@ -23,6 +23,18 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+class Layer(nn.Module):
+    """Base class of layers, which return one tensor."""
+
+    __call__: Callable[..., Tensor]
+
+
+def count_flops(module: nn.Module) -> int:
+    """Add up the operations per row of all parts of a module that have a method ``flops``."""
+    parts = [(part, getattr(part, "flops", None)) for part in module.children()]
+    return sum(count_flops(part) if flops is None else flops() for part, flops in parts)
+
+
 class Linear(nn.Linear):
     """A linear layer with Glorot initialization: standard deviation √(2 / (inputs + outputs)), and a bias of zero.
 
@@ -67,7 +79,7 @@ class BatchNorm(nn.BatchNorm1d):
         )
 
 
-class FieldMean(nn.Module):
+class FieldMean(Layer):
     """The mean of each field's embedding, from concatenated embeddings [rows, D] to [rows, fields].
 
     ``membership`` [D, fields] is 1 where a column belongs to a field. A product with it replaces a loop over fields of
@@ -77,7 +89,6 @@ class FieldMean(nn.Module):
     [[5.0, 2.0]]
     """
 
-    __call__: Callable[..., Tensor]
     membership: Tensor
     _dims: Tensor
 
@@ -138,7 +149,7 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
-class MLP(nn.Module):
+class MLP(Layer):
     """A multi-layer perceptron. A hidden layer is linear, then batch normalization (optional), activation and dropout.
 
     ``hidden`` holds the widths of the hidden layers. A linear output layer follows: with one output, ``forward``
@@ -151,8 +162,6 @@ class MLP(nn.Module):
     >>> MLP(6, hidden=(4, 3), noise=Noise(), outputs=0)(torch.ones(5, 6)).shape
     torch.Size([5, 3])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(
         self,

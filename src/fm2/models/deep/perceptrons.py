@@ -40,10 +40,6 @@ class WideDeep(DeepModel):
     def network(self, embedding: Tensor) -> Tensor:
         return self.mlp(embedding)
 
-    def flops(self) -> int:
-        """Return the number of operations per prediction: linear part and perceptron."""
-        return self.linear_flops() + self.mlp.flops()
-
 
 class DeepFM(DeepModel):
     """A factorization machine and a multi-layer perceptron with shared embeddings (Guo et al., 2017).
@@ -64,7 +60,7 @@ class DeepFM(DeepModel):
 
     def flops(self) -> int:
         """Return the number of operations per prediction: FM, linear part and perceptron."""
-        return complexity.fm(len(self.dims), self.dims[0]) + self.linear_flops() + self.mlp.flops()
+        return complexity.fm(len(self.dims), self.dims[0]) + super().flops()
 
 
 class DeepFmFM(DeepModel):

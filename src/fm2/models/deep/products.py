@@ -6,7 +6,7 @@ Qu et al., "Product-based neural networks for user response prediction", 2016 an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,23 +15,23 @@ from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import MLP
+from fm2.models.deep.layers import MLP, Layer
 from fm2.models.initial import fill_normal
 
 
-class InnerProducts(nn.Module):
+class InnerProducts(Layer):
     """The inner products ⟨f_i, f_j⟩ for i < j of vectors [rows, n, K]: [rows, ``width``], in the order of i, then j.
 
-    >>> InnerProducts(3)(torch.tensor([[[1.0, 0], [2, 1], [3, 5]]])).tolist()
+    >>> InnerProducts(3, 2)(torch.tensor([[[1.0, 0], [2, 1], [3, 5]]])).tolist()
     [[2.0, 3.0, 11.0]]
     """
 
-    __call__: Callable[..., Tensor]
     _above_diagonal: Tensor
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, k: int) -> None:
         super().__init__()
         self.n = n
+        self.k = k
         self.width = n * (n - 1) // 2
         i, j = torch.triu_indices(n, n, 1)
         self.register_buffer("_above_diagonal", i * n + j, persistent=False)
@@ -40,12 +40,12 @@ class InnerProducts(nn.Module):
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         return products.view(-1, self.n**2).index_select(1, self._above_diagonal)
 
-    def flops(self, k: int) -> int:
+    def flops(self) -> int:
         """Return the number of operations per row."""
-        return 2 * k * self.width
+        return 2 * self.k * self.width
 
 
-class Bilinear(nn.Module):
+class Bilinear(Layer):
     """The products (v_i W) ⊙ v_j for i < j, concatenated to [rows, ``width``], from concatenated embeddings.
 
     ``shared`` selects W: one for ``all`` pairs, one for ``each`` field i, or one per pair (``interaction``). Only with
@@ -60,8 +60,6 @@ class Bilinear(nn.Module):
     >>> Bilinear([4, 2, 3], "interaction")(torch.ones(5, 9)).shape
     torch.Size([5, 8])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, dims: Sequence[int], shared: str) -> None:
         super().__init__()
@@ -123,15 +121,11 @@ class IPNN(DeepModel):
     wide = False
 
     def assemble(self, **mlp: Any) -> None:
-        self.products = InnerProducts(len(self.dims))
+        self.products = InnerProducts(len(self.dims), self.dims[0])
         self.mlp = MLP(self.embedding.width + self.products.width, noise=self.noise, **mlp)
 
     def network(self, embedding: Tensor) -> Tensor:
         return self.mlp(torch.cat([embedding, self.products(self.by_field(embedding))], 1))
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: products and perceptron."""
-        return self.products.flops(self.dims[0]) + self.mlp.flops()
 
 
 class OPNN(DeepModel):
@@ -173,5 +167,4 @@ class OPNN(DeepModel):
     def flops(self) -> int:
         """Return the number of operations per prediction: products and perceptron."""
         n, k = len(self.dims), self.dims[0]
-        outer = n * k + k * k if self.kernels is None else self.kernels.flops() + self.kernels.width
-        return outer + self.mlp.flops()
+        return super().flops() + (n * k + k * k if self.kernels is None else self.kernels.width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -11,18 +11,16 @@ from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import MLP
+from fm2.models.deep.layers import MLP, Layer
 from fm2.models.initial import fill_normal
 
 
-class FeatureMaps(nn.Module):
+class FeatureMaps(Layer):
     """A CIN layer, from ``inputs`` products to feature maps; ``passed`` maps go to the next layer, others are pooled.
 
     ``weight`` has a row per map, the passed maps first. The logit is linear in the pooled maps, so a single map can
     replace them: its weights are the sum of theirs, each multiplied by its ``output`` weight.
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, inputs: int, maps: int, passed: int, pooled: int) -> None:
         super().__init__()
@@ -44,7 +42,7 @@ class FeatureMaps(nn.Module):
         return torch.cat([self.weight[: self.passed], self.pooled()[None]]) @ products
 
 
-class CIN(nn.Module):
+class CIN(Layer):
     """A compressed interaction network, from embeddings X⁰ [rows, fields, K] to logits [rows].
 
         Xᵏₕ = Σᵢⱼ Wᵏʰᵢⱼ (Xᵏ⁻¹ᵢ ∘ X⁰ⱼ)        logit = Σₖₕ wᵏₕ Σ_d Xᵏₕ_d
@@ -54,14 +52,13 @@ class CIN(nn.Module):
     pooled maps of a layer are merged, and the last layer, which is only pooled, is a bilinear form of the maps before
     it.
 
-    >>> CIN(4, (6, 6), split=True)(torch.ones(5, 4, 3)).shape
+    >>> CIN(4, 3, (6, 6), split=True)(torch.ones(5, 4, 3)).shape
     torch.Size([5])
     """
 
-    __call__: Callable[..., Tensor]
     pairs: Tensor
 
-    def __init__(self, fields: int, widths: Sequence[int], split: bool) -> None:
+    def __init__(self, fields: int, dim: int, widths: Sequence[int], split: bool) -> None:
         super().__init__()
         self.register_buffer("pairs", torch.triu_indices(fields, fields), persistent=False)
         layers = []
@@ -72,6 +69,7 @@ class CIN(nn.Module):
             layers.append(FeatureMaps(inputs, maps, passed, maps - passed if split else maps))
             inputs = passed * fields
         self.fields = fields
+        self.dim = dim
         self.layers = cast("Sequence[FeatureMaps]", nn.ModuleList(layers))
 
     def forward(self, embedding: Tensor) -> Tensor:
@@ -87,14 +85,14 @@ class CIN(nn.Module):
             logits = logits + (maps[:-1] * (form @ x)).sum(0)
         return logits.view(-1, embedding.shape[2]).sum(1)
 
-    def flops(self, dim: int) -> int:
+    def flops(self) -> int:
         """Return the number of operations per row: products, two per merged weight of a layer, and sums."""
         per_column = len(self.layers)
         for layer in [self.layers[0], *self.layers[1:-1]]:
             per_column += layer.weight.shape[1] * (1 + 2 * (layer.passed + 1))
         if len(self.layers) > 1:
             per_column += 2 * self.layers[-1].weight.shape[1] * (self.fields + 1) // self.fields
-        return dim * per_column
+        return self.dim * per_column
 
 
 class XDeepFM(DeepModel):
@@ -115,12 +113,8 @@ class XDeepFM(DeepModel):
     def assemble(self, cin: Sequence[int], cin_split: bool, **mlp: Any) -> None:
         if not cin:
             raise Fm2Error("xdeepfm: cin is empty; use widedeep for a model without CIN layers")
-        self.cin = CIN(len(self.dims), cin, cin_split)
+        self.cin = CIN(len(self.dims), self.dims[0], cin, cin_split)
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
 
     def network(self, embedding: Tensor) -> Tensor:
         return self.cin(self.by_field(embedding)) + self.mlp(embedding)
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: CIN, linear part and perceptron."""
-        return self.cin.flops(self.dims[0]) + self.linear_flops() + self.mlp.flops()
