@@ -122,9 +122,15 @@ class GatheredModel(Model):
     table, and calls ``backward()`` on the loss. The tensors' ``grad`` then holds the gradients of the table rows.
     """
 
-    @abstractmethod
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Return the logits [rows] from the gathered rows of the tables ``embedding`` and ``linear``."""
+        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields], if any."""
+        assert embedding is not None
+        logits = self.network(embedding) + self.bias
+        return logits if linear is None else logits + linear.sum(1)
+
+    def network(self, embedding: Tensor) -> Tensor:
+        """Return the logits [rows] without bias and linear weights from concatenated embeddings [rows, D]."""
+        raise NotImplementedError(f"{type(self).__name__} has neither a method network() nor score()")
 
     def for_scoring(self) -> GatheredModel:
         """Return the fastest model that scores rows as this one does with its current weights."""

@@ -1,4 +1,4 @@
-"""Floating point operations per prediction, counted as in the table of the paper's section 4.2.
+"""Floating-point operations per prediction, counted as in the table of the paper's section 4.2.
 
 The paper has orders of growth, and numbers for n = 39 and K = 16; these formulas reproduce the numbers. A
 multiplication and an addition count as one operation each, and the linear part as 2n, except in FM, where the paper
@@ -46,7 +46,7 @@ def fvfm(n: int, k: int, pruned: int = 0) -> int:
 
 
 def fmfm(dims: Sequence[int], cached: bool = False, pruned: Collection[tuple[int, int]] = ()) -> int:
-    """Count FmFM's operations for these dimensions; ``cached`` looks the transformed vectors up (section 4.2).
+    """Count FmFM's operations for these dimensions; ``cached`` looks up the transformed vectors (section 4.2).
 
     A pair costs the product of vector and matrix, unless cached, and a dot product of the smaller dimension. A
     ``pruned`` pair costs nothing.

@@ -18,6 +18,15 @@ from fm2.training import tables
 from fm2.training.backend import Floats, to_numpy
 
 FTRL_BETA = 1.0
+ADAM: dict[str, Any] = {
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+    "amsgrad": False,
+    "maximize": False,
+    "fused": True,
+}
 
 
 def make_optimizer(settings: Settings) -> Optimizer:
@@ -71,22 +80,7 @@ class DenseOptimizer:
         if self._weight_decay:
             matrices = [value for value in values if value.ndim > 1]
             torch._foreach_mul_(matrices, 1 - self._rate * rate * self._weight_decay)
-        adam(
-            values,
-            gradients,
-            self._first,
-            self._second,
-            [],
-            self._counts,
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=self._rate * rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
+        adam(values, gradients, self._first, self._second, [], self._counts, lr=self._rate * rate, **ADAM)
         for parameter in self._parameters.values():
             parameter.grad = None
         self._steps += 1
@@ -127,7 +121,7 @@ class DenseOptimizer:
         return {name: to_numpy(value) for name, value in self._state().items()}
 
     def load(self, arrays: Stored, steps: int) -> None:
-        """Restore what :meth:`state` returned after so many steps."""
+        """Restore what :meth:`state` returned after this number of steps."""
         self._steps = steps
         for count in self._counts:
             count.fill_(steps)

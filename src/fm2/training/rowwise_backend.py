@@ -113,7 +113,7 @@ class PolynomialKernel(RowwiseKernel):
     """Poly2, and LR as a polynomial without pairs: every weight is stored in a cell with its optimizer state.
 
     ``width`` is the number of floats per cell. ``first_state`` computes the initial state of some weights; the flag
-    tells whether they are regularized.
+    says whether they are regularized.
     """
 
     def __init__(

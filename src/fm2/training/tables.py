@@ -199,7 +199,7 @@ def fm_logits(
 
 
 def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None) -> tuple[float, Floats]:
-    """Return the rows' mean logistic loss, weighted if weights are given, and its gradient in the logits.
+    """Return the rows' mean logistic loss, weighted if there are weights, and its gradient with respect to the logits.
 
     >>> loss, slopes = log_loss(np.zeros(2, dtype=np.float32), np.array([0, 1], dtype=np.float32))
     >>> round(loss, 4), slopes.tolist()

@@ -20,9 +20,6 @@ class FieldAttention(Layer):
 
     In each head, the output of field m is Σₖ αₘₖ W_V eₖ, with αₘ = softmaxₖ(``scale`` · (W_Q eₘ)ᵀ(W_K eₖ)). The layer
     returns ReLU(concatenated heads + W_R eₘ).
-
-    >>> FieldAttention(6, 5, heads=2, dim=4)(torch.ones(3, 6, 5)).shape
-    torch.Size([3, 6, 8])
     """
 
     def __init__(self, fields: int, inputs: int, heads: int, dim: int, scale: float = 1.0) -> None:

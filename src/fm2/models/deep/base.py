@@ -87,12 +87,6 @@ class DeepModel(GatheredModel):
     def network(self, embedding: Tensor) -> Tensor:
         """Return the logits [rows] without bias and linear part from concatenated embeddings [rows, D]."""
 
-    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields], if any."""
-        assert embedding is not None
-        logits = self.network(embedding) + self.bias
-        return logits if linear is None else logits + linear.sum(1)
-
     def by_field(self, embedding: Tensor) -> Tensor:
         """Reshape embeddings of equal dimension K to [rows, fields, K]."""
         return embedding.view(-1, len(self.dims), self.dims[0])

@@ -27,9 +27,6 @@ class VectorCross(Layer):
     With xₗ₊₁ = x₀ xₗᵀwₗ + bₗ + xₗ, every xₗ equals αₗ x₀ + βₗ, where βₗ = b₀ + … + bₗ₋₁ does not depend on the row, and
     αₗ₊₁ = αₗ (1 + x₀ᵀwₗ) + βₗᵀwₗ is one number per row. A single product of x₀ with all w, including the output's, is
     therefore enough; the logit is α x₀ᵀw + βᵀw.
-
-    >>> VectorCross(6, layers=3)(torch.ones(5, 6)).shape
-    torch.Size([5])
     """
 
     def __init__(self, width: int, layers: int) -> None:
@@ -79,11 +76,7 @@ class DCN(DeepModel):
 
 
 class Cross(Layer):
-    """A cross layer of DCN-V2: x₀ ⊙ (W x + b) + x, from x₀ and x [rows, width].
-
-    >>> Cross(6)(torch.ones(5, 6), torch.ones(5, 6)).shape
-    torch.Size([5, 6])
-    """
+    """A cross layer of DCN-V2: x₀ ⊙ (W x + b) + x, from x₀ and x [rows, width]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -98,11 +91,7 @@ class Cross(Layer):
 
 
 class GatedCross(Cross):
-    """A cross layer of GDCN: x₀ ⊙ (W x + b) ⊙ σ(W_g x) + x.
-
-    >>> GatedCross(6).flops() == 2 * (2 * 6 * 6) + 3 * 6
-    True
-    """
+    """A cross layer of GDCN: x₀ ⊙ (W x + b) ⊙ σ(W_g x) + x."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -121,9 +110,6 @@ class CrossMixture(Layer):
 
     The gates G are the softmax of a linear layer; a single expert has no gate. Since the gates sum to one, the products
     with all Uᵢ are a single product of the concatenated Uᵢ and the concatenated gated vectors.
-
-    >>> CrossMixture(6, rank=2, experts=3)(torch.ones(5, 6), torch.ones(5, 6)).shape
-    torch.Size([5, 6])
     """
 
     def __init__(self, width: int, rank: int, experts: int) -> None:

@@ -210,12 +210,9 @@ class LightScoring(GatheredModel):
         bias = norm.bias.detach() - norm.running_mean * scale
         return _sparse(layer.weight.detach() * scale[:, None]), bias[:, None]
 
-    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields]."""
-        assert embedding is not None
+    def network(self, embedding: Tensor) -> Tensor:
         blocks = embedding.split(BLOCK_ROWS)  # type: ignore[no-untyped-call]
-        logits = torch.cat([self._score_columns(block.T.contiguous()) for block in blocks]) + self.bias
-        return logits if linear is None else logits + linear.sum(1)
+        return torch.cat([self._score_columns(block.T.contiguous()) for block in blocks])
 
     def _score_columns(self, v: Tensor) -> Tensor:
         """Return the logits [rows] without bias and linear part of transposed embeddings [D, rows]."""

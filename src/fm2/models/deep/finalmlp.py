@@ -49,11 +49,7 @@ class Gate(Layer):
 
 
 class Fusion(Layer):
-    """Multi-head bilinear fusion of two streams: the sum over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂.
-
-    >>> Fusion(6, 4, heads=2)(torch.ones(5, 6), torch.ones(5, 4)).shape
-    torch.Size([5])
-    """
+    """Multi-head bilinear fusion of two streams: the sum over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂."""
 
     def __init__(self, first: int, second: int, heads: int) -> None:
         super().__init__()

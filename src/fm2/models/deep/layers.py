@@ -36,11 +36,7 @@ def count_flops(module: nn.Module) -> int:
 
 
 class Linear(nn.Linear):
-    """A linear layer with Glorot initialization: standard deviation √(2 / (inputs + outputs)), and a bias of zero.
-
-    >>> Linear(20, 10).flops()
-    400
-    """
+    """A linear layer with Glorot initialization: standard deviation √(2 / (inputs + outputs)), and a bias of zero."""
 
     def reset_parameters(self) -> None:
         """Set all parameters to zero instead of drawing from torch's global generator."""

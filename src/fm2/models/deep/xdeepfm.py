@@ -51,9 +51,6 @@ class CIN(Layer):
     matrix product. Three shortcuts save work: the first layer has one weight for both orders of a pair of fields, the
     pooled maps of a layer are merged, and the last layer, which is only pooled, is a bilinear form of the maps before
     it.
-
-    >>> CIN(4, 3, (6, 6), split=True)(torch.ones(5, 4, 3)).shape
-    torch.Size([5])
     """
 
     pairs: Tensor
