@@ -17,9 +17,7 @@ import torch
 from torch import Tensor
 
 from fm2.models import build
-from fm2.models.deep.deeplight import DeepLight
-from fm2.models.deep.light_scoring import LightScoring
-from fm2.models.deep.sparsity import smallest
+from fm2.models.deep.deeplight import DeepLight, LightScoring, smallest
 from targets import Target, print_targets
 from timing import seconds
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2._native import Optimizer
 from fm2.training.tables import (
     EmbeddingTable,
-    Optimizer,
     adagrad,
     adam,
     fm_logits,

@@ -58,7 +58,7 @@ def test_dropout_applies_to_the_output_of_the_last_layer():
 @pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 def test_the_native_layer_agrees_with_torch_in_float64(fields, inputs, heads, dim, level):
     generator = torch.Generator().manual_seed(fields)
-    layer = FieldAttention(inputs, heads, dim)
+    layer = FieldAttention(fields, inputs, heads, dim)
     layer.weight.data.normal_(0, 0.5, generator=generator)
     x = torch.randn(70, fields, inputs, generator=generator)
     x[0] *= 5  # attention to a single field

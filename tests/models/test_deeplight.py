@@ -14,7 +14,7 @@ from tests.helpers.planted import QUICK
 from tests.helpers.runs import compare_runs
 
 from fm2.errors import Fm2Error
-from fm2.models.deep.light_scoring import LightScoring
+from fm2.models.deep.deeplight import LightScoring
 from fm2.training.progress import TrainingDisplay
 from fm2.training.run import Run
 from fm2.training.scorer import make_scorer

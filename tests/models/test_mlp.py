@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from fm2.models.choices import Activation
-from fm2.models.deep.dropout import Dropout, Noise
-from fm2.models.deep.layers import BatchNorm
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, BatchNorm, Dropout, Noise
 
 LITERAL = {
     "relu": lambda x: x.clamp(min=0),

@@ -54,7 +54,7 @@ def test_logits_and_gradients_follow_the_equation(name, options, equation):
 
 def test_inner_products_are_symmetric():
     f = torch.randn(5, 4, 3, dtype=torch.float64)
-    products = InnerProducts(4)
+    products = InnerProducts(4, 3)
     order = torch.tensor([2, 0, 3, 1])
     permuted = [PAIRS.index(tuple(sorted((int(order[i]), int(order[j]))))) for i, j in PAIRS]
     torch.testing.assert_close(products(f[:, order]), products(f)[:, permuted])
@@ -72,7 +72,7 @@ def test_identity_kernels_yield_inner_products():
     model, V = random_model("opnn", outer="pairs"), torch.randn(5, 16, dtype=torch.float64)
     with torch.no_grad():
         model.kernels.weight.copy_(torch.cat([torch.eye(4).repeat(1, 3 - i).view(-1) for i in range(3)]))
-    torch.testing.assert_close(model.products(V), InnerProducts(4)(V.view(5, 4, 4)))
+    torch.testing.assert_close(model.products(V), InnerProducts(4, 4)(V.view(5, 4, 4)))
 
 
 def test_pairs_require_two_fields():

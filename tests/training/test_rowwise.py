@@ -9,6 +9,7 @@ import torch
 from fm2.artifacts.arrays import ChunkedArray
 from fm2.artifacts.settings import Settings
 from fm2.training.construction import make_backend, make_model
+from fm2.training.resolve import slow_path_warning
 from fm2.training.rowwise_backend import FieldAwareKernel, PolynomialKernel, RowwiseBackend
 from fm2.training.torch_backend import TorchBackend
 
@@ -119,3 +120,18 @@ def test_torch_trains_what_native_code_does_not_support(name, changes):
     for _ in range(30):
         after = backend.step(ids, np.arange(200), labels, None, 1.0)
     assert after < before
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"optimizer": "adam", "initial_accumulator": 0.0}, "the optimizer adam"),
+        ({"optimizer": "adam", "initial_accumulator": 0.0, "l2": 0.0, "l2_power": 0.5}, "the optimizer adam"),
+        ({"l2_power": 0.5}, "l2_power"),
+        ({"ema_decay": 0.9}, "ema_decay"),
+    ],
+)
+def test_the_warning_names_the_setting_that_rules_out_the_kernel(changes, reason):
+    assert slow_path_warning(settings_of("ffm")) is None
+    expected = f"the native kernel for ffm does not support {reason}; torch trains it, many times slower"
+    assert slow_path_warning(settings_of("ffm", **changes)) == expected

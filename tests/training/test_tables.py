@@ -13,10 +13,9 @@ from tests.helpers.tables import SIZES, copy_of, draw_ids, loaded, look_up, make
 
 import fm2
 from fm2 import _native
+from fm2._native import Dropout, Optimizer
 from fm2.training.tables import (
-    Dropout,
     EmbeddingTable,
-    Optimizer,
     adagrad,
     adam,
     fm_logits,

@@ -34,8 +34,7 @@ from fm2.errors import Fm2Error, require
 from fm2.export.onnx_rules import Translation
 from fm2.files import atomic_file, check_replaceable, write_errors
 from fm2.models import FFM, LR, FactorizationMachine, FlatEmbedding, GatheredModel, Model, Poly2
-from fm2.models.family.constant import Constant
-from fm2.models.family.diagonal import Diagonal
+from fm2.models.family.diagonal import Constant, Diagonal
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
 from fm2.training.backend import to_numpy
 from fm2.training.run import Run

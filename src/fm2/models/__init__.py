@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from fm2.models.embedding import FlatEmbedding
     from fm2.models.family import FM, FactorizationMachine, FieldMatrixInteraction, FmFM, FvFM, FwFM
     from fm2.models.ffm import FFM
-    from fm2.models.lr import LR
     from fm2.models.options import Option
-    from fm2.models.poly2 import Poly2
+    from fm2.models.poly2 import LR, Poly2
     from fm2.models.registry import build, get_spec, register
     from fm2.models.spec import ModelSpec
 
@@ -48,9 +47,8 @@ _MODULES = {
     "fm2.models.embedding": ("FlatEmbedding",),
     "fm2.models.family": ("FM", "FactorizationMachine", "FieldMatrixInteraction", "FmFM", "FvFM", "FwFM"),
     "fm2.models.ffm": ("FFM",),
-    "fm2.models.lr": ("LR",),
     "fm2.models.options": ("Option",),
-    "fm2.models.poly2": ("Poly2",),
+    "fm2.models.poly2": ("LR", "Poly2"),
     "fm2.models.registry": ("build", "get_spec", "register"),
     "fm2.models.spec": ("ModelSpec",),
 }

@@ -71,6 +71,10 @@ class Model(nn.Module, ABC):
         learned = {name for name, _ in self.named_parameters()}
         return {name: value for name, value in self.state_dict(keep_vars=True).items() if name not in learned}
 
+    def learned(self) -> dict[str, Tensor]:
+        """Return the parameters and the statistics by name: everything that a model file stores."""
+        return {**dict(self.named_parameters()), **self.statistics()}
+
     def begin_step(self, seed: int, step: int) -> None:
         """Prepare for a training step; its random numbers depend only on the seed and the step."""
         if not self.training:
@@ -118,9 +122,15 @@ class GatheredModel(Model):
     table, and calls ``backward()`` on the loss. The tensors' ``grad`` then holds the gradients of the table rows.
     """
 
-    @abstractmethod
     def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Return the logits [rows] from the gathered rows of the tables ``embedding`` and ``linear``."""
+        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields], if any."""
+        assert embedding is not None
+        logits = self.network(embedding) + self.bias
+        return logits if linear is None else logits + linear.sum(1)
+
+    def network(self, embedding: Tensor) -> Tensor:
+        """Return the logits [rows] without bias and linear weights from concatenated embeddings [rows, D]."""
+        raise NotImplementedError(f"{type(self).__name__} has neither a method network() nor score()")
 
     def for_scoring(self) -> GatheredModel:
         """Return the fastest model that scores rows as this one does with its current weights."""

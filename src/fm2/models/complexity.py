@@ -1,4 +1,4 @@
-"""Floating point operations per prediction, counted as in the table of the paper's section 4.2.
+"""Floating-point operations per prediction, counted as in the table of the paper's section 4.2.
 
 The paper has orders of growth, and numbers for n = 39 and K = 16; these formulas reproduce the numbers. A
 multiplication and an addition count as one operation each, and the linear part as 2n, except in FM, where the paper
@@ -16,61 +16,37 @@ def _pairs(n: int) -> int:
 
 
 def lr(n: int) -> int:
-    """Count LR's operations.
-
-    >>> lr(39)
-    78
-    """
+    """Count LR's operations."""
     return 2 * n
 
 
 def poly2(n: int) -> int:
-    """Count Poly2's operations: two per pair.
-
-    >>> poly2(39)
-    1560
-    """
+    """Count Poly2's operations: two per pair."""
     return 2 * _pairs(n) + 2 * n
 
 
 def fm(n: int, k: int) -> int:
-    """Count FM's operations: the square of the sum minus the sum of squares, without the linear part.
-
-    >>> fm(39, 16)
-    1920
-    """
+    """Count FM's operations: the square of the sum minus the sum of squares, without the linear part."""
     return k * (3 * n + 3)
 
 
 def ffm(n: int, k: int) -> int:
-    """Count FFM's operations: a dot product per pair.
-
-    >>> ffm(39, 16)
-    24531
-    """
+    """Count FFM's operations: a dot product per pair."""
     return _pairs(n) * (2 * k + 1) + 2 * n
 
 
 def fwfm(n: int, k: int, pruned: int = 0) -> int:
-    """Count FwFM's operations: a dot product per pair, and its weight.
-
-    >>> fwfm(39, 16)
-    25272
-    """
+    """Count FwFM's operations: a dot product per pair, and its weight."""
     return (_pairs(n) - pruned) * (2 * k + 2) + 2 * n
 
 
 def fvfm(n: int, k: int, pruned: int = 0) -> int:
-    """Count FvFM's operations: a product of three vectors per pair (not listed in the paper).
-
-    >>> fvfm(39, 16)
-    36387
-    """
+    """Count FvFM's operations: a product of three vectors per pair (not listed in the paper)."""
     return (_pairs(n) - pruned) * (3 * k + 1) + 2 * n
 
 
 def fmfm(dims: Sequence[int], cached: bool = False, pruned: Collection[tuple[int, int]] = ()) -> int:
-    """Count FmFM's operations for these dimensions; ``cached`` looks the transformed vectors up (section 4.2).
+    """Count FmFM's operations for these dimensions; ``cached`` looks up the transformed vectors (section 4.2).
 
     A pair costs the product of vector and matrix, unless cached, and a dot product of the smaller dimension. A
     ``pruned`` pair costs nothing.

@@ -62,9 +62,9 @@ USUAL_STEPS = 430
 def adapt_defaults(
     small: Values, large: Values, rows: int, fields: int, batch_size: int, full_matrices: bool
 ) -> dict[str, Any]:
-    """Return the default settings for a log of this size; 0 stands for an unknown number.
+    """Return the default settings for a log of this size; 0 means unknown.
 
-    ``full_matrices`` says that a full matrix per pair of fields is all that makes fields interact.
+    ``full_matrices``: fields interact only through a full matrix per pair.
     """
     if rows > MANY_ROWS:
         return {**small, **large}

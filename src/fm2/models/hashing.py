@@ -19,10 +19,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fm2.errors import Fm2Error
-
-MAX_HASH_BITS = 30
-
 
 def _signed(constant: int) -> int:
     """Return the int64 with the same bits as an unsigned 64-bit constant."""
@@ -59,9 +55,3 @@ def pair_slots(keys: Tensor, others: Tensor, hash_bits: int) -> Tensor:
     [[686, 88]]
     """
     return _shift_right(keys * others, 64 - hash_bits)
-
-
-def check_hash_bits(hash_bits: int) -> None:
-    """Raise an error if a table of 2^hash_bits weights would be empty or too large."""
-    if not 1 <= hash_bits <= MAX_HASH_BITS:
-        raise Fm2Error(f"poly2: hash_bits must be between 1 and {MAX_HASH_BITS}, got {hash_bits}")

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from torch import Tensor, nn
 
 Seed = int | torch.Generator | None
-
-
-@runtime_checkable
-class Initializes(Protocol):
-    """A module that draws the initial values of its own parameters."""
-
-    def draw(self, source: torch.Generator) -> None:
-        """Draw the initial values of this module's parameters, except those of its children."""
 
 
 def generator(seed: Seed) -> torch.Generator | None:
@@ -31,9 +21,8 @@ def fill_normal(weight: Tensor, scale: float, source: torch.Generator | None) ->
 
 
 def initialize_all(module: nn.Module, source: torch.Generator | None) -> None:
-    """Draw the initial weights of a module and of all its descendants that implement :class:`Initializes`."""
-    if source is None:
-        return
+    """Call the method ``draw(source)``, which draws a part's own weights, of a module and of all its descendants."""
     for part in module.modules():
-        if isinstance(part, Initializes):
-            part.draw(source)
+        draw = getattr(part, "draw", None)
+        if source is not None and draw is not None:
+            draw(source)

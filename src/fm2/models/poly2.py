@@ -1,4 +1,4 @@
-"""Poly2: a weight for every pair of features, in a hash table."""
+"""LR and Poly2: a weight per feature and, in Poly2, one per pair of features in a hash table."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fm2.models.base import Model
+from fm2.errors import Fm2Error
+from fm2.models.base import GatheredModel, Model
 from fm2.models.embedding import FlatEmbedding
-from fm2.models.hashing import check_hash_bits, feature_keys, pair_slots
+from fm2.models.hashing import feature_keys, pair_slots
 from fm2.models.initial import Seed
+
+
+class LR(GatheredModel):
+    """Logistic regression (equation 2 of the paper): b + Σ_i w_i, with a weight per feature; all start at zero.
+
+    >>> model = LR([10, 20])
+    >>> model.n_parameters, model.flops()
+    (30, 4)
+    """
+
+    def __init__(self, field_sizes: Sequence[int], seed: Seed = 0) -> None:
+        super().__init__({"field_sizes": list(field_sizes)})
+        self.linear = FlatEmbedding(field_sizes, 1)
+
+    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
+        """Return the logits [rows] from the gathered weights [rows, fields]."""
+        assert linear is not None
+        return linear.sum(1) + self.bias
 
 
 class Poly2(Model):
@@ -26,7 +45,8 @@ class Poly2(Model):
     """
 
     def __init__(self, field_sizes: Sequence[int], hash_bits: int = 22, seed: Seed = 0) -> None:
-        check_hash_bits(hash_bits)
+        if not 1 <= hash_bits <= 30:
+            raise Fm2Error(f"poly2: hash_bits must be between 1 and 30, got {hash_bits}")
         super().__init__({"field_sizes": list(field_sizes), "hash_bits": hash_bits})
         self.hash_bits = hash_bits
         self.linear = FlatEmbedding(field_sizes, 1)

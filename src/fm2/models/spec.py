@@ -122,7 +122,7 @@ class ModelSpec:
         return setting in self.settings or setting in self.option_names
 
     def default_settings(self, rows: int = 0, fields: int = 0, batch_size: int = 0) -> dict[str, Any]:
-        """Return the default settings for so many training rows and fields; 0 stands for an unknown number.
+        """Return the default settings for this number of training rows and fields; 0 means unknown.
 
         >>> from fm2.models.registry import get_spec
         >>> fmfm, deeplight = get_spec("fmfm"), get_spec("deeplight")

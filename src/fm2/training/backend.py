@@ -45,7 +45,7 @@ class Backend(ABC):
 
     @abstractmethod
     def load(self, state: Stored, steps: int) -> None:
-        """Restore what :meth:`state` returned after so many steps."""
+        """Restore what :meth:`state` returned after this number of steps."""
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:

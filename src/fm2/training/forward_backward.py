@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from fm2 import _native
+from fm2._native import Dropout, Minibatch, Update
 from fm2.models import FactorizationMachine, GatheredModel
 from fm2.training import tables
 from fm2.training.backend import Floats, to_numpy
-from fm2.training.tables import Dropout, EmbeddingTable, Minibatch, Update
+from fm2.training.tables import EmbeddingTable
 
 Tables = dict[str, EmbeddingTable]
 

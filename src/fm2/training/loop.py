@@ -218,12 +218,12 @@ class TrainingLoop:
 
     def evaluate(self) -> None:
         """Evaluate the model on the validation rows, and save it if it is the best so far."""
-        found = metrics.evaluate(self._dataset.validation.labels, self._predict_validation())
+        measured = metrics.evaluate(self._dataset.validation.labels, self._predict_validation())
         settled = self._backend.model.is_settled(self._at.steps)
-        improved = self._improves(found[self.settings.metric])
+        improved = self._improves(measured[self.settings.metric])
         if improved:
-            save_model(self._path / MODEL, self._backend.model, self._backend.weights(), *self._encoder, found)
-            self._at.best, self._at.waited = found[self.settings.metric] if settled else None, 0
+            save_model(self._path / MODEL, self._backend.model, self._backend.weights(), *self._encoder, measured)
+            self._at.best, self._at.waited = measured[self.settings.metric] if settled else None, 0
         else:
             self._at.waited += 1
         loss = self._at.loss / self._at.loss_rows if self._at.loss_rows else None
@@ -233,7 +233,7 @@ class TrainingLoop:
             "training_loss": loss,
             "best": improved,
             **({} if settled else {"settled": False}),
-            **found,
+            **measured,
         }
         self._at.loss, self._at.loss_rows = 0.0, 0
         self._at.evaluations += 1
@@ -247,9 +247,8 @@ class TrainingLoop:
 
     def _predict_validation(self) -> NDArray[np.float64]:
         ids = self._dataset.validation.ids
-        logits = [
-            self._backend.score(ids[start : start + EVALUATION_ROWS]) for start in range(0, len(ids), EVALUATION_ROWS)
-        ]
+        starts = range(0, len(ids), EVALUATION_ROWS)
+        logits = [self._backend.score(ids[start : start + EVALUATION_ROWS]) for start in starts]
         return sigmoid(np.concatenate(logits))
 
     def _save_checkpoint(self) -> None:

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fm2._native import Dropout
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
 from fm2.models import GatheredModel
 from fm2.training import tables
 from fm2.training.backend import Backend, Floats, Ids, to_numpy
-from fm2.training.dense_optimizer import DenseOptimizer
 from fm2.training.forward_backward import make_forward_backward
-from fm2.training.optimizers import initial_state, make_optimizer
-from fm2.training.tables import Dropout, EmbeddingTable
+from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer
+from fm2.training.tables import EmbeddingTable
 
 
 class NativeBackend(Backend):

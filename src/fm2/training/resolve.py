@@ -80,6 +80,8 @@ def slow_path_warning(settings: Settings) -> str | None:
     if get_spec(settings.model).forward_backward or settings.device != "cpu" or trains_rowwise(settings):
         return None
     reason = f"the optimizer {settings.optimizer}"
-    for name in ("l2_power", "ema_decay"):
-        reason = name if getattr(settings, name) else reason
+    if settings.ema_decay:
+        reason = "ema_decay"
+    elif settings.l2 and settings.l2_power:
+        reason = "l2_power"
     return f"the native kernel for {settings.model} does not support {reason}; torch trains it, many times slower"

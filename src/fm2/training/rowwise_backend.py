@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2._native import Optimizer
 from fm2.artifacts.arrays import Arrays, ChunkedArray, Stored
 from fm2.artifacts.settings import Settings
 from fm2.models import FFM, LR, Model, Poly2
@@ -18,7 +19,6 @@ from fm2.models.initial import fill_normal, generator
 from fm2.training import tables
 from fm2.training.backend import Backend, Floats, Ids, to_numpy
 from fm2.training.optimizers import initial_state, make_optimizer
-from fm2.training.tables import Optimizer
 
 PIECE = 1 << 14  # features whose vectors are copied at once
 CELLS = 1 << 20
@@ -113,7 +113,7 @@ class PolynomialKernel(RowwiseKernel):
     """Poly2, and LR as a polynomial without pairs: every weight is stored in a cell with its optimizer state.
 
     ``width`` is the number of floats per cell. ``first_state`` computes the initial state of some weights; the flag
-    tells whether they are regularized.
+    says whether they are regularized.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fm2.artifacts.model_file import MODEL, ModelFile, open_model, save_model
@@ -97,8 +98,7 @@ class Run:
 
     def save(self, directory: str | Path) -> None:
         """Write the model file to a directory, which can then be opened as a run."""
-        learned = {**dict(self.model.named_parameters()), **self.model.statistics()}
-        weights = {name: to_numpy(value) for name, value in learned.items()}
+        weights = {name: to_numpy(value) for name, value in self.model.learned().items()}
         encoder = self.encoder
         save_model(Path(directory) / MODEL, self.model, weights, encoder.schema, encoder.vocabularies, self.metrics)
 
@@ -118,9 +118,7 @@ def _from_bytes(path: Path, model: bytes, threads: int) -> Run:
 
 
 def _load_weights(model: Model, file: ModelFile) -> None:
-    import torch
-
-    for name, value in {**dict(model.named_parameters()), **model.statistics()}.items():
+    for name, value in model.learned().items():
         value.data = torch.from_numpy(file.weights(name, value.shape))
     if isinstance(model, FactorizationMachine) and not model.interaction.pruned_weights_are_zero():
         raise ValueError("a pruned pair of fields has a field matrix")

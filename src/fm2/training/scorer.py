@@ -1,4 +1,4 @@
-"""Scoring rows with a trained model: native code where there is some, and no optimizer state."""
+"""Scoring rows with a trained model: with native code where available, and without optimizer state."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def make_scorer(model: Model, threads: int = 0) -> ModelScorer:
 
 @contextlib.contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use so many threads within a context; 0 means one per processor."""
+    """Set the number of torch's threads within a context; 0 means one per processor."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or _native.default_threads())
     try:

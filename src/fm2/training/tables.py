@@ -37,22 +37,6 @@ from fm2._native import Dropout, Minibatch, Optimizer, Update
 
 Floats = NDArray[np.float32]
 
-__all__ = [
-    "Dropout",
-    "EmbeddingTable",
-    "Minibatch",
-    "Optimizer",
-    "Update",
-    "adagrad",
-    "adam",
-    "fm_logits",
-    "ftrl",
-    "linear_logits",
-    "log_loss",
-    "minibatch",
-    "update",
-]
-
 
 def adagrad(learning_rate: float = 0.05, epsilon: float = 1e-10, l2: float = 0.0) -> Optimizer:
     """Create Adagrad, as torch.optim.Adagrad; `l2` times the weights is added to the gradient of touched rows."""
@@ -120,11 +104,7 @@ class EmbeddingTable:
         self.width = layout.width
         self.native = _native.Table(layout, self.weights, self.state, scale, self.average, self.touched, decay)
         if weights is not None:
-            self.fill(weights)
-
-    def fill(self, weights: ArrayLike) -> None:
-        """Set the initial weights."""
-        self.weights[:] = weights
+            self.weights[:] = weights
 
     def averaged(self, step: int, threads: int = 0) -> EmbeddingTable:
         """Return a read-only table with the moving average of the weights after all steps so far.
@@ -185,8 +165,7 @@ class EmbeddingTable:
     def finish_average(self, step: int, threads: int = 0) -> Floats:
         """Bring the average of every row up to the given step, and return it.
 
-        >>> table = EmbeddingTable([1], 1, adagrad(), decay=0.5)
-        >>> table.fill([8])
+        >>> table = EmbeddingTable([1], 1, adagrad(), weights=[8], decay=0.5)
         >>> table.finish_average(step=2)  # it starts at 0 and moves half the way to 8, twice
         array([6.], dtype=float32)
         """
@@ -220,7 +199,7 @@ def fm_logits(
 
 
 def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None) -> tuple[float, Floats]:
-    """Return the rows' mean logistic loss, weighted if weights are given, and its gradient in the logits.
+    """Return the rows' mean logistic loss, weighted if there are weights, and its gradient with respect to the logits.
 
     >>> loss, slopes = log_loss(np.zeros(2, dtype=np.float32), np.array([0, 1], dtype=np.float32))
     >>> round(loss, 4), slopes.tolist()

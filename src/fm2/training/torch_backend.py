@@ -15,7 +15,7 @@ from fm2.artifacts.settings import Settings
 from fm2.errors import Fm2Error
 from fm2.models import GatheredModel, Model
 from fm2.training.backend import Backend, Floats, Ids, to_numpy
-from fm2.training.dense_optimizer import DenseOptimizer
+from fm2.training.optimizers import DenseOptimizer
 
 
 class TorchBackend(Backend):

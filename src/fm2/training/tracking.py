@@ -81,11 +81,7 @@ class Tracking:
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the validation metrics of an evaluation.
-
-    >>> metrics_of({"epoch": 1.0, "step": 40, "training_loss": 0.5, "best": True, "auc": 0.75})
-    {'auc': 0.75}
-    """
+    """Return the validation metrics of an evaluation."""
     return {name: value for name, value in evaluation.items() if name not in _NOT_METRICS}
 
 

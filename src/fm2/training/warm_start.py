@@ -36,7 +36,7 @@ def copy_weights(run: Run, model: Model, vocabularies: Sequence[Vocabulary]) -> 
                 known = torch.from_numpy(source >= 0)
                 table.rows(field)[known] = old.tables[name].rows(field)[torch.from_numpy(source[source >= 0])]
         tables = {f"{name}.weight" for name in model.tables}
-        trained = {**dict(old.named_parameters()), **old.statistics()}
-        for name, value in {**dict(model.named_parameters()), **model.statistics()}.items():
+        trained = old.learned()
+        for name, value in model.learned().items():
             if name not in tables:
                 value.copy_(trained[name])

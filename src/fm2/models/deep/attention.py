@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,24 +11,21 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from fm2 import _native
+from fm2.models.deep.layers import Layer
 from fm2.models.initial import fill_normal
 
 
-class FieldAttention(nn.Module):
+class FieldAttention(Layer):
     """A self-attention layer with a residual, from [rows, fields, inputs] to [rows, fields, heads · dim].
 
     In each head, the output of field m is Σₖ αₘₖ W_V eₖ, with αₘ = softmaxₖ(``scale`` · (W_Q eₘ)ᵀ(W_K eₖ)). The layer
     returns ReLU(concatenated heads + W_R eₘ).
-
-    >>> FieldAttention(5, heads=2, dim=4)(torch.ones(3, 6, 5)).shape
-    torch.Size([3, 6, 8])
     """
 
-    __call__: Callable[..., Tensor]
-
-    def __init__(self, inputs: int, heads: int, dim: int, scale: float = 1.0) -> None:
+    def __init__(self, fields: int, inputs: int, heads: int, dim: int, scale: float = 1.0) -> None:
         super().__init__()
         self.threads = 1  # of the native kernel that trains on the CPU
+        self.fields = fields
         self.heads = heads
         self.dim = dim
         self.width = heads * dim
@@ -62,9 +58,9 @@ class FieldAttention(nn.Module):
         """Apply a matrix of all heads: [rows, heads, fields, dim]."""
         return functional.linear(x, matrix).view(-1, x.shape[1], self.heads, self.dim).transpose(1, 2)
 
-    def flops(self, fields: int) -> int:
+    def flops(self) -> int:
         """Return the number of operations per row: four projections, the two attention products, and the residual."""
-        return fields * (2 * self.weight.numel() + 4 * fields * self.width + self.width)
+        return self.fields * (2 * self.weight.numel() + 4 * self.fields * self.width + self.width)
 
 
 class _Attention(torch.autograd.Function):

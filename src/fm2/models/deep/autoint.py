@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from fm2.models.deep.attention import FieldAttention
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.dropout import Dropout
-from fm2.models.deep.layers import Linear
+from fm2.models.deep.layers import MLP, Dropout, Linear
 
 
 class AutoInt(DeepModel):
@@ -32,7 +31,7 @@ class AutoInt(DeepModel):
     def assemble(self, attention_layers: int, attention_heads: int, attention_dim: int, network_dropout: float) -> None:
         widths = [self.dims[0], *[attention_heads * attention_dim] * attention_layers]
         self.attention = nn.Sequential(
-            *(FieldAttention(inputs, attention_heads, attention_dim) for inputs, _ in pairwise(widths))
+            *(FieldAttention(len(self.dims), width, attention_heads, attention_dim) for width in widths[:-1])
         )
         self.dropout = Dropout(network_dropout, self.noise)
         self.last = Linear(len(self.dims) * widths[-1], 1, bias=False)
@@ -44,14 +43,28 @@ class AutoInt(DeepModel):
 
     def share_threads(self, threads: int) -> int:
         """Assign all threads to attention: torch has little else to do, and its waiting threads would slow it down."""
-        for layer in self._layers():
-            layer.threads = threads
+        for layer in self.attention:
+            cast("FieldAttention", layer).threads = threads
         return 1
 
-    def flops(self) -> int:
-        """Return the number of operations per prediction: linear part, attention layers and output."""
-        attention = sum(layer.flops(len(self.dims)) for layer in self._layers())
-        return self.linear_flops() + attention + self.last.flops()
 
-    def _layers(self) -> list[FieldAttention]:
-        return [layer for layer in self.attention if isinstance(layer, FieldAttention)]
+class AutoIntPlus(AutoInt):
+    """AutoInt and a multi-layer perceptron of the same embeddings; their logits are added (Song et al., 2019).
+
+        logit = AutoInt(e₁, …, eₙ) + MLP([e₁, …, eₙ])
+
+    ``network_dropout`` applies to both parts.
+
+    >>> model = AutoIntPlus([10, 20], dims=4, hidden=[8], attention_layers=1, attention_heads=2, attention_dim=3)
+    >>> model.n_parameters == 30 * 4 + 4 * 6 * 4 + 2 * 6 + (8 * 8 + 8) + (8 + 1)
+    True
+    """
+
+    def assemble(
+        self, attention_layers: int, attention_heads: int, attention_dim: int, network_dropout: float, **mlp: Any
+    ) -> None:
+        super().assemble(attention_layers, attention_heads, attention_dim, network_dropout)
+        self.mlp = MLP(self.embedding.width, noise=self.noise, network_dropout=network_dropout, **mlp)
+
+    def network(self, embedding: Tensor) -> Tensor:
+        return super().network(embedding) + self.mlp(embedding)

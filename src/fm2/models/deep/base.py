@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fm2.errors import Fm2Error, suggest
 from fm2.models.base import GatheredModel
-from fm2.models.deep.dropout import Noise
+from fm2.models.deep.layers import Noise, count_flops
 from fm2.models.embedding import FlatEmbedding, per_field
 from fm2.models.initial import Seed, fill_normal, generator, initialize_all
 from fm2.models.registry import spec_of_class
@@ -20,9 +20,8 @@ from fm2.models.spec import ModelSpec
 class DeepModel(GatheredModel):
     """Base class of networks: the logit is ``bias + linear part + network(embedding)``.
 
-    A subclass has a ModelSpec. It creates its modules in :meth:`assemble`, applies them in :meth:`network`, and counts
-    their operations in :meth:`flops`. Its keyword arguments are its declared options, with their declared defaults;
-    ``config`` contains all of them.
+    A subclass has a ModelSpec. It creates its layers in :meth:`assemble` and applies them in :meth:`network`. Its
+    keyword arguments are its declared options, with their declared defaults; ``config`` contains all of them.
 
     A ``wide`` model has a weight per feature, in the table ``linear``. The option ``wide``, if declared, overrides the
     class attribute.
@@ -88,12 +87,6 @@ class DeepModel(GatheredModel):
     def network(self, embedding: Tensor) -> Tensor:
         """Return the logits [rows] without bias and linear part from concatenated embeddings [rows, D]."""
 
-    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields], if any."""
-        assert embedding is not None
-        logits = self.network(embedding) + self.bias
-        return logits if linear is None else logits + linear.sum(1)
-
     def by_field(self, embedding: Tensor) -> Tensor:
         """Reshape embeddings of equal dimension K to [rows, fields, K]."""
         return embedding.view(-1, len(self.dims), self.dims[0])
@@ -107,6 +100,9 @@ class DeepModel(GatheredModel):
         """Assign threads to native modules and return the number left for torch; by default, all are left."""
         return threads
 
-    def linear_flops(self) -> int:
-        """Return the number of operations of the linear part: two per field, as in the paper."""
-        return 2 * len(self.dims) if self.wide else 0
+    def flops(self) -> int:
+        """Return the number of operations per prediction: two per field for the linear part, and those of all layers.
+
+        A network overrides this method if it applies a layer several times, or computes something outside of layers.
+        """
+        return count_flops(self) + (2 * len(self.dims) if self.wide else 0)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -12,12 +15,71 @@ from fm2.errors import Fm2Error
 from fm2.models import complexity
 from fm2.models.base import GatheredModel
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import Linear
-from fm2.models.deep.light_scoring import MIN_SPARSITY, LightScoring
-from fm2.models.deep.mlp import MLP
-from fm2.models.deep.sparsity import Schedule, count_zeros, keep_zeros, smallest
+from fm2.models.deep.layers import MLP, BatchNorm, Linear
 from fm2.models.family.diagonal import Scalar
 from fm2.models.initial import fill_normal
+
+SETTLED = 0.99
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The fraction 1 - D^(k / Ω) of the target sparsity that is reached after k steps of pruning.
+
+    k counts the steps after ``warm_up``, D is ``damping`` and Ω ``damping_steps``. Weights are pruned every ``every``
+    steps.
+
+    >>> schedule = Schedule(warm_up=100, every=10, damping=0.5, damping_steps=20)
+    >>> schedule.share(99), schedule.share(120), schedule.share(129), schedule.share(140)
+    (0.0, 0.5, 0.5, 0.75)
+    >>> schedule.is_due(120), schedule.is_due(129)
+    (True, False)
+    """
+
+    warm_up: int
+    every: int
+    damping: float
+    damping_steps: float
+
+    def is_due(self, step: int) -> bool:
+        """Return whether weights are pruned after this step."""
+        return step > self.warm_up and (step - self.warm_up) % self.every == 0
+
+    def share(self, step: int) -> float:
+        """Return the fraction of the target sparsity that is reached after this step."""
+        pruning_steps = max(0, step - self.warm_up) // self.every * self.every
+        return 1 - math.pow(self.damping, pruning_steps / self.damping_steps)
+
+    def is_settled(self, step: int) -> bool:
+        """Return whether 99% of the target sparsity is reached; it approaches 100% without ever reaching it."""
+        return self.share(step) >= SETTLED
+
+
+def smallest(weight: Tensor, share: float) -> Tensor:
+    """Return a mask of the fraction ``share`` of weights with the smallest magnitudes, including zeros.
+
+    The largest weight is never included.
+
+    >>> smallest(torch.tensor([3.0, -1.0, 0.0, 2.0]), 0.5)
+    tensor([False,  True,  True, False])
+    >>> smallest(torch.tensor([3.0, -1.0, 2.0]), 0.9)
+    tensor([False,  True,  True])
+    """
+    magnitudes = weight.detach().abs()
+    count = min(round(share * magnitudes.numel()), magnitudes.numel() - 1)
+    if count <= 0:
+        return torch.zeros_like(magnitudes, dtype=torch.bool)
+    return magnitudes <= magnitudes.view(-1).kthvalue(count).values
+
+
+def keep_zeros(weight: Tensor) -> None:
+    """Register a hook that sets the gradient of zero weights to zero, so that they stay zero."""
+    weight.register_hook(lambda gradient: gradient * (weight.detach() != 0))  # type: ignore[no-untyped-call]
+
+
+def count_zeros(weight: Tensor) -> int:
+    """Return the number of weights that are zero."""
+    return weight.numel() - int(weight.detach().count_nonzero())
 
 
 class DeepLight(DeepModel):
@@ -117,3 +179,58 @@ class DeepLight(DeepModel):
         pruned_pairs, *layer_zeros = map(count_zeros, self.prunable_weights())
         fwfm = complexity.fwfm(len(self.dims), self.dims[0], pruned_pairs)
         return fwfm + self.mlp.flops() - 2 * sum(layer_zeros)
+
+
+MIN_SPARSITY = 0.87  # from here on, sparse products are faster than dense ones, for one row and for many
+BLOCK_ROWS = 128  # scored at once, so that a transposed block stays in the cache
+
+
+class LightScoring(GatheredModel):
+    """Scores rows like a trained :class:`DeepLight` whose weights are mostly zero.
+
+    Rows are the columns of the matrices, so that a nonzero weight multiplies many adjacent numbers. Batch
+    normalization is folded into the weights of its layer.
+    """
+
+    def __init__(self, model: DeepLight) -> None:
+        super().__init__(model.config)
+        self.embedding, self.linear, self.bias = model.embedding, model.linear, model.bias
+        self._model = [model]  # a list, so that the model is not registered as a submodule
+        self._layers = [self._layer(model, index) for index in range(len(model.mlp.layers))]
+        self._pairs = _sparse(model.interaction.matrices()[0].detach().triu())
+
+    @staticmethod
+    def _layer(model: DeepLight, index: int) -> tuple[Tensor, Tensor]:
+        """Return a layer's matrix and its bias as a column."""
+        layer = cast("Linear", model.mlp.layers[index])
+        if model.mlp.norms is None:
+            return _sparse(layer.weight.detach()), layer.bias.detach()[:, None]
+        norm = cast("BatchNorm", model.mlp.norms[index])
+        scale = norm.weight.detach() / torch.sqrt(norm.running_var + norm.eps)
+        bias = norm.bias.detach() - norm.running_mean * scale
+        return _sparse(layer.weight.detach() * scale[:, None]), bias[:, None]
+
+    def network(self, embedding: Tensor) -> Tensor:
+        blocks = embedding.split(BLOCK_ROWS)  # type: ignore[no-untyped-call]
+        return torch.cat([self._score_columns(block.T.contiguous()) for block in blocks])
+
+    def _score_columns(self, v: Tensor) -> Tensor:
+        """Return the logits [rows] without bias and linear part of transposed embeddings [D, rows]."""
+        mlp = self._model[0].mlp
+        x = v
+        for weight, bias in self._layers:
+            x = mlp.activation((weight @ x).add_(bias))
+        by_field = v.view(len(self.field_sizes), -1)
+        pairs = (self._pairs @ by_field).mul_(by_field).view_as(v).sum(0)
+        assert mlp.last is not None
+        return torch.addmm(mlp.last.bias, mlp.last.weight, x)[0] + pairs
+
+    def flops(self) -> int:
+        """Return the number of operations per prediction."""
+        return self._model[0].flops()
+
+
+def _sparse(matrix: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        return matrix.to_sparse_csr()

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import Linear
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, Linear
 from fm2.models.deep.products import InnerProducts
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import fill_normal
@@ -87,7 +86,7 @@ class FGCNN(DeepModel):
             features += generation.features
             in_maps = out_maps
             n = generation.pooled_n
-        self.products = InnerProducts(features)
+        self.products = InnerProducts(features, k)
         self.mlp = MLP(features * k + self.products.width, noise=self.noise, **mlp)
 
     def draw(self, source: torch.Generator) -> None:
@@ -116,8 +115,3 @@ class FGCNN(DeepModel):
         """Return the logits [rows] without bias from all features, original and generated, concatenated."""
         products = self.products(embedding.view(-1, self.products.n, self.dims[0]))
         return self.mlp(torch.cat([embedding, products], 1))
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: generation, inner products and perceptron."""
-        rounds = sum(part.flops() for part in self.modules() if isinstance(part, Generation))
-        return rounds + self.products.flops(self.dims[0]) + self.mlp.flops()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.layers import FieldMean, Linear
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, FieldMean, Layer, Linear
 from fm2.models.deep.products import Bilinear
 
 
@@ -26,13 +25,12 @@ class Excitation(Linear):
         self.weight.data.abs_()
 
 
-class SqueezeExcitation(nn.Module):
+class SqueezeExcitation(Layer):
     """Multiply each field's embedding by its importance: a_i e_i, with a = relu(W₂ relu(W₁ z)) and z_i = mean(e_i).
 
     ``reduction`` is the ratio of the number of fields to the number of hidden units.
     """
 
-    __call__: Callable[..., Tensor]
     _field: Tensor
 
     def __init__(self, dims: Sequence[int], reduction: int) -> None:
@@ -78,7 +76,3 @@ class FiBiNET(DeepModel):
     def network(self, embedding: Tensor) -> Tensor:
         weighted = self.weighting(embedding)
         return self.mlp(torch.cat([self.products(embedding), self.weighted_products(weighted)], 1))
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: linear part, importance, both products and perceptron."""
-        return self.linear_flops() + self.weighting.flops() + 2 * self.products.flops() + self.mlp.flops()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,19 +11,17 @@ from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.dropout import Noise
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, Layer, Noise
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import fill_normal
 
 
-class Gate(nn.Module):
+class Gate(Layer):
     """Feature gating: 2 sigmoid(MLP(x)) ⊙ e, where x holds the embeddings of ``fields`` and e those of all fields.
 
     Without fields, x is a learned vector, and all rows have the same gate.
     """
 
-    __call__: Callable[..., Tensor]
     _columns: Tensor
 
     def __init__(self, table: FlatEmbedding, fields: Sequence[int], hidden: Sequence[int]) -> None:
@@ -50,14 +48,8 @@ class Gate(nn.Module):
         return self.mlp.last.out_features + (0 if self.vector is not None else self.mlp.flops())
 
 
-class Fusion(nn.Module):
-    """Multi-head bilinear fusion of two streams: the sum over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂.
-
-    >>> Fusion(6, 4, heads=2)(torch.ones(5, 6), torch.ones(5, 4)).shape
-    torch.Size([5])
-    """
-
-    __call__: Callable[..., Tensor]
+class Fusion(Layer):
+    """Multi-head bilinear fusion of two streams: the sum over heads of w₁ᵀo₁ + w₂ᵀo₂ + o₁ᵀ W₃ o₂."""
 
     def __init__(self, first: int, second: int, heads: int) -> None:
         super().__init__()
@@ -126,8 +118,3 @@ class FinalMLP(DeepModel):
 
     def network(self, embedding: Tensor) -> Tensor:
         return self.fusion(*(stream(gate(embedding)) for gate, stream in zip(self.gates, self.streams, strict=True)))
-
-    def flops(self) -> int:
-        """Return the number of operations per prediction: gates, streams and fusion."""
-        parts = [part for part in (*self.gates, *self.streams) if isinstance(part, Gate | MLP)]
-        return sum(part.flops() for part in parts) + self.fusion.flops()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fm2.models import complexity
 from fm2.models.deep.base import DeepModel
+from fm2.models.deep.layers import Layer
 from fm2.models.family.matrix import FieldMatrixInteraction
 from fm2.models.initial import fill_normal
 
@@ -40,7 +41,7 @@ class FmFM3(DeepModel):
         return complexity.fmfm(self.dims) + self.triples.flops()
 
 
-class TripleInteraction(nn.Module):
+class TripleInteraction(Layer):
     """The terms of all triples i < j < k: Σ_r u[i,r] u[j,r] u[k,r], where u[i,r] = <a[i,r], v_i>.
 
     For each r, this is the elementary symmetric polynomial e₃ of the n numbers u[·,r]. It follows from their power sums
@@ -59,7 +60,6 @@ class TripleInteraction(nn.Module):
     50.0
     """
 
-    __call__: Callable[..., Tensor]
     _padded_columns: Tensor
     _padding_mask: Tensor
 

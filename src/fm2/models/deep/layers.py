@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,12 +23,20 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Linear(nn.Linear):
-    """A linear layer with Glorot initialization: standard deviation √(2 / (inputs + outputs)), and a bias of zero.
+class Layer(nn.Module):
+    """Base class of layers, which return one tensor."""
 
-    >>> Linear(20, 10).flops()
-    400
-    """
+    __call__: Callable[..., Tensor]
+
+
+def count_flops(module: nn.Module) -> int:
+    """Add up the operations per row of all parts of a module that have a method ``flops``."""
+    parts = [(part, getattr(part, "flops", None)) for part in module.children()]
+    return sum(count_flops(part) if flops is None else flops() for part, flops in parts)
+
+
+class Linear(nn.Linear):
+    """A linear layer with Glorot initialization: standard deviation √(2 / (inputs + outputs)), and a bias of zero."""
 
     def reset_parameters(self) -> None:
         """Set all parameters to zero instead of drawing from torch's global generator."""
@@ -65,7 +75,7 @@ class BatchNorm(nn.BatchNorm1d):
         )
 
 
-class FieldMean(nn.Module):
+class FieldMean(Layer):
     """The mean of each field's embedding, from concatenated embeddings [rows, D] to [rows, fields].
 
     ``membership`` [D, fields] is 1 where a column belongs to a field. A product with it replaces a loop over fields of
@@ -75,7 +85,6 @@ class FieldMean(nn.Module):
     [[5.0, 2.0]]
     """
 
-    __call__: Callable[..., Tensor]
     membership: Tensor
     _dims: Tensor
 
@@ -87,3 +96,102 @@ class FieldMean(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.membership / self._dims
+
+
+CHANCES = 1 << 16
+
+
+class Noise:
+    """The random numbers of all dropout layers of a model.
+
+    NumPy's generator restarts within microseconds and draws 16 random bits ten times as fast as torch draws a float.
+    """
+
+    def __init__(self) -> None:
+        self.restart(0, 0)
+
+    def restart(self, seed: int, step: int) -> None:
+        """Restart the random numbers for a training step."""
+        self._random = np.random.Generator(np.random.SFC64([seed, step]))
+
+    def keep_mask(self, shape: torch.Size, probability: float) -> Tensor:
+        """Return a random mask of the elements to keep; the probability is rounded to 16 bits."""
+        drawn = self._random.integers(0, CHANCES, tuple(shape), dtype=np.uint16)
+        return torch.from_numpy(drawn < round(probability * CHANCES))
+
+
+class Dropout(nn.Module):
+    """Dropout: in training, set elements to zero with probability ``p`` and scale the others by 1 / (1 - ``p``).
+
+    >>> drop = Dropout(0.5, Noise())
+    >>> sorted(set(drop(torch.ones(1000)).tolist()))
+    [0.0, 2.0]
+    >>> drop.eval()(torch.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self, p: float, noise: Noise) -> None:
+        super().__init__()
+        self.p = p
+        self.noise = noise
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.p:
+            return x
+        mask = self.noise.keep_mask(x.shape, 1 - self.p).to(x)
+        return x * mask.mul_(1 / (1 - self.p))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class MLP(Layer):
+    """A multi-layer perceptron. A hidden layer is linear, then batch normalization (optional), activation and dropout.
+
+    ``hidden`` holds the widths of the hidden layers. A linear output layer follows: with one output, ``forward``
+    returns [rows], with more [rows, outputs]. With ``outputs=0`` it returns the last hidden layer, [rows, ``width``].
+
+    >>> import torch
+    >>> mlp = MLP(6, hidden=(4, 3), noise=Noise())
+    >>> mlp(torch.ones(5, 6)).shape, mlp.flops()
+    (torch.Size([5]), 78)
+    >>> MLP(6, hidden=(4, 3), noise=Noise(), outputs=0)(torch.ones(5, 6)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        *,
+        hidden: Sequence[int],
+        noise: Noise,
+        activation: Activation = "relu",
+        network_dropout: float = 0.0,
+        batch_norm: bool = False,
+        outputs: int = 1,
+    ) -> None:
+        super().__init__()
+        widths = pairwise([inputs, *hidden])
+        self.layers = nn.ModuleList(Linear(before, after, bias=not batch_norm) for before, after in widths)
+        self.norms = nn.ModuleList(BatchNorm(width) for width in hidden) if batch_norm else None
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(network_dropout, noise)
+        self.width = hidden[-1] if hidden else inputs
+        self.last = Linear(self.width, outputs) if outputs else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        for index, layer in enumerate(self.layers):
+            x = layer(x)
+            if self.norms is not None:
+                x = self.norms[index](x)
+            x = self.dropout(self.activation(x))
+        if self.last is None:
+            return x
+        x = self.last(x)
+        return x.squeeze(1) if self.last.out_features == 1 else x
+
+    def flops(self) -> int:
+        """Return the number of operations per row: two per weight and per normalized unit; activations are free."""
+        linear = sum(layer.flops() for layer in self.modules() if isinstance(layer, Linear))
+        normalized = sum(norm.num_features for norm in self.modules() if isinstance(norm, BatchNorm))
+        return linear + 2 * normalized

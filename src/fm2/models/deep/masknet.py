@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from fm2.models.choices import Arrangement
 from fm2.models.deep.base import DeepModel
-from fm2.models.deep.dropout import Dropout
-from fm2.models.deep.layers import FieldMean, Linear
-from fm2.models.deep.mlp import MLP
+from fm2.models.deep.layers import MLP, Dropout, FieldMean, Layer, Linear
 
 
 class MaskNet(DeepModel):
@@ -70,16 +68,9 @@ class MaskNet(DeepModel):
             x = torch.cat([block(x, embedding) for block in self.blocks], 1)
         return self.mlp(x)
 
-    def flops(self) -> int:
-        """Return the number of operations per prediction: linear part, normalization, blocks and perceptron."""
-        blocks = sum(cast("MaskBlock", block).flops() for block in self.blocks)
-        return self.linear_flops() + self.norm.flops() + blocks + self.mlp.flops()
 
-
-class MaskBlock(nn.Module):
+class MaskBlock(Layer):
     """A mask computed from the embeddings, and the layer whose inputs it multiplies."""
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, width: int, mask_hidden: int, inputs: int, outputs: int, dropout: Dropout) -> None:
         super().__init__()
@@ -100,14 +91,12 @@ class MaskBlock(nn.Module):
         return sum(part.flops() for part in layers) + self.layer.in_features + 2 * self.layer.out_features
 
 
-class FieldNorm(nn.Module):
+class FieldNorm(Layer):
     """Layer normalization of each field's embedding; fields can have different dimensions.
 
     >>> FieldNorm([2, 2])(torch.tensor([[1.0, 3.0, 5.0, 5.0]])).round(decimals=3).tolist()
     [[-1.0, 1.0, 0.0, 0.0]]
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, dims: Sequence[int], epsilon: float = 1e-5) -> None:
         super().__init__()

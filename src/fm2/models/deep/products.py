@@ -1,31 +1,37 @@
-"""Products of all pairs of fields: inner products, and products through matrices."""
+"""Products of all pairs of fields, and the networks IPNN and OPNN.
+
+Qu et al., "Product-based neural networks for user response prediction", 2016 and 2018.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
+from fm2.models.deep.base import DeepModel
+from fm2.models.deep.layers import MLP, Layer
 from fm2.models.initial import fill_normal
 
 
-class InnerProducts(nn.Module):
+class InnerProducts(Layer):
     """The inner products ⟨f_i, f_j⟩ for i < j of vectors [rows, n, K]: [rows, ``width``], in the order of i, then j.
 
-    >>> InnerProducts(3)(torch.tensor([[[1.0, 0], [2, 1], [3, 5]]])).tolist()
+    >>> InnerProducts(3, 2)(torch.tensor([[[1.0, 0], [2, 1], [3, 5]]])).tolist()
     [[2.0, 3.0, 11.0]]
     """
 
-    __call__: Callable[..., Tensor]
     _above_diagonal: Tensor
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, k: int) -> None:
         super().__init__()
         self.n = n
+        self.k = k
         self.width = n * (n - 1) // 2
         i, j = torch.triu_indices(n, n, 1)
         self.register_buffer("_above_diagonal", i * n + j, persistent=False)
@@ -34,12 +40,12 @@ class InnerProducts(nn.Module):
         products = torch.bmm(vectors, vectors.transpose(1, 2))
         return products.view(-1, self.n**2).index_select(1, self._above_diagonal)
 
-    def flops(self, k: int) -> int:
+    def flops(self) -> int:
         """Return the number of operations per row."""
-        return 2 * k * self.width
+        return 2 * self.k * self.width
 
 
-class Bilinear(nn.Module):
+class Bilinear(Layer):
     """The products (v_i W) ⊙ v_j for i < j, concatenated to [rows, ``width``], from concatenated embeddings.
 
     ``shared`` selects W: one for ``all`` pairs, one for ``each`` field i, or one per pair (``interaction``). Only with
@@ -54,8 +60,6 @@ class Bilinear(nn.Module):
     >>> Bilinear([4, 2, 3], "interaction")(torch.ones(5, 9)).shape
     torch.Size([5, 8])
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, dims: Sequence[int], shared: str) -> None:
         super().__init__()
@@ -100,3 +104,67 @@ class Bilinear(nn.Module):
     def flops(self) -> int:
         """Return the number of operations per row: two per element of every field's matrix, one per element of v_j."""
         return 2 * sum(matrix.numel() for matrix in self.matrices()) + self.width
+
+
+class IPNN(DeepModel):
+    """A perceptron of the embeddings f and of the inner products of all their pairs (Qu et al., 2016 and 2018).
+
+        l₁ = relu(W_z z + W_p p + b), with z = (f₁, ..., f_n) and p = (⟨f_i, f_j⟩ for i < j)
+
+    W_p is a full matrix, as in the paper of 2018; the paper of 2016 factorizes it. There is no weight per feature.
+
+    >>> model = IPNN([10, 20, 5], dims=4, hidden=[8])
+    >>> model.n_parameters == 35 * 4 + ((3 * 4 + 3) * 8 + 8) + (8 + 1)
+    True
+    """
+
+    wide = False
+
+    def assemble(self, **mlp: Any) -> None:
+        self.products = InnerProducts(len(self.dims), self.dims[0])
+        self.mlp = MLP(self.embedding.width + self.products.width, noise=self.noise, **mlp)
+
+    def network(self, embedding: Tensor) -> Tensor:
+        return self.mlp(torch.cat([embedding, self.products(self.by_field(embedding))], 1))
+
+
+class OPNN(DeepModel):
+    """A perceptron of the embeddings f and of their outer products (Qu et al., 2016 and 2018).
+
+        l₁ = relu(W_z z + W_p p + b), with z = (f₁, ..., f_n)
+
+    ``outer`` selects p:
+
+    - ``sum``: p = Σ_i Σ_j f_i f_jᵀ = s sᵀ, K × K, where s = Σ f_i (2016);
+    - ``pairs``: p = (f_iᵀ φ_ij f_j for i < j), with a K × K kernel φ_ij per pair (2018). These are the pair terms of an
+      FmFM.
+
+    There is no weight per feature.
+
+    >>> model = OPNN([10, 20, 5], dims=4, hidden=[8])
+    >>> model.n_parameters == 35 * 4 + ((3 * 4 + 4 * 4) * 8 + 8) + (8 + 1)
+    True
+    """
+
+    wide = False
+
+    def assemble(self, outer: str, **mlp: Any) -> None:
+        n, k = len(self.dims), self.dims[0]
+        self.kernels = Bilinear(self.dims, "interaction") if outer == "pairs" else None
+        products = k * k if self.kernels is None else n * (n - 1) // 2
+        self.mlp = MLP(self.embedding.width + products, noise=self.noise, **mlp)
+
+    def products(self, embedding: Tensor) -> Tensor:
+        """Return p, [rows, K²] or [rows, n (n - 1) / 2]."""
+        if self.kernels is not None:
+            return self.kernels(embedding).view(-1, self.kernels.width // self.dims[0], self.dims[0]).sum(2)
+        total = self.by_field(embedding).sum(1)
+        return (total[:, :, None] * total[:, None]).view(-1, self.dims[0] ** 2)
+
+    def network(self, embedding: Tensor) -> Tensor:
+        return self.mlp(torch.cat([embedding, self.products(embedding)], 1))
+
+    def flops(self) -> int:
+        """Return the number of operations per prediction: products and perceptron."""
+        n, k = len(self.dims), self.dims[0]
+        return super().flops() + (n * k + k * k if self.kernels is None else self.kernels.width)

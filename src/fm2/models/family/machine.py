@@ -13,13 +13,13 @@ from fm2.models.base import GatheredModel
 from fm2.models.choices import Interaction as InteractionName
 from fm2.models.choices import Linear
 from fm2.models.embedding import FlatEmbedding, per_field
-from fm2.models.family.constant import Constant
-from fm2.models.family.diagonal import Scalar, Vector
+from fm2.models.family.diagonal import Constant, Scalar, Vector
 from fm2.models.family.interaction import Interaction
 from fm2.models.family.matrix import FieldMatrixInteraction
 from fm2.models.initial import Seed, fill_normal, generator
 from fm2.models.registry import spec_of_interaction
 
+Dims = int | Sequence[int]
 INTERACTIONS: dict[InteractionName, type[Interaction]] = {
     "constant": Constant,
     "scalar": Scalar,
@@ -54,7 +54,7 @@ class FactorizationMachine(GatheredModel):
     def __init__(
         self,
         field_sizes: Sequence[int],
-        dims: int | Sequence[int],
+        dims: Dims,
         interaction: InteractionName,
         linear: Linear = "fields",
         *,
@@ -120,11 +120,8 @@ class FactorizationMachine(GatheredModel):
         if source is not None:
             self.interaction.add_identity(self.config["identity"])
 
-    def score(self, embedding: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
-        """Return the logits [rows] from the gathered embeddings [rows, D] and linear weights [rows, fields], if any."""
-        assert embedding is not None
-        logits: Tensor = self.interaction(embedding, self.field_linear) + self.bias
-        return logits if linear is None else logits + linear.sum(1)
+    def network(self, embedding: Tensor) -> Tensor:
+        return self.interaction(embedding, self.field_linear)
 
     @property
     def n_parameters(self) -> int:
@@ -158,7 +155,7 @@ class FactorizationMachine(GatheredModel):
 
 
 def FM(
-    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "features", **options: Any
+    field_sizes: Sequence[int], dims: Dims = 16, linear: Linear = "features", **options: Any
 ) -> FactorizationMachine:
     """Return a factorization machine (equation 4); ``options`` are passed to :class:`FactorizationMachine`.
 
@@ -169,7 +166,7 @@ def FM(
 
 
 def FwFM(
-    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
+    field_sizes: Sequence[int], dims: Dims = 16, linear: Linear = "fields", **options: Any
 ) -> FactorizationMachine:
     """Return a field-weighted factorization machine (equation 6): a weight r per pair of fields.
 
@@ -180,7 +177,7 @@ def FwFM(
 
 
 def FvFM(
-    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
+    field_sizes: Sequence[int], dims: Dims = 16, linear: Linear = "fields", **options: Any
 ) -> FactorizationMachine:
     """Return a field-vectorized factorization machine (section 3.1.3): a vector d per pair of fields.
 
@@ -191,7 +188,7 @@ def FvFM(
 
 
 def FmFM(
-    field_sizes: Sequence[int], dims: int | Sequence[int] = 16, linear: Linear = "fields", **options: Any
+    field_sizes: Sequence[int], dims: Dims = 16, linear: Linear = "fields", **options: Any
 ) -> FactorizationMachine:
     """Return a field-matrixed factorization machine (equation 7): a D_i × D_j matrix per pair of fields.
 

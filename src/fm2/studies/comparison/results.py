@@ -14,7 +14,7 @@ from typing import Any
 
 from fm2.errors import Fm2Error
 from fm2.files import atomic_file, write_errors, write_text
-from fm2.models.specs.linear import LR
+from fm2.models.specs.shallow import LR
 
 FORMAT, VERSION = "fm2 compare", 1
 JSON, CSV = "compare.json", "compare.csv"
