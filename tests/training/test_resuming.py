@@ -42,7 +42,7 @@ def test_a_run_resumes_bit_for_bit(dataset, tmp_path, monkeypatch, name):
         train(name, dataset, tmp_path / "parts", resume=True, **{**settings, "seed": 5})
 
 
-@pytest.mark.parametrize("place", ["fm2.training.dense_optimizer.DenseOptimizer.step", "fm2.training.loop.save_model"])
+@pytest.mark.parametrize("place", ["fm2.training.optimizers.DenseOptimizer.step", "fm2.training.loop.save_model"])
 def test_an_interrupt_in_the_middle_waits_for_the_end_of_the_step(dataset, tmp_path, monkeypatch, place):
     settings = {**QUICK, "dim": 5}
     train("fmfm", dataset, tmp_path / "whole", **settings)
