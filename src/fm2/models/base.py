@@ -137,5 +137,4 @@ class GatheredModel(Model):
         return self
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits [rows] of ids [rows, fields]."""
         return self.score(**{name: table(ids) for name, table in self.tables.items()})

@@ -31,11 +31,6 @@ class TableGradient:
     shape: torch.Size
 
     @classmethod
-    def dense(cls, weight: Tensor, begins: Tensor) -> TableGradient:
-        """Return a zero gradient of the table's size."""
-        return cls(torch.zeros_like(weight), begins, None, weight.shape)
-
-    @classmethod
     def sparse(cls, weight: Tensor, begins: Tensor, offset: Tensor, dim: Tensor) -> TableGradient:
         """Return a zero gradient of the touched rows; a field's rows begin at its ``offset``, ``dim`` floats each."""
         touched, index = torch.unique(begins, return_inverse=True)
@@ -61,9 +56,6 @@ def per_field(dims: int | Sequence[int], n_fields: int, name: str) -> tuple[int,
     """Return one dimension per field, from a sequence of them or from one dimension for all fields.
 
     ``name`` is the model's, for error messages.
-
-    >>> per_field(4, 3, "fmfm"), per_field([2, 3, 5], 3, "fmfm")
-    ((4, 4, 4), (2, 3, 5))
     """
     field_dims = (dims,) * n_fields if isinstance(dims, int) else tuple(dims)
     if len(field_dims) != n_fields:
@@ -168,7 +160,7 @@ class FlatEmbedding(nn.Module):
     def gradient(self, begins: Tensor) -> TableGradient:
         """Return an empty gradient for the rows that a batch touches."""
         if not self.sparse:
-            return TableGradient.dense(self.weight, begins)
+            return TableGradient(torch.zeros_like(self.weight), begins, None, self.weight.shape)
         return TableGradient.sparse(self.weight, begins, self._offset, self._dim)
 
     def extra_repr(self) -> str:

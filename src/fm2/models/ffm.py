@@ -36,15 +36,13 @@ class FFM(Model):
             raise Fm2Error(f"ffm: expected at least 2 fields, got {len(field_sizes)}")
         if dim < 1:
             raise Fm2Error(f"ffm: dim must be at least 1, got {dim}")
-        config = {"field_sizes": list(field_sizes), "dim": dim, "embedding_std": embedding_std}
-        super().__init__(config)
+        super().__init__({"field_sizes": list(field_sizes), "dim": dim, "embedding_std": embedding_std})
         self.dim = dim
         self.embedding = FlatEmbedding(field_sizes, (len(field_sizes) - 1) * dim)
         self.linear = FlatEmbedding(field_sizes, 1)
         fill_normal(self.embedding.weight, embedding_std, generator(seed))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits [rows] of ids [rows, fields]."""
         linear: Tensor = self.linear(ids).sum(1) + self.bias
         pairs: Tensor = _Pairs.apply(  # type: ignore[no-untyped-call]
             self.embedding.weight, self.embedding.begins(ids), self.embedding, self.dim

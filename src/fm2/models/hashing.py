@@ -36,11 +36,7 @@ def _shift_right(values: Tensor, bits: int) -> Tensor:
 
 
 def feature_keys(ids: Tensor) -> Tensor:
-    """Return the key of every feature of ``ids`` [rows, fields], as an int64 with the same bits.
-
-    >>> [hex(key % 2**64) for key in feature_keys(torch.tensor([[0, 7]]))[0].tolist()]
-    ['0xe220a8397b1dcdaf', '0x27cf1707c6e1d01f']
-    """
+    """Return the key of every feature of ``ids`` [rows, fields], as an int64 with the same bits."""
     z = (torch.arange(ids.shape[1], device=ids.device) << 32 | ids.long()) + INCREMENT
     z = (z ^ _shift_right(z, 30)) * FIRST
     z = (z ^ _shift_right(z, 27)) * SECOND
@@ -48,10 +44,5 @@ def feature_keys(ids: Tensor) -> Tensor:
 
 
 def pair_slots(keys: Tensor, others: Tensor, hash_bits: int) -> Tensor:
-    """Return the slots, below 2^hash_bits, of pairs of features from their keys, which are broadcast.
-
-    >>> keys = feature_keys(torch.tensor([[3, 1, 4]]))
-    >>> pair_slots(keys[:, :1], keys[:, 1:], hash_bits=10).tolist()
-    [[686, 88]]
-    """
+    """Return the slots, below 2^hash_bits, of pairs of features from their keys, which are broadcast."""
     return _shift_right(keys * others, 64 - hash_bits)

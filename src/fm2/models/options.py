@@ -63,17 +63,3 @@ LINEAR_HELP = "linear term: a weight per feature, a vector per field, or both"
 LINEAR = Option("linear", str, "features", LINEAR_HELP, choices=get_args(Linear))
 MATRIX_HELP = "standard deviation of the initial field matrices and field vectors"
 MATRIX_STD = Option("matrix_std", float, 0.03, MATRIX_HELP, 0.0, 100.0, shapes=False)
-HASH_BITS = Option("hash_bits", int, 22, "log2 of the size of the hash table of pairs", 1, 30)
-WIDE = Option("wide", bool, False, "add a weight per feature")
-
-# Cross networks
-CROSS_LAYERS = Option("cross_layers", int, 3, "number of cross layers", 1, 64)
-STRUCTURE_HELP = "put the perceptron after the cross network or parallel to it"
-STRUCTURE = Option("structure", str, "parallel", STRUCTURE_HELP, choices=("stacked", "parallel"))
-
-# Attention between fields
-HEADS = (
-    Option("attention_heads", int, 2, "number of attention heads", 1, 64),
-    Option("attention_dim", int, 16, "dimension of an attention head", 1),
-)
-ATTENTION = (Option("attention_layers", int, 2, "number of attention layers", 1, 64), *HEADS)

@@ -53,7 +53,6 @@ class Poly2(Model):
         self.pairs = FlatEmbedding([1 << hash_bits], 1)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits [rows] of ids [rows, fields]."""
         linear: Tensor = self.linear(ids).sum(1) + self.bias
         pairs: Tensor = _Pairs.apply(  # type: ignore[no-untyped-call]
             self.pairs.weight, feature_keys(ids), self.pairs, self.hash_bits

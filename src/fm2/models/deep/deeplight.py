@@ -28,12 +28,6 @@ class Schedule:
 
     k counts the steps after ``warm_up``, D is ``damping`` and Ω ``damping_steps``. Weights are pruned every ``every``
     steps.
-
-    >>> schedule = Schedule(warm_up=100, every=10, damping=0.5, damping_steps=20)
-    >>> schedule.share(99), schedule.share(120), schedule.share(129), schedule.share(140)
-    (0.0, 0.5, 0.5, 0.75)
-    >>> schedule.is_due(120), schedule.is_due(129)
-    (True, False)
     """
 
     warm_up: int
@@ -59,11 +53,6 @@ def smallest(weight: Tensor, share: float) -> Tensor:
     """Return a mask of the fraction ``share`` of weights with the smallest magnitudes, including zeros.
 
     The largest weight is never included.
-
-    >>> smallest(torch.tensor([3.0, -1.0, 0.0, 2.0]), 0.5)
-    tensor([False,  True,  True, False])
-    >>> smallest(torch.tensor([3.0, -1.0, 2.0]), 0.9)
-    tensor([False,  True,  True])
     """
     magnitudes = weight.detach().abs()
     count = min(round(share * magnitudes.numel()), magnitudes.numel() - 1)
@@ -226,7 +215,6 @@ class LightScoring(GatheredModel):
         return torch.addmm(mlp.last.bias, mlp.last.weight, x)[0] + pairs
 
     def flops(self) -> int:
-        """Return the number of operations per prediction."""
         return self._model[0].flops()
 
 

@@ -16,15 +16,7 @@ from fm2.models.initial import fill_normal
 
 
 class FieldGraph(Layer):
-    """Gated updates of node states [rows, n, width] along edges that depend on embeddings [rows, n, K].
-
-    >>> graph = FieldGraph(3, 5, 4)
-    >>> edges = graph.edges(torch.zeros(1, 3, 5))
-    >>> edges.tolist()
-    [[[0.0, 0.5, 0.5], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]]
-    >>> graph(torch.ones(1, 3, 4), edges, steps=2).shape
-    torch.Size([1, 3, 4])
-    """
+    """Gated updates of node states [rows, n, width] along edges that depend on embeddings [rows, n, K]."""
 
     _no_loops: Tensor
 

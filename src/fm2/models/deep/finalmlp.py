@@ -72,7 +72,6 @@ class Fusion(Layer):
         return torch.sum(self.first * o1, 1) + torch.sum((products + self.second) * o2, 1)
 
     def flops(self) -> int:
-        """Return the number of operations per row."""
         return 2 * self.weight.numel() + 2 * len(self.first) + 3 * len(self.second)
 
 

@@ -49,21 +49,12 @@ class TripleInteraction(Layer):
     be redundant: the vectors can absorb its cube root.
 
     ``weight`` [D, R] holds the vectors of all fields, concatenated like the embeddings.
-
-    >>> triples = TripleInteraction([1, 1, 1, 1], rank=1)
-    >>> triples.weight.data.fill_(1)
-    tensor([[1.],
-            [1.],
-            [1.],
-            [1.]])
-    >>> triples(torch.tensor([[1.0, 2.0, 3.0, 4.0]])).item()  # 6 + 8 + 12 + 24
-    50.0
     """
 
     _padded_columns: Tensor
     _padding_mask: Tensor
 
-    def __init__(self, dims: Sequence[int], rank: int, scale: float = 0.0) -> None:
+    def __init__(self, dims: Sequence[int], rank: int, scale: float) -> None:
         super().__init__()
         self.scale = scale
         self.n = len(dims)
@@ -77,7 +68,6 @@ class TripleInteraction(Layer):
         self.register_buffer("_padding_mask", (position < sizes[:, None]).view(-1, 1).float(), persistent=False)
 
     def draw(self, source: torch.Generator) -> None:
-        """Draw the initial vectors."""
         fill_normal(self.weight, self.scale, source)
 
     def projections(self, V: Tensor) -> Tensor:

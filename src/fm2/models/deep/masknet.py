@@ -92,13 +92,9 @@ class MaskBlock(Layer):
 
 
 class FieldNorm(Layer):
-    """Layer normalization of each field's embedding; fields can have different dimensions.
+    """Layer normalization of each field's embedding; fields can have different dimensions."""
 
-    >>> FieldNorm([2, 2])(torch.tensor([[1.0, 3.0, 5.0, 5.0]])).round(decimals=3).tolist()
-    [[-1.0, 1.0, 0.0, 0.0]]
-    """
-
-    def __init__(self, dims: Sequence[int], epsilon: float = 1e-5) -> None:
+    def __init__(self, dims: Sequence[int], epsilon: float) -> None:
         super().__init__()
         self.epsilon = epsilon
         self.mean = FieldMean(dims)

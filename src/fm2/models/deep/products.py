@@ -20,11 +20,7 @@ from fm2.models.initial import fill_normal
 
 
 class InnerProducts(Layer):
-    """The inner products ⟨f_i, f_j⟩ for i < j of vectors [rows, n, K]: [rows, ``width``], in the order of i, then j.
-
-    >>> InnerProducts(3, 2)(torch.tensor([[[1.0, 0], [2, 1], [3, 5]]])).tolist()
-    [[2.0, 3.0, 11.0]]
-    """
+    """The inner products ⟨f_i, f_j⟩ for i < j of vectors [rows, n, K]: [rows, ``width``], in the order of i, then j."""
 
     _above_diagonal: Tensor
 
@@ -41,7 +37,6 @@ class InnerProducts(Layer):
         return products.view(-1, self.n**2).index_select(1, self._above_diagonal)
 
     def flops(self) -> int:
-        """Return the number of operations per row."""
         return 2 * self.k * self.width
 
 
@@ -54,11 +49,6 @@ class Bilinear(Layer):
 
     A field is multiplied with all later fields in one matrix product: for 39 fields, these 38 products take a third of
     the time of one batched product of 741 small matrices.
-
-    >>> [Bilinear([4] * 3, shared).weight.numel() for shared in ("all", "each", "interaction")]
-    [16, 32, 48]
-    >>> Bilinear([4, 2, 3], "interaction")(torch.ones(5, 9)).shape
-    torch.Size([5, 8])
     """
 
     def __init__(self, dims: Sequence[int], shared: str) -> None:

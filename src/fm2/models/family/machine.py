@@ -20,12 +20,8 @@ from fm2.models.initial import Seed, fill_normal, generator
 from fm2.models.registry import spec_of_interaction
 
 Dims = int | Sequence[int]
-INTERACTIONS: dict[InteractionName, type[Interaction]] = {
-    "constant": Constant,
-    "scalar": Scalar,
-    "vector": Vector,
-    "matrix": FieldMatrixInteraction,
-}
+KINDS: tuple[type[Interaction], ...] = (Constant, Scalar, Vector, FieldMatrixInteraction)
+INTERACTIONS = {interaction.kind: interaction for interaction in KINDS}
 
 
 class FactorizationMachine(GatheredModel):

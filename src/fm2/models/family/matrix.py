@@ -48,7 +48,6 @@ class FieldMatrixInteraction(Trainable):
         self.draw(generator(seed))
 
     def draw(self, source: torch.Generator | None) -> None:
-        """Draw the initial matrices."""
         if self.scale:
             fill_normal(self.weight, self.scale, source)
 

@@ -6,18 +6,7 @@ from typing import get_args
 
 from fm2.models.choices import Arrangement
 from fm2.models.defaults import LARGE_LOG, SMALL_LOG
-from fm2.models.options import (
-    ATTENTION,
-    CROSS_LAYERS,
-    HEADS,
-    LINEAR,
-    MATRIX_STD,
-    MLP,
-    NETWORK_DROPOUT,
-    STRUCTURE,
-    WIDE,
-    Option,
-)
+from fm2.models.options import LINEAR, MATRIX_STD, MLP, NETWORK_DROPOUT, Option
 from fm2.models.spec import ModelSpec
 
 WIDE_DEEP = ModelSpec(
@@ -120,6 +109,10 @@ MASK_NET = ModelSpec(
     defaults={**SMALL_LOG, "hidden": (32,), "network_dropout": 0.2},
 )
 
+
+CROSS_LAYERS = Option("cross_layers", int, 3, "number of cross layers", 1, 64)
+STRUCTURE_HELP = "put the perceptron after the cross network or parallel to it"
+STRUCTURE = Option("structure", str, "parallel", STRUCTURE_HELP, choices=("stacked", "parallel"))
 
 DCN = ModelSpec(
     "dcn",
@@ -246,6 +239,11 @@ FMFM3 = ModelSpec(
 )
 
 
+HEADS = (
+    Option("attention_heads", int, 2, "number of attention heads", 1, 64),
+    Option("attention_dim", int, 16, "dimension of an attention head", 1),
+)
+ATTENTION = (Option("attention_layers", int, 2, "number of attention layers", 1, 64), *HEADS)
 SHARED_MATRICES = "all fields share the attention's matrices; dcnv2 allows one dimension per field"
 
 AUTO_INT = ModelSpec(
@@ -254,7 +252,7 @@ AUTO_INT = ModelSpec(
     "self-attention between fields",
     source="Song et al., 2019",
     torch_class="fm2.models.deep.autoint:AutoInt",
-    options=(*ATTENTION, NETWORK_DROPOUT, WIDE),
+    options=(*ATTENTION, NETWORK_DROPOUT, Option("wide", bool, False, "add a weight per feature")),
     # Found by trials on 110,000 rows of Criteo. Dropout raised the AUC by .0005 on validation and on later rows.
     defaults={
         **SMALL_LOG,

@@ -8,19 +8,10 @@ from typing import Any
 
 from fm2.models import complexity
 from fm2.models.choices import Interaction
-from fm2.models.options import HASH_BITS, LINEAR, MATRIX_STD
+from fm2.models.options import LINEAR, MATRIX_STD, Option
 from fm2.models.spec import EMBEDDING_SETTINGS, GATHERED_SETTINGS, Config, ModelSpec, RowwiseTraining
 
 LINEAR_KERNEL = RowwiseTraining("polynomial", ("adagrad", "ftrl"))
-
-
-def _n_features(config: Config) -> int:
-    return sum(config["field_sizes"])
-
-
-def _n_fields(config: Config) -> int:
-    return len(config["field_sizes"])
-
 
 LR = ModelSpec(
     "lr",
@@ -44,8 +35,8 @@ LR = ModelSpec(
     large_defaults={"learning_rate": 0.006, "schedule": "linear", "batch_size": 1024, "epochs": 4, "l2": 0.00025},
     untuned=("dense_learning_rate",),  # only the bias uses it
     dimensions="none",
-    count_parameters=_n_features,
-    count_flops=lambda config: {"sums": complexity.lr(_n_fields(config))},
+    count_parameters=lambda config: sum(config["field_sizes"]),
+    count_flops=lambda config: {"sums": complexity.lr(len(config["field_sizes"]))},
     rowwise=LINEAR_KERNEL,
     forward_backward="fused",
     compile_plan="sums",
@@ -58,7 +49,7 @@ POLY2 = ModelSpec(
     source="Chang et al., 2010",
     torch_class="fm2.models.poly2:Poly2",
     deep=False,
-    options=(HASH_BITS,),
+    options=(Option("hash_bits", int, 22, "log2 of the size of the hash table of pairs", 1, 30),),
     settings=(),
     arguments={},
     defaults={
@@ -72,8 +63,8 @@ POLY2 = ModelSpec(
     untuned=("batch_size",),  # the kernel learns row by row
     dimensions="none",
     no_warm_start="it hashes the ids of pairs, and new data changes the ids; train a new model",
-    count_parameters=lambda config: _n_features(config) + 2 ** int(config["hash_bits"]),
-    count_flops=lambda config: {"sums": complexity.poly2(_n_fields(config))},
+    count_parameters=lambda config: sum(config["field_sizes"]) + 2 ** int(config["hash_bits"]),
+    count_flops=lambda config: {"sums": complexity.poly2(len(config["field_sizes"]))},
     rowwise=LINEAR_KERNEL,
     forward_backward=None,
     compile_plan="sums",
