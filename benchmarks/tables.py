@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2._native import Optimizer
+from fm2._native import Optimizer, update
 from fm2.training.tables import (
     EmbeddingTable,
     adagrad,
@@ -24,7 +24,6 @@ from fm2.training.tables import (
     linear_logits,
     log_loss,
     minibatch,
-    update,
 )
 from timing import in_turn, seconds
 

@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from tests.helpers.runs import load_arrays
 
 from fm2 import Field, Fm2Error, Schema
-from fm2.artifacts.arrays import ChunkedArray, load_arrays, save_arrays
+from fm2.artifacts.arrays import ChunkedArray, save_arrays
 from fm2.artifacts.model_file import MODEL, check_model, open_model, save_model
 from fm2.artifacts.run_directory import append_history, read_history, write_history
 from fm2.data.vocabulary import Vocabulary

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from tests.helpers.planted import LEARNED, QUICK, SCHEMA, planted
+from tests.helpers.runs import load_arrays
 
 import fm2
 from fm2 import Fm2Error, prepare
-from fm2.artifacts.arrays import load_arrays, save_arrays
+from fm2.artifacts.arrays import save_arrays
 from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import CHECKPOINT, SETTINGS
 from fm2.artifacts.settings import read_settings

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from tests.helpers.planted import QUICK, planted
+from tests.helpers.runs import load_arrays
 
 import fm2
-from fm2.artifacts.arrays import load_arrays, save_arrays
+from fm2.artifacts.arrays import save_arrays
 from fm2.engine.compile import compile
 from fm2.engine.plans import Plan
 from fm2.engine.scorer import load

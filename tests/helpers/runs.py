@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fm2.artifacts.arrays import load_arrays
+from fm2.artifacts.arrays import Arrays, open_arrays
+
+
+def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """Read all arrays and values of a file that ``save_arrays`` wrote."""
+    with open_arrays(path) as (arrays, values):
+        return dict(arrays), values
 
 
 def compare_runs(expected: Path, actual: Path) -> None:

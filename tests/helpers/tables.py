@@ -36,8 +36,14 @@ def loaded(ids: np.ndarray, sizes: list[int] = SIZES, threads: int = 0) -> fm2._
     return batch
 
 
+def rows_of_field(table: EmbeddingTable, field: int, array: np.ndarray | None = None) -> np.ndarray:
+    """Return a view of one field's rows of the weights (or of another of the table's arrays): [size, dim]."""
+    size, dim, offset = table.sizes[field], table.dims[field], table.offsets[field]
+    return (table.weights if array is None else array)[offset : offset + size * dim].reshape(size, dim)
+
+
 def look_up(table: EmbeddingTable, ids: np.ndarray) -> np.ndarray:
-    rows = [np.concatenate([table.field(f)[id] for f, id in enumerate(row)]) for row in ids]
+    rows = [np.concatenate([rows_of_field(table, f)[id] for f, id in enumerate(row)]) for row in ids]
     return np.array(rows).reshape(len(ids), table.width)
 
 

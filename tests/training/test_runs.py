@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 import torch
 from tests.helpers.planted import QUICK, planted
+from tests.helpers.runs import load_arrays
 
 from fm2 import Fm2Error
-from fm2.artifacts.arrays import load_arrays, save_arrays
+from fm2.artifacts.arrays import save_arrays
 from fm2.cli.main import main
 from fm2.evaluation.prediction import predict_files
 from fm2.training.run import Run

@@ -7,7 +7,8 @@ import pytest
 from tests.helpers.tables import SIZES, draw_ids, loaded, make_table, normal
 
 from fm2 import _native
-from fm2.training.tables import Dropout, EmbeddingTable, Optimizer, adagrad, fm_logits, linear_logits, minibatch, update
+from fm2._native import update
+from fm2.training.tables import Dropout, EmbeddingTable, Optimizer, adagrad, fm_logits, linear_logits, minibatch
 
 
 def test_unknown_ids_and_rows_raise_errors() -> None:

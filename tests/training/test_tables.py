@@ -9,11 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.helpers.tables import SIZES, copy_of, draw_ids, loaded, look_up, make_table, normal, rng, summed
+from tests.helpers.tables import (
+    SIZES,
+    copy_of,
+    draw_ids,
+    loaded,
+    look_up,
+    make_table,
+    normal,
+    rng,
+    rows_of_field,
+    summed,
+)
 
 import fm2
 from fm2 import _native
-from fm2._native import Dropout, Optimizer
+from fm2._native import Dropout, Optimizer, update
 from fm2.training.tables import (
     EmbeddingTable,
     adagrad,
@@ -22,7 +33,6 @@ from fm2.training.tables import (
     ftrl,
     linear_logits,
     minibatch,
-    update,
 )
 
 DIMS = [[1] * 4, [4] * 4, [16] * 4, [3, 1, 8, 17], [2, 5, 16, 40]]
@@ -60,7 +70,7 @@ def test_a_batch_loads_from_a_memory_mapped_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", ["adagrad", "adam"])
 def test_adagrad_and_adam_match_torch(level: str, dims: list[int], rule: str) -> None:
     table = make_table(dims, adagrad(0.1) if rule == "adagrad" else adam(0.01))
-    fields = [torch.nn.Parameter(torch.tensor(table.field(f), dtype=torch.float64)) for f in range(4)]
+    fields = [torch.nn.Parameter(torch.tensor(rows_of_field(table, f), dtype=torch.float64)) for f in range(4)]
     reference = torch.optim.Adagrad(fields, lr=0.1) if rule == "adagrad" else torch.optim.SparseAdam(fields, lr=0.01)
     batch = minibatch(SIZES)
     for step, rows in enumerate([1, 250, 64, 250], start=1):
@@ -74,7 +84,7 @@ def test_adagrad_and_adam_match_torch(level: str, dims: list[int], rule: str) ->
         batch.load(ids)
         _native.update(batch, [table.update_by_rows(gradient)], step, level=level)
     for f, parameter in enumerate(fields):
-        np.testing.assert_allclose(table.field(f), parameter.detach().numpy(), rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(rows_of_field(table, f), parameter.detach().numpy(), rtol=1e-4, atol=2e-5)
 
 
 def ftrl_reference(weights: np.ndarray, z: np.ndarray, n: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -103,9 +113,9 @@ def test_ftrl_follows_its_algorithm(level: str, dims: list[int]) -> None:
         batch.load(ids)
         _native.update(batch, [table.update_by_rows(gradient)], step, level=level)
     for (f, id), (weights, z, n) in expected.items():
-        np.testing.assert_allclose(table.field(f)[id], weights, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(table.field(f, table.state[0])[id], z, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(table.field(f, table.state[1])[id], n, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rows_of_field(table, f)[id], weights, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rows_of_field(table, f, table.state[0])[id], z, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rows_of_field(table, f, table.state[1])[id], n, rtol=1e-4, atol=1e-5)
     assert (table.weights == 0).any()
 
 
@@ -120,7 +130,7 @@ def test_l2_applies_to_touched_rows_once_per_batch(level: str, dims: list[int]) 
     sums = summed(table, ids, gradient)
     first = np.cumsum([0, *SIZES])
     for f in range(4):
-        for id, (new, old) in enumerate(zip(table.field(f), before.field(f), strict=True)):
+        for id, (new, old) in enumerate(zip(rows_of_field(table, f), rows_of_field(before, f), strict=True)):
             if (f, id) not in sums:
                 assert np.array_equal(new, old)
                 continue
@@ -138,7 +148,7 @@ def test_ftrls_l2_is_scaled_per_feature(level: str) -> None:
     first = np.cumsum([0, *SIZES])
     for (f, id), g in summed(table, ids, np.repeat(slopes[:, None], 4, axis=1)).items():
         expected = -g / ((0.5 + abs(g)) / 0.3 + 0.7 * scale[first[f] + id])
-        np.testing.assert_allclose(table.field(f)[id], expected, rtol=1e-4)
+        np.testing.assert_allclose(rows_of_field(table, f)[id], expected, rtol=1e-4)
 
 
 @levels

@@ -100,9 +100,3 @@ def open_arrays(path: Path) -> Iterator[tuple[Stored, dict[str, Any]]]:
         raise Fm2Error(f"{path}: file not found") from error
     except (safetensors.SafetensorError, *_DAMAGE) as error:
         raise Fm2Error(f"{path} is damaged or was not written by fm2: {error}") from error
-
-
-def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Read all arrays and values of a file that :func:`save_arrays` wrote."""
-    with open_arrays(path) as (arrays, values):
-        return dict(arrays), values

@@ -28,12 +28,7 @@ def column_names(fields: Fields) -> list[str] | None:
 
 
 def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) -> Schema:
-    """Return the user's schema, or one from the column types, which a mapping may override.
-
-    >>> table = polars.DataFrame({"site": ["a", "b"], "price": [0.5, 1.5], "time": ["2024-01-01 10:00:00"] * 2})
-    >>> [(field.name, field.kind) for field in make_schema(table, {"time": "timestamp"}, None).fields]
-    [('site', 'categorical'), ('price', 'numeric'), ('time_weekday', 'timestamp'), ('time_hour', 'timestamp')]
-    """
+    """Return the user's schema, or one from the column types, which a mapping may override."""
     if isinstance(fields, Schema):
         return fields
     label = "label"

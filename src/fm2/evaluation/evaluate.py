@@ -18,13 +18,7 @@ ROWS_SAMPLED = 100_000
 
 
 def evaluate_split(model: Predictor, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
-    """Compute the metrics of a model on a split of a dataset.
-
-    The dataset may be another one than the model was trained on. Its values are then matched by their text. Values
-    that the model does not know, and values that the dataset dropped as too rare, are unknown. Both datasets must
-    hash, transform and bucket their fields in the same way. ``fm2 prepare --like`` ensures that, and keeps every value
-    that the older dataset knows.
-    """
+    """Compute the metrics of a model on a split of a dataset, which may be another one than it was trained on."""
     dataset = Dataset.of(dataset)
     rows = dataset.split(split)
     if len(rows) == 0:

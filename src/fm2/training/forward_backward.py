@@ -15,6 +15,7 @@ from fm2.training.backend import Floats, to_numpy
 from fm2.training.tables import EmbeddingTable
 
 Tables = dict[str, EmbeddingTable]
+Learned = tuple[float, list[Update]]  # the mean loss and the updates of the tables
 
 
 class ForwardBackward(ABC):
@@ -34,9 +35,7 @@ class ForwardBackward(ABC):
         return self._buffers[name][: rows * width].reshape(rows, width)
 
     @abstractmethod
-    def learn(
-        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
-    ) -> tuple[float, list[Update]]:
+    def learn(self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None) -> Learned:
         """Return the mean loss and the updates of the tables."""
 
     @abstractmethod
@@ -63,9 +62,7 @@ class FusedForwardBackward(ForwardBackward):
         signs = model.signs if isinstance(model, FactorizationMachine) else []
         self._signs = np.array(signs, np.float32) if signs else None
 
-    def learn(
-        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
-    ) -> tuple[float, list[Update]]:
+    def learn(self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None) -> Learned:
         logits, sums = self._logits_and_sums(batch, by_name)
         loss, slopes = tables.log_loss(logits, labels, weights)
         self._model.bias.grad = torch.tensor(slopes.sum())
@@ -96,9 +93,7 @@ class MatrixForwardBackward(ForwardBackward):
         super().__init__(model, threads, dropout)
         self._form = _native.QuadraticForm(np.array(model.embedding.dims, np.int32))
 
-    def learn(
-        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
-    ) -> tuple[float, list[Update]]:
+    def learn(self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None) -> Learned:
         rows, products = (self._buffer(name, len(batch), by_name["embedding"].width) for name in ("rows", "products"))
         by_name["embedding"].gather(batch, rows, self._dropout, step, self._threads)
         logits = self._logits(batch, by_name, rows, products)
@@ -141,9 +136,7 @@ class MatrixForwardBackward(ForwardBackward):
 class AutogradForwardBackward(ForwardBackward):
     """All other models: rows are gathered natively, and autograd does the rest."""
 
-    def learn(
-        self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None
-    ) -> tuple[float, list[Update]]:
+    def learn(self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None) -> Learned:
         rows = self._gather(batch, by_name, step)
         for values in rows.values():
             values.requires_grad_()

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,13 +49,10 @@ def click_log_odds(dataset: Dataset, positive_weight: float, row_weights: NDArra
 
 def fingerprint_of(dataset: Dataset) -> str:
     """Return a hash of a dataset's content, which does not depend on its path."""
-    return _hash(json.dumps(dataset.manifest["files"], sort_keys=True).encode())
+    content = json.dumps(dataset.manifest["files"], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def fingerprint_of_weights(weights: NDArray[np.float32] | None) -> str | None:
     """Return a hash of row weights; None without weights."""
-    return None if weights is None else _hash(np.ascontiguousarray(weights))
-
-
-def _hash(values: Any) -> str:
-    return hashlib.sha256(values).hexdigest()
+    return None if weights is None else hashlib.sha256(np.ascontiguousarray(weights).data).hexdigest()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from fm2.errors import Fm2Error
 from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid
 from fm2.training.backend import Backend
-from fm2.training.shuffling import shuffled
 
 CHECKPOINT_SECONDS = 60.0
 EVALUATION_ROWS = 16_384  # at a time
@@ -135,7 +133,7 @@ class TrainingLoop:
     def _interrupts(self) -> Iterator[None]:
         """Let Ctrl-C wait for the end of a step, so that no step is left half done; a second Ctrl-C does not wait."""
 
-        def remember(number: int, frame: FrameType | None) -> None:
+        def remember(*_: object) -> None:
             if self._interrupted:
                 raise KeyboardInterrupt
             self._interrupted = True
@@ -255,6 +253,34 @@ class TrainingLoop:
         values = {"position": asdict(self._at), "fingerprint": self._fingerprint}
         save_arrays(self._path / CHECKPOINT, self._backend.state(), values)
         self._saved = time.monotonic()
+
+
+def shuffled(
+    rows: int, seed: list[int], batch: int, skip: int = 0, block: int = 1 << 10, group: int = 1 << 21
+) -> Iterator[NDArray[np.int64]]:
+    """Yield batches of row indices, in which every row occurs once, without the first ``skip`` rows.
+
+    Blocks of adjacent rows are drawn at random until they fill a group, and the rows of the group are shuffled. Data
+    that is larger than memory is therefore read in long runs, and only the indices of one group are in memory. Up to
+    two million rows form a single group.
+
+    >>> [batch.tolist() for batch in shuffled(5, seed=[0], batch=2)]
+    [[2, 4], [3, 0], [1]]
+    """
+    random = np.random.default_rng(seed)
+    blocks = random.permutation(-(-rows // block))
+    left = np.empty(0, np.int64)
+    for begin in range(0, len(blocks), group // block):
+        starts = blocks[begin : begin + group // block, None] * block
+        numbers = (starts + np.arange(block)).ravel()
+        left = np.concatenate([left, random.permutation(numbers[numbers < rows])])
+        skipped = min(skip, len(left))
+        skip, left = skip - skipped, left[skipped:]
+        full = len(left) // batch * batch
+        yield from (left[start : start + batch] for start in range(0, full, batch))
+        left = left[full:]
+    if len(left):
+        yield left
 
 
 def check_splits(dataset: Dataset, operation: str = "train", measured: str = "validation") -> None:

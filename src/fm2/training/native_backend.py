@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fm2 import _native
 from fm2._native import Dropout
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
@@ -25,22 +26,17 @@ class NativeBackend(Backend):
     def __init__(self, model: GatheredModel, settings: Settings, l2_scale: Floats) -> None:
         super().__init__(model, settings)
         self._optimizers = {name: make_optimizer(settings) for name in model.tables}
-        self._tables = {
-            name: EmbeddingTable(
-                table.field_sizes,
-                table.dims,
-                self._optimizers[name],
-                weights=to_numpy(table.weight),
-                decay=settings.ema_decay,
-                l2_scale=l2_scale,
-            )
-            for name, table in model.tables.items()
-        }
+        self._tables = {}
         for name, table in model.tables.items():
-            first = initial_state(settings, to_numpy(table.weight), l2_scale)
+            weights, optimizer = to_numpy(table.weight), self._optimizers[name]
+            native = EmbeddingTable(
+                table.field_sizes, table.dims, optimizer, weights=weights, decay=settings.ema_decay, l2_scale=l2_scale
+            )
+            first = initial_state(settings, weights, l2_scale)
             if np.any(first):  # untouched zeros take no memory
-                self._tables[name].state[0][:] = first
-            table.weight.data = torch.from_numpy(self._tables[name].weights)
+                native.state[0][:] = first
+            table.weight.data = torch.from_numpy(native.weights)
+            self._tables[name] = native
         self._dense = DenseOptimizer(model, settings)
         drops = settings.dropout or settings.field_dropout
         self._dropout = Dropout(settings.dropout, settings.field_dropout, settings.seed) if drops else None
@@ -56,7 +52,8 @@ class NativeBackend(Backend):
         for optimizer in self._optimizers.values():
             optimizer.learning_rate = self.settings.learning_rate * rate
         loss, updates = self._forward_backward.learn(self._batch, self._tables, self.steps, labels, weights)
-        tables.update(self._batch, updates, self.steps, self.settings.threads)
+        # The result is bit-for-bit the same for any number of threads.
+        _native.update(self._batch, updates, self.steps, self.settings.threads)
         self._dense.step(rate)
         for name, mask in self.model.end_step(self.steps).items():
             self._clear(name, mask)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from types import TracebackType
 from typing import Self
 
 from fm2.evaluation.metrics import metric_title
@@ -61,19 +60,12 @@ class TrainingDisplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
 
 def describe(report: TrainingProgress, seconds: float) -> str:
-    """Format the speed, the training loss and the latest validation scores.
-
-    >>> report = TrainingProgress(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
-    >>> describe(report, seconds=2)
-    '2,500 rows/s, loss 0.5000'
-    """
+    """Format the speed, the training loss and the latest validation scores."""
     text = f"{_speed(report, seconds):,.0f} rows/s"
     if not math.isnan(report.loss):
         text += f", loss {report.loss:.4f}"
@@ -83,12 +75,7 @@ def describe(report: TrainingProgress, seconds: float) -> str:
 
 
 def _position(report: TrainingProgress, seconds: float) -> str:
-    """Format how much is done, and how long the rest takes unless early stopping ends it.
-
-    >>> report = TrainingProgress(rows=5000, total=20000, begun=0, epoch_rows=10000, loss=0.5, evaluation=None)
-    >>> _position(report, seconds=2)
-    ' 25%, at most 0:06 left'
-    """
+    """Format how much is done, and how long the rest takes unless early stopping ends it."""
     left = round((report.total - report.rows) / max(_speed(report, seconds), 1e-9))
     return f"{report.rows / report.total:4.0%}, at most {left // 60}:{left % 60:02d} left"
 

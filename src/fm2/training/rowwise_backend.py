@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -121,7 +122,7 @@ class PolynomialKernel(RowwiseKernel):
         model: Poly2 | LR,
         threads: int,
         width: int = 1,
-        first_state: Callable[[Floats, bool], Any] | None = None,
+        first_state: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(model, threads)
         weights = {name: to_numpy(table.weight) for name, table in model.tables.items()}
@@ -130,7 +131,7 @@ class PolynomialKernel(RowwiseKernel):
         for name, values in (weights | {"bias": to_numpy(model.bias)}).items():
             self._cells[name][:, 0] = values
             if first_state is not None:
-                self._cells[name][:, 1] = first_state(values, name != "bias")
+                self._cells[name][:, 1] = first_state(values, regularized=name != "bias")
         hash_bits = model.hash_bits if isinstance(model, Poly2) else 0
         pairs = self._cells.get("pairs", np.empty((0, width), np.float32))
         sizes = np.array(model.field_sizes, np.int32)
@@ -139,10 +140,7 @@ class PolynomialKernel(RowwiseKernel):
     @classmethod
     def for_training(cls, model: Poly2 | LR, settings: Settings, initialized: bool) -> PolynomialKernel:
         """Create a kernel with the optimizer's initial state. The weights start at zero, so nothing is drawn."""
-
-        def first_state(values: Floats, regularized: bool) -> Any:
-            return initial_state(settings, values, regularized=regularized)
-
+        first_state = functools.partial(initial_state, settings)
         return cls(model, settings.threads, _native.Poly2.cell(make_optimizer(settings)), first_state)
 
     def weights(self) -> Weights:

@@ -40,7 +40,6 @@ class GatheredScorer:
         self._forward_backward = make_forward_backward(model, threads)
 
     def score(self, ids: Ids) -> Floats:
-        """Return the logits of rows."""
         self._batch.load(np.ascontiguousarray(ids), None, self._threads)
         self.model.eval()
         with torch.no_grad():
@@ -55,7 +54,6 @@ class TorchScorer:
 
     @torch.no_grad()
     def score(self, ids: Ids) -> Floats:
-        """Return the logits of rows."""
         return to_numpy(self.model(torch.from_numpy(np.ascontiguousarray(ids))))
 
 

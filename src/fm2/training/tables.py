@@ -4,19 +4,6 @@ A table holds a row of weights for every feature of every field in one flat buff
 gathers their weights, and passes the gradient back. Every feature of the batch is then updated once, by the sum of its
 gradients.
 
->>> import numpy as np
->>> ids = np.array([[0, 2], [1, 2]], dtype=np.int32)  # two rows, two fields
->>> batch = minibatch([2, 3])
->>> batch.load(ids)
->>> table = EmbeddingTable([2, 3], [2, 1], adagrad(learning_rate=1.0), weights=np.arange(7))
->>> table.gather(batch)
-array([[0., 1., 6.],
-       [2., 3., 6.]], dtype=float32)
->>> update(batch, [table.update_by_rows(np.ones((2, 3), dtype=np.float32))], step=1)
->>> table.gather(batch)
-array([[-1.,  0.,  5.],
-       [ 1.,  2.,  5.]], dtype=float32)
-
 Dropout is part of the gather: gathered weights are multiplied by a mask m, whose elements are zero or one over the
 probability of keeping them. A hash of seed, step, row and column determines m, so it can be computed again wherever it
 is needed. The gradient of the weights is m times the gradient of the gathered values, and `update_by_rows` takes the
@@ -121,15 +108,6 @@ class EmbeddingTable:
         twin.native = _native.Table(self._layout, twin.weights, ())
         return twin
 
-    def field(self, field: int, array: Floats | None = None) -> Floats:
-        """Return a view of one field's rows of the weights (or of another of the table's arrays): [size, dim].
-
-        >>> EmbeddingTable([2, 3], [2, 1], weights=range(7)).field(1).tolist()
-        [[4.0], [5.0], [6.0]]
-        """
-        size, dim, offset = int(self.sizes[field]), int(self.dims[field]), int(self.offsets[field])
-        return (self.weights if array is None else array)[offset : offset + size * dim].reshape(size, dim)
-
     def gather(
         self,
         batch: Minibatch,
@@ -163,12 +141,7 @@ class EmbeddingTable:
         return Update(self.native, self.optimizer, **gradient)
 
     def finish_average(self, step: int, threads: int = 0) -> Floats:
-        """Bring the average of every row up to the given step, and return it.
-
-        >>> table = EmbeddingTable([1], 1, adagrad(), weights=[8], decay=0.5)
-        >>> table.finish_average(step=2)  # it starts at 0 and moves half the way to 8, twice
-        array([6.], dtype=float32)
-        """
+        """Bring the average of every row up to the given step, and return it."""
         _native.finish_average(self.native, step, threads)
         assert self.average is not None
         return self.average
@@ -199,19 +172,6 @@ def fm_logits(
 
 
 def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None) -> tuple[float, Floats]:
-    """Return the rows' mean logistic loss, weighted if there are weights, and its gradient with respect to the logits.
-
-    >>> loss, slopes = log_loss(np.zeros(2, dtype=np.float32), np.array([0, 1], dtype=np.float32))
-    >>> round(loss, 4), slopes.tolist()
-    (0.6931, [0.25, -0.25])
-    """
+    """Return the rows' mean logistic loss, weighted if there are weights, and its gradient by the logits."""
     slopes = np.empty_like(logits)
     return _native.log_loss(logits, labels, weights, slopes), slopes
-
-
-def update(batch: Minibatch, updates: Sequence[Update], step: int, threads: int = 0) -> None:
-    """Update every distinct feature of the batch once in each table; step counts from 1.
-
-    The result is bit-for-bit the same for any number of threads.
-    """
-    _native.update(batch, updates, step, threads)

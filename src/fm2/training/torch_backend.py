@@ -153,7 +153,6 @@ class TorchBackend(Backend):
             if key.startswith("sparse."):
                 _, index, name = key.split(".")
                 entry = saved["state"].setdefault(int(index), {})
-                entry[name] = (
-                    int(value) if name == "step" and self.settings.optimizer == "adam" else self._tensor(value)
-                )
+                is_count = name == "step" and self.settings.optimizer == "adam"
+                entry[name] = int(value) if is_count else self._tensor(value)
         self._sparse.load_state_dict(saved)

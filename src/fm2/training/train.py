@@ -17,16 +17,9 @@ from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file, checksum, directory_lock, remove_partial_files
-from fm2.training import warm_start
+from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
 from fm2.training.construction import count_torch_threads, make_backend, make_model
-from fm2.training.inputs import (
-    click_log_odds,
-    feature_counts,
-    fingerprint_of,
-    fingerprint_of_weights,
-    read_row_weights,
-)
 from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.resolve import resolve_settings, trains_rowwise
 from fm2.training.run import Run
@@ -70,10 +63,10 @@ def train(
     resolved = resolve_settings(
         model, dataset, settings, resumed=path if resume else None, start=first.model.config if first else None
     )
-    weights = None if row_weights is None else read_row_weights(row_weights, dataset)
+    weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)
     fingerprint = {
-        "another dataset": fingerprint_of(dataset),
-        "other row weights": fingerprint_of_weights(weights),
+        "another dataset": inputs.fingerprint_of(dataset),
+        "other row weights": inputs.fingerprint_of_weights(weights),
         "another model to start from (--from)": checksum(first.path / MODEL) if first else None,
     }
     backend, vocabularies = _make_backend(resolved, dataset, first, weights)
@@ -103,8 +96,8 @@ def _make_backend(
     if start:
         warm_start.copy_weights(start, model, vocabularies)
     else:
-        model.bias.data.fill_(click_log_odds(dataset, settings.positive_weight, row_weights))
-    return make_backend(model, settings, feature_counts(dataset, vocabularies), initialized), vocabularies
+        model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
+    return make_backend(model, settings, inputs.feature_counts(dataset, vocabularies), initialized), vocabularies
 
 
 @contextlib.contextmanager

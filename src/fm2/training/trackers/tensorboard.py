@@ -38,17 +38,14 @@ class TensorBoard(Tracker):
         rows = [f"| {name} | {value} |" for name, value in settings.items()]
         self._writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *rows]))
         for evaluation in history or ():
-            self._add(evaluation)
+            self.evaluated(evaluation)
         self._writer.flush()
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Add a point to every curve."""
-        self._add(evaluation)
-        self._writer.flush()
-
-    def _add(self, evaluation: Evaluation) -> None:
         for name, value in scalars(evaluation).items():
             self._writer.add_scalar(name, value, evaluation["step"])
+        self._writer.flush()
 
     def end(self, metrics: dict[str, Any] | None) -> None:
         """Add the best evaluation's metrics, which TensorBoard compares across runs and settings."""
