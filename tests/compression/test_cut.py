@@ -18,8 +18,7 @@ from fm2.artifacts.arrays import save_arrays
 from fm2.artifacts.model_file import MODEL
 from fm2.cli.main import main
 from fm2.compression import spectrum
-from fm2.compression.cut import build_fm, compare
-from fm2.compression.rank_chart import draw_ranks
+from fm2.compression.cut import build_fm, compare, draw_ranks
 from fm2.compression.spectrum import cut, estimate_moments, measure_moments
 from fm2.compression.weights import read_weights
 from fm2.engine.inspect import inspect

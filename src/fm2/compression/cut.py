@@ -16,14 +16,15 @@ from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import CHECKPOINT, check_run_output
 from fm2.compression import spectrum
 from fm2.compression.moments import Moments
-from fm2.compression.rank_chart import draw_ranks
 from fm2.compression.retraining import check_matrices, measure, retraining_settings, split_logits, sweep, temporary_run
 from fm2.compression.spectrum import Spectrum
 from fm2.compression.weights import Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.evaluation.id_mapping import map_ids
+from fm2.files import write_text
 from fm2.models import FM, FactorizationMachine
+from fm2.svg import COLORS, Axis, Plot, Point, svg, text, ticks
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -32,6 +33,9 @@ from fm2.training.train import train
 # of the first rates lost 0.0001 to 0.0005 of test AUC at ranks 29 and 64; this scale lost 0.00002 at most.
 RATE_SCALE = 0.02
 CHART = "table.svg"
+WIDTH, PANEL, LEFT, RIGHT, TOP, BETWEEN, BOTTOM = 640, 200, 80, 24, 64, 56, 48  # of the chart
+
+Series = dict[str, list[Point]]
 
 
 def cut(
@@ -187,3 +191,42 @@ def _check_untrained(run: Run, small: FactorizationMachine) -> Run:
 def _measure_moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:
     ids = map_ids(spectrum.sample_rows(dataset.train.ids), run.id_map(dataset, "cut"))
     return spectrum.measure_moments(weights, ids)
+
+
+def draw_ranks(path: Path, rows: Sequence[dict[str, Any]], trained: bool = True) -> None:
+    """Draw AUC lost and worst logit error against the rank: as cut and, if they were ``trained``, after training."""
+    first, ranks = rows[0], [row["rank"] for row in rows[1:]]
+    figures = {"as cut": [row["cut"] for row in rows[1:]]} | ({"trained": list(rows[1:])} if trained else {})
+
+    def series(value: Callable[[dict[str, Any]], float]) -> Series:
+        return {name: list(zip(ranks, map(value, models), strict=True)) for name, models in figures.items()}
+
+    height = TOP + 2 * PANEL + BETWEEN + BOTTOM
+    title = f"Cut spectrum, on {first['split']} (AUC before: {first['auc']:.5f})"
+    parts = [
+        *_legend(title, list(figures)),
+        *_panel(TOP, "AUC lost", series(lambda row: first["auc"] - row["auc"])),
+        *_panel(TOP + PANEL + BETWEEN, "worst logit error", series(lambda row: row["worst_error"]), below="rank"),
+    ]
+    write_text(path, svg(WIDTH, height, title, parts, background=True))
+
+
+def _panel(top: float, title: str, series: Series, below: str = "") -> list[str]:
+    """Draw axes and lines; the rank axis is logarithmic, and the other axis includes 0."""
+    points = [point for line in series.values() for point in line]
+    across = Axis(sorted({x for x, _ in points}), LEFT + 12, WIDTH - RIGHT - 12, logarithmic=True)
+    up = Axis(ticks(min(0.0, *(y for _, y in points)), max(0.0, *(y for _, y in points))), top + PANEL, top)
+    plot = Plot(across, up, (LEFT, WIDTH - RIGHT))
+    parts = plot.grid(title, below)
+    for color, line in zip(COLORS, series.values(), strict=False):
+        parts += [plot.line(line, color), *(plot.dot(point, color) for point in line)]
+    return parts
+
+
+def _legend(title: str, names: Sequence[str]) -> list[str]:
+    parts, x = [text(LEFT, 24, title, bold=True)], WIDTH - RIGHT - 190
+    for color, name in zip(COLORS, names, strict=False):
+        parts.append(f'<circle cx="{x}" cy="{TOP - 14}" r="4" fill="{color}"/>')
+        parts.append(text(x + 10, TOP - 10, name))
+        x += 95
+    return parts

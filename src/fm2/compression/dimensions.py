@@ -45,10 +45,6 @@ def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float, 
     """Find the fewest principal components, at least one, that keep a share of the variance of a table's rows.
 
     Each row is weighted by its count. With a ``metric`` G, the variance is E[xᵀ √G x].
-
-    >>> table = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> principal_basis(table, np.ones(4), 0.9).dim, principal_basis(table, np.ones(4), 0.95).dim
-    (1, 2)
     """
     moments = weighted_moments(table, counts)
     # The square root of √G. G is zero if all pairs of the field are pruned.

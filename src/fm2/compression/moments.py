@@ -25,11 +25,7 @@ class Moments:
 
 
 def weighted_moments(table: NDArray[Any], counts: NDArray[Any]) -> Moments:
-    """Return the moments of a table's rows, each weighted by its count, or all equally if every count is 0.
-
-    >>> weighted_moments(np.array([[0.0], [4.0]]), np.array([1, 3]))
-    Moments(mean=array([3.]), covariance=array([[3.]]))
-    """
+    """Return the moments of a table's rows, each weighted by its count, or all equally if every count is 0."""
     shares = counts / counts.sum() if counts.any() else np.full(len(counts), 1 / len(counts))
     mean = shares @ table
     centered = table - mean

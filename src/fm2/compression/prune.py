@@ -74,11 +74,7 @@ def pair_strengths(model: FactorizationMachine, counts: Sequence[Matrix]) -> dic
 
 
 def weakest_pairs(strengths: dict[Pair, float], keep: float) -> list[Pair]:
-    """Return the pairs to prune if the strongest share is kept: at least one pair, but none of strength 0.
-
-    >>> weakest_pairs({(0, 1): 0.5, (0, 2): 0.1, (1, 2): 0.2}, keep=0.3)
-    [(0, 2), (1, 2)]
-    """
+    """Return the pairs to prune if the strongest share is kept: at least one pair, but none of strength 0."""
     if not 0 < keep <= 1:
         raise Fm2Error(f"prune: keep must be above 0 and at most 1, got {keep}")
     order = sorted(strengths, key=lambda pair: -strengths[pair])

@@ -84,13 +84,7 @@ def check_rank(weights: Weights, rank: int) -> None:
 
 
 def assemble_blocks(dims: Sequence[int], matrix: Callable[[int, int], NDArray[Any]]) -> Matrix:
-    """Return S: ``matrix(i, j)`` for every pair of fields i < j, its transpose for j, i, and zeros on the diagonal.
-
-    >>> assemble_blocks([1, 2], lambda i, j: np.array([[3, 4]]))
-    array([[0., 3., 4.],
-           [3., 0., 0.],
-           [4., 0., 0.]])
-    """
+    """Return S: ``matrix(i, j)`` for every pair of fields i < j, its transpose for j, i, and zeros on the diagonal."""
     ends = np.cumsum(dims)
     S = np.zeros((ends[-1], ends[-1]))
     for i, j in itertools.combinations(range(len(dims)), 2):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.scratch_rows import Block, ScratchRows
+from fm2.data.log_reader import Block, ScratchRows
 from fm2.data.splits import SPLITS, Assignment
 from fm2.data.vocabulary import Vocabulary
 from fm2.schema import Field, Schema
@@ -62,10 +62,7 @@ def count_rows(
 def learn_quantiles(
     schema: Schema, known: Sequence[Vocabulary], scratch: ScratchRows, assign: Assign, training_rows: int
 ) -> dict[int, NDArray[np.float32]]:
-    """Return the boundaries of each quantile field, from at most a million evenly spaced training rows.
-
-    The boundaries of ``known`` vocabularies stay as they are.
-    """
+    """Return the boundaries of quantile fields: the ``known`` ones, or from up to a million spaced training rows."""
     fields = {index: field for index, field in enumerate(schema.fields) if field.transform == "quantiles"}
     if known or not fields:
         return {index: known[index].boundaries for index in fields}

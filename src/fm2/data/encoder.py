@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.bad_rows import explain_fault
-from fm2.data.row_inputs import normalize_rows
+from fm2.data.row_inputs import native_errors, normalize_rows
 from fm2.data.text_files import TextFile, find_columns, read_chunks
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
@@ -70,10 +70,8 @@ class Encoder:
 
     def _encode_dicts(self, rows: list[Any]) -> NDArray[np.int32]:
         ids = self._empty_ids(len(rows))
-        try:
+        with native_errors("encode"):
             self._native.encode_rows(list(self._columns), rows, ids)
-        except (TypeError, KeyError, ValueError) as error:
-            raise Fm2Error(f"encode: {error.args[0] if isinstance(error, KeyError) else error}") from error
         return ids
 
     def _encode_frame(self, frame: Any, threads: int) -> NDArray[np.int32]:
@@ -82,10 +80,8 @@ class Encoder:
         parts = [self._empty_ids(0)]
         while reader.next():
             parts.append(self._empty_ids(reader.rows))
-            try:
+            with native_errors("encode"):  # an unsupported column type, such as lists
                 self._native.encode_frame(reader, positions, threads, parts[-1])
-            except ValueError as error:  # an unsupported column type, such as lists
-                raise Fm2Error(f"encode: {error}") from error
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
     def _empty_ids(self, rows: int) -> NDArray[np.int32]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,15 @@ def is_missing(value: Any) -> bool:
     """Return whether a value is missing: None, NaN, or a missing value of pandas."""
     missing_in_pandas = type(value).__name__ in ("NAType", "NaTType")
     return value is None or missing_in_pandas or (isinstance(value, float) and math.isnan(value))
+
+
+@contextlib.contextmanager
+def native_errors(operation: str) -> Iterator[None]:
+    """Convert errors of native code to :class:`Fm2Error`."""
+    try:
+        yield
+    except (TypeError, LookupError, ValueError) as error:
+        raise Fm2Error(f"{operation}: {error.args[0] if isinstance(error, KeyError) else error}") from error
 
 
 def _check_columns(columns: Mapping[str, Any], operation: str) -> None:

@@ -68,7 +68,6 @@ class _RankSearch:
         self._counts = np.zeros(len(self._edges) - 1, np.int64)
 
     def count(self, values: Values) -> None:
-        """Add values to the histogram."""
         inside = values[(values >= self.low) & (values <= self.high)]
         bins = np.searchsorted(self._edges, inside, side="right") - 1
         self._counts += np.bincount(bins, minlength=len(self._counts))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2 import _native
 from fm2.compression import spectrum
 from fm2.compression.moments import Moments
 from fm2.compression.weights import Floats, Weights, read_weights
 from fm2.data.dataset import Dataset
 from fm2.engine import plans
-from fm2.engine.encoder_sections import encoder_sections
 from fm2.engine.matrix_plans import cached_features, field_orders, matrix_plan
 from fm2.engine.model_file import MAGIC, ModelWriter, Sections
 from fm2.engine.plans import Dtype, Plan
@@ -31,6 +31,8 @@ PlanName = Literal["auto", "direct", "cached", "spectral"]
 Progress = Callable[[str], None]
 MEASURED_ROWS = 5000
 DEFAULT_MEMORY, DEFAULT_RANK = 4e9, 16
+TRANSFORMS = ("none", "log_square", "quantiles", "weekday", "hour")  # fm2::Transform::Kind
+SLOT_BYTES = 16  # fm2::TableView::Slot
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class _Draft:
         self._weights = weights
         meta_bytes = len(self._metadata(dict.fromkeys(titles, 0.001))) + 16 * len(titles)
         reserved: Sections = {"rows": plan.row_bytes, "meta": meta_bytes}
-        self._writer = ModelWriter(path, {**plan.sections, **encoder_sections(weights), **reserved})
+        self._writer = ModelWriter(path, {**plan.sections, **_encoder_sections(weights), **reserved})
         self.rounding_error = plan.write_rows(self._writer["rows"])
         self.store({})
 
@@ -164,6 +166,44 @@ class _Draft:
             "measured": measured,
         }
         return json.dumps(metadata).encode()
+
+
+def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
+    """Return the sections that encode raw rows: field types, and vocabularies as hash tables."""
+    schema, vocabularies = weights.schema, weights.vocabularies
+    columns = schema.source_columns[1:]  # without the label
+    fields = [
+        (
+            columns.index(field.column),
+            TRANSFORMS.index(field.transform or field.part or "none"),
+            field.hash_bits or 0,
+            len(vocabulary.boundaries),
+        )
+        for field, vocabulary in zip(schema.fields, vocabularies, strict=True)
+    ]
+    slots = [  # a hashed field has no hash table
+        _native.table_slots(vocabulary.data, vocabulary.ends) if len(vocabulary.ends) else b""
+        for vocabulary in vocabularies
+    ]
+    counts = [
+        (len(table) // SLOT_BYTES, len(vocabulary.ends), len(vocabulary.data))
+        for table, vocabulary in zip(slots, vocabularies, strict=True)
+    ]
+    return {
+        "encoder.columns": _texts(columns),
+        "encoder.fields": np.array(fields, np.int32),
+        "encoder.boundaries": np.concatenate([vocabulary.boundaries for vocabulary in vocabularies]).astype(np.float32),
+        "encoder.formats": _texts(field.format or "" for field in schema.fields),
+        "encoder.missing": _texts(schema.missing),
+        "vocabulary.counts": np.array(counts, np.uint64),
+        "vocabulary.slots": np.frombuffer(b"".join(slots), np.uint8),
+        "vocabulary.ends": np.concatenate([vocabulary.ends for vocabulary in vocabularies]).astype(np.uint64),
+        "vocabulary.bytes": np.concatenate([vocabulary.data for vocabulary in vocabularies]),
+    }
+
+
+def _texts(texts: Iterable[str]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(text.encode() + b"\0" for text in texts), np.uint8)
 
 
 def write(weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progress = lambda step: None) -> Compiled:

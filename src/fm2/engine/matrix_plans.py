@@ -72,10 +72,7 @@ def _cover_with_eights(columns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def matrix_plan(weights: Weights, order: Sequence[int], cached: Sequence[int], dtype: Dtype, title: str) -> Plan:
-    """Plan an FwFM, FvFM or FmFM.
-
-    ``cached`` is the number of features with cached products of each field, in the ``order`` of the fields.
-    """
+    """Plan an FwFM, FvFM or FmFM; ``cached`` counts each field's features with cached products, in this ``order``."""
     matrices = list(preceding_matrices(weights, order))
     blocks: list[RowBlock] = []
     for field, count, matrix in zip(order, cached, matrices, strict=True):

@@ -21,11 +21,7 @@ MAGIC = "fm2model"
 
 
 def align(size: int, unit: int = LINE) -> int:
-    """Round a size up to a multiple of a unit, by default to complete cache lines.
-
-    >>> align(1), align(64), align(9, 8)
-    (64, 64, 16)
-    """
+    """Round a size up to a multiple of a unit, by default to complete cache lines."""
     return -(-size // unit) * unit
 
 

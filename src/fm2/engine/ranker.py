@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.row_inputs import as_ids
+from fm2.data.row_inputs import as_ids, native_errors
 from fm2.engine.model_file import MAGIC, ModelWriter, Sections, align, open_sections
 from fm2.engine.plans import LANES
 from fm2.errors import Fm2Error, suggest
@@ -148,15 +147,6 @@ class Catalog:
         }
         with write_errors(path.parent, "save"), atomic_file(path) as partial:
             ModelWriter(partial, sections).seal()
-
-
-@contextlib.contextmanager
-def native_errors(operation: str) -> Iterator[None]:
-    """Convert errors of native code to :class:`Fm2Error`."""
-    try:
-        yield
-    except (TypeError, LookupError, ValueError) as error:
-        raise Fm2Error(f"{operation}: {error.args[0] if isinstance(error, KeyError) else error}") from error
 
 
 def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> list[int]:

@@ -17,12 +17,12 @@ from fm2 import _native
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.row_inputs import normalize_rows
+from fm2.data.row_inputs import native_errors, normalize_rows
 from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.metadata import read_metadata
 from fm2.engine.plans import DTYPES
-from fm2.engine.ranker import Ranker, native_errors
+from fm2.engine.ranker import Ranker
 from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid

@@ -23,10 +23,7 @@ CALIBRATION_ROWS = 1 << 16
 
 # The parts of a field matrix, before the importance of its two fields: a multiple of the identity common to all pairs
 # (FM can represent only this part), a multiple per pair (FwFM), a diagonal (FvFM) and a full matrix (FmFM).
-COMMON = 0.5
-SCALAR = 0.45
-DIAGONAL = 0.6
-FULL = 0.45
+COMMON, SCALAR, DIAGONAL, FULL = 0.5, 0.45, 0.6, 0.45
 
 # Parameters are bounded multiples of 1/GRID, so that every product and sum is exact in float64. The scores therefore do
 # not depend on the order of additions, that is, on the number of threads or the BLAS library.
