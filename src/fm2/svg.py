@@ -93,11 +93,7 @@ def svg(width: float, height: float, label: str, parts: Iterable[str], backgroun
 
 
 def escaped(content: str) -> str:
-    """Escape a text for use inside markup.
-
-    >>> escaped('<b> & "c"\\x00')
-    '&lt;b&gt; &amp; &quot;c&quot;\\\\x00'
-    """
+    """Escape a text for use inside markup."""
     return escape(printable(content))
 
 

@@ -203,6 +203,7 @@ def test_only_files_of_the_same_kind_are_replaced(dataset, tmp_path, capsys, com
 
 
 def test_sizes_are_parsed():
-    assert read_size("2GB") == 2e9
+    sizes = {"2GB": 2e9, "1.5GB": 1.5e9, "300 MB": 3e8, "12": 12}
+    assert {text: read_size(text) for text in sizes} == sizes
     with pytest.raises(Fm2Error, match="expected a size like 500MB or 2GB, got '2 apples'"):
         read_size("2 apples")

@@ -15,9 +15,8 @@ from fm2.artifacts.settings import Settings
 from fm2.cli.command import Argument
 from fm2.cli.exit_codes import EXIT_CODES
 from fm2.cli.help import command_help
-from fm2.cli.main import COMMANDS, GROUPS, main
+from fm2.cli.main import COMMANDS, GROUPS, Parser, main
 from fm2.cli.model_options import training_options
-from fm2.cli.parser import Parser
 from fm2.models.registry import model_names
 
 

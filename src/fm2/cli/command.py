@@ -51,13 +51,8 @@ class Argument:
         """The name of the value on the help page."""
         if not self.takes_value:
             return ""
-        if self.metavar:
-            return self.metavar
-        if self.choices:
-            return "|".join(self.choices)
-        if self.type in (int, float):
-            return "N" if self.type is int else "X"
-        return self.name.lstrip("-").upper()
+        by_type = "N" if self.type is int else "X" if self.type is float else self.name.lstrip("-").upper()
+        return self.metavar or "|".join(self.choices) or by_type
 
     @property
     def usage(self) -> str:
@@ -117,14 +112,7 @@ class Command:
 def command(
     name: str, summary: str, *, arguments: Sequence[Argument] | Callable[[], Sequence[Argument]], **declared: Any
 ) -> Callable[[Callable[[argparse.Namespace], None]], Command]:
-    """Declare the decorated function as a command; ``declared`` are the other attributes of :class:`Command`.
-
-    >>> @command("hello", "greet", description="Greet.", example="fm2 hello", arguments=())
-    ... def hello(options):
-    ...     print("hello")
-    >>> hello.name
-    'hello'
-    """
+    """Declare the decorated function as a command; ``declared`` are the other attributes of :class:`Command`."""
     listed = arguments if callable(arguments) else lambda: arguments
     return lambda run: Command(name, summary, run=run, arguments=listed, **declared)
 

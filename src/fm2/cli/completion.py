@@ -19,14 +19,9 @@ SHELLS = ("bash", "zsh", "fish")
     notes="To keep it, add the example line to ~/.bashrc.",
 )
 def completion(options: argparse.Namespace) -> None:
-    print(completion_script(options.shell))
-
-
-def completion_script(shell: str) -> str:
-    """Return the completion script for a shell."""
     from fm2.cli.main import COMMANDS
 
-    shtab = require("shtab", "train", "completion")
+    shell, shtab = options.shell, require("shtab", "train", "completion")
     if shell not in shtab.SUPPORTED_SHELLS:
         raise Fm2Error(f"completion: this version of shtab does not support {shell}; pip install --upgrade shtab")
     parser = argparse.ArgumentParser(prog="fm2")
@@ -39,5 +34,4 @@ def completion_script(shell: str) -> str:
             action = argument.add_to(subparser)
             if argument.takes_value and argument.type is str and not argument.choices:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-    script: str = shtab.complete(parser, shell)
-    return script
+    print(shtab.complete(parser, shell))

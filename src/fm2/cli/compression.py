@@ -230,10 +230,8 @@ def _print_models(kept: str, rows: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _quality(row: dict[str, Any]) -> str:
-    quality = f"{row['auc']:>8.5f} {row['log_loss']:>9.5f}"
-    if "worst_error" not in row:
-        return quality
-    return f"{quality} {row['worst_error']:>7.3f} {row['mean_square_error']:>8.5f}"
+    errors = f" {row['worst_error']:>7.3f} {row['mean_square_error']:>8.5f}" if "worst_error" in row else ""
+    return f"{row['auc']:>8.5f} {row['log_loss']:>9.5f}{errors}"
 
 
 COMMANDS = (shrink, prune, cut)

@@ -60,11 +60,7 @@ def compile(options: argparse.Namespace) -> None:
 
 
 def read_size(text: str) -> float:
-    """Parse a size in bytes.
-
-    >>> read_size("1.5GB"), read_size("300 MB"), read_size("12")
-    (1500000000.0, 300000000.0, 12.0)
-    """
+    """Parse a size in bytes."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)b?\s*", text.lower())
     if not match:
         raise Fm2Error(f"compile: --memory: expected a size like 500MB or 2GB, got '{text}'")

@@ -18,12 +18,7 @@ EXIT_CODES = {
 
 
 def explain(error: BaseException, command: Command, options: argparse.Namespace) -> tuple[str, int]:
-    """Return the message and the exit code for an error.
-
-    >>> from fm2.cli.data import describe
-    >>> explain(PermissionError(13, "Permission denied", "data/ids.npy"), describe, argparse.Namespace())
-    ('describe: data/ids.npy: Permission denied', 1)
-    """
+    """Return the message and the exit code for an error."""
     if isinstance(error, KeyboardInterrupt):
         kept = command.interrupted(options) if callable(command.interrupted) else command.interrupted
         return f"interrupted; {kept}", INTERRUPTED

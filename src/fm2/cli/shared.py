@@ -23,11 +23,7 @@ THREADS = Argument("--threads", "number of threads (default: all cores)", int, d
 
 
 def numbers(kind: type, operation: str, text: str, expected: str) -> list[Any]:
-    """Parse numbers that are separated by commas.
-
-    >>> numbers(int, "cut: --rank", "8,16", "integers")
-    [8, 16]
-    """
+    """Parse numbers that are separated by commas."""
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError:
@@ -35,11 +31,7 @@ def numbers(kind: type, operation: str, text: str, expected: str) -> list[Any]:
 
 
 def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return some of the parsed options as keyword arguments.
-
-    >>> pick(argparse.Namespace(seed=1, json=True), "seed")
-    {'seed': 1}
-    """
+    """Return some of the parsed options as keyword arguments."""
     return {name: getattr(options, name) for name in names}
 
 

@@ -59,12 +59,18 @@ def _kept_after_interrupt(options: argparse.Namespace) -> str:
     interrupted=_kept_after_interrupt,
 )
 def train(options: argparse.Namespace) -> None:
+    from fm2.artifacts.model_file import check_model
+    from fm2.artifacts.run_directory import check_run_output
     from fm2.artifacts.settings import Settings, read_changes
     from fm2.cli.model_options import chosen_settings
     from fm2.data.dataset import Dataset
 
     dataset = Dataset.open(options.data)
-    _check_paths(options)
+    check_run_output("train", Path(options.out), options.resume, options.overwrite)
+    if options.start:
+        check_model(Path(options.start))
+    if options.row_weights and not Path(options.row_weights).is_file():
+        raise Fm2Error(f"train: row weights: file not found: {options.row_weights}")
     changes = read_changes(Path(options.settings), options.model) if options.settings else {}
     changes |= chosen_settings(options, dataset.schema.names)
     settings = None if options.resume else Settings.of(options.model, **changes)
@@ -92,18 +98,6 @@ def train(options: argparse.Namespace) -> None:
     if run.metrics["rig"] < 0 and not weighted:
         shared.warn("worse than predicting the mean click rate; try other values of --learning-rate and --l2")
     _print_metrics(run.metrics, f"{options.model} in {options.out}, validation", options.json)
-
-
-def _check_paths(options: argparse.Namespace) -> None:
-    """Check all paths before torch is imported."""
-    from fm2.artifacts.model_file import check_model
-    from fm2.artifacts.run_directory import check_run_output
-
-    check_run_output("train", Path(options.out), options.resume, options.overwrite)
-    if options.start:
-        check_model(Path(options.start))
-    if options.row_weights and not Path(options.row_weights).is_file():
-        raise Fm2Error(f"train: row weights: file not found: {options.row_weights}")
 
 
 @command(

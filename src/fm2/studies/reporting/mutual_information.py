@@ -69,11 +69,7 @@ def _as_integers(values: ArrayLike, dtype: type[np.integer[Any]]) -> NDArray[Any
 
 
 def rank_correlation(one: ArrayLike, other: ArrayLike) -> float | None:
-    """Return Spearman's rank correlation; tied values share their mean rank. None if all values of a side are equal.
-
-    >>> rank_correlation([1, 2, 3], [10, 20, 20])
-    0.8660254037844387
-    """
+    """Return Spearman's rank correlation; tied values share their mean rank. None if all values of a side are equal."""
     a, b = (_ranks(np.asarray(values, dtype=np.float64)) for values in (one, other))
     a, b = a - a.mean(), b - b.mean()
     scale = np.sqrt((a @ a) * (b @ b))

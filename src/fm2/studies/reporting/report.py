@@ -16,22 +16,8 @@ from fm2.evaluation.metrics import calibration, calibration_bins
 from fm2.files import atomic_file, check_replaceable, write_errors
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.comparison.results import JSON as COMPARISON
-from fm2.studies.reporting import sections
-from fm2.studies.reporting.field_sections import (
-    dimensions_figure,
-    information_figure,
-    most_informative,
-    strengths_figure,
-)
+from fm2.studies.reporting import field_sections, inputs, sections
 from fm2.studies.reporting.fields import find_dimensions, measure_information, measure_strengths
-from fm2.studies.reporting.inputs import (
-    find_shrunk,
-    finished,
-    first_with_full_matrices,
-    ranked,
-    read_evaluations,
-    read_shrunk,
-)
 from fm2.studies.reporting.page import BEGIN, page, paragraph, section
 from fm2.training.inputs import fingerprint_of
 from fm2.training.run import Run
@@ -60,9 +46,9 @@ def report(
     dataset, note = _open_data(data, comparison)
     if comparison is None:
         comparison = _evaluate(Run.open(path, threads), dataset)
-    models = finished(comparison)
+    models = inputs.finished(comparison)
     runs = [path / row["run"] for rows in models.values() for row in rows]
-    shrunk = read_shrunk(Path(shrink)) if shrink else find_shrunk(path, runs)
+    shrunk = inputs.read_shrunk(Path(shrink)) if shrink else inputs.find_shrunk(path, runs)
     parts = [note and paragraph(note, "soft"), *_parts(comparison, dataset, shrunk, threads)]
     title = f"Comparison of {len(models)} models" if is_comparison else f"Training run of {comparison.models[0]}"
     subtitle = f"{path.name or path}, dataset {dataset.path.name}" if dataset else str(path.name or path)
@@ -111,7 +97,7 @@ def _evaluate(run: Run, dataset: Dataset | None) -> Comparison:
 def _parts(
     comparison: Comparison, dataset: Dataset | None, shrunk: Sequence[Mapping[str, Any]], threads: int
 ) -> list[str]:
-    models = finished(comparison)
+    models = inputs.finished(comparison)
     if not models:
         return [sections.models(comparison, shrunk)]
     facts = []
@@ -119,13 +105,13 @@ def _parts(
         facts = [("training rows", f"{len(dataset.train):,}"), ("fields", f"{len(dataset.field_sizes):,}")]
     paths = {model: comparison.path / rows[0]["run"] for model, rows in models.items()}
     with_settings = {model: path / SETTINGS for model, path in paths.items() if (path / SETTINGS).is_file()}
-    best = ranked(comparison)[0]["model"]
+    best = inputs.ranked(comparison)[0]["model"]
     run = Run.open(paths[best], threads)
-    with_matrices = (first_with_full_matrices(comparison) or {"model": best})["model"]
+    with_matrices = (inputs.first_with_full_matrices(comparison) or {"model": best})["model"]
     return [
         sections.summary(comparison, facts),
         sections.models(comparison, shrunk),
-        sections.learning({model: read_evaluations(path) for model, path in paths.items()}),
+        sections.learning({model: inputs.read_evaluations(path) for model, path in paths.items()}),
         _calibration(run, best, comparison.split, dataset),
         _fields(run if with_matrices == best else Run.open(paths[with_matrices], threads), dataset, threads),
         sections.shrinking(shrunk),
@@ -148,9 +134,9 @@ def _fields(run: Run, dataset: Dataset | None, threads: int) -> str:
     dimensions = find_dimensions(run, dataset)
     parts = []
     if dataset is not None and information is not None and len(names) > 1:
-        shown, strengths = most_informative(information, len(names)), measure_strengths(run, dataset)
-        parts.append(information_figure(names, information, dimensions, shown))
-        parts.append(strengths_figure(names, information, run.model.name, strengths, shown))
+        shown, strengths = field_sections.most_informative(information, len(names)), measure_strengths(run, dataset)
+        parts.append(field_sections.information_figure(names, information, dimensions, shown))
+        parts.append(field_sections.strengths_figure(names, information, run.model.name, strengths, shown))
     if dimensions is not None:
-        parts.append(dimensions_figure(names, sizes, dimensions))
+        parts.append(field_sections.dimensions_figure(names, sizes, dimensions))
     return section("Fields", parts)

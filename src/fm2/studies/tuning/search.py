@@ -136,12 +136,12 @@ class _Search:
         """Train with the proposed settings, or copy the outcome of an earlier trial with the same settings."""
         for earlier in self.study.trials():
             if earlier.tried == trial.tried:
-                trial.tell(replace(earlier, number=trial.number, seconds=0.0))
+                self.study.tell(trial, replace(earlier, number=trial.number, seconds=0.0))
                 return
         start = time.perf_counter()
         outcome = self._train(trial)
         seconds = time.perf_counter() - start
-        trial.tell(Trial(trial.number, trial.tried, self.plan.metric, seconds=seconds, **outcome))
+        self.study.tell(trial, Trial(trial.number, trial.tried, self.plan.metric, seconds=seconds, **outcome))
 
     def _train(self, trial: RunningTrial) -> dict[str, Any]:
         """Train, or continue an interrupted training; return how it ended."""

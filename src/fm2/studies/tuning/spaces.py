@@ -76,11 +76,7 @@ MakeCandidates = Callable[[Any], Candidates | None]
 
 
 def three_digits(value: float) -> float:
-    """Round a number to three significant digits.
-
-    >>> three_digits(0.00123456)
-    0.00123
-    """
+    """Round a number to three significant digits."""
     return float(f"{value:.3g}")
 
 
