@@ -1,4 +1,4 @@
-"""Line and scatter charts: AUC against FLOPs (the paper's figure 9), learning curves, calibration."""
+"""Line and scatter charts: AUC against FLOPs (the paper's figure 8), learning curves, calibration."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Dimensions:
 
     @property
     def cross(self) -> Matrix:
-        """The cross dimensions min(D_i, D_j) of the paper's figure 8."""
+        """The cross dimensions min(D_i, D_j) of the paper's figure 7."""
         return np.minimum.outer(self.needed, self.needed).astype(np.float64)
 
 

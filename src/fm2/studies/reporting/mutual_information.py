@@ -1,4 +1,4 @@
-"""Mutual information between field pairs and the label (the paper's figure 7), and its value under chance."""
+"""Mutual information between field pairs and the label (the paper's figure 6), and its value under chance."""
 
 from __future__ import annotations
 
