@@ -51,7 +51,7 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
     """Count and time every plan; print a line for each."""
     equal, specific = make_weights([16] * len(CRITEO_DIMS)), make_weights(CRITEO_DIMS)
     models = make_models(equal, specific, folder)
-    ids = draw_rows(equal, WARM_UP_ROWS + settings.rows)
+    ids = draw_rows(equal, WARM_UP_ROWS + settings.rows).ids
     ids.tofile(folder / "ids")
     program = build_driver(folder)
     counts = {name: count(program, model.path, folder / "ids", settings.rows) for name, model in models.items()}

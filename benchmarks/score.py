@@ -49,7 +49,7 @@ def main() -> None:
 def measure(settings: argparse.Namespace, folder: Path) -> None:
     """Build the models, time everything in turn, and print microseconds and targets."""
     equal, specific = make_weights([16] * len(CRITEO_FIELD_SIZES)), make_weights(CRITEO_DIMS)
-    ids = draw_rows(equal, settings.rows)
+    ids = draw_rows(equal, settings.rows).ids
     models = {
         "K=16": compiled(equal, folder),
         "95 % dims": compiled(specific, folder),

@@ -59,7 +59,7 @@ class Operations:
         self.rng = rng
 
     def load(self, number: int) -> None:
-        self.batch.load(self.ids, self.rows(number), self.threads)
+        self.batch.load(self.ids, [], self.rows(number), self.threads)
 
     def rows(self, number: int) -> NDArray[np.int32]:
         begin = number * self.batch_size % (len(self.order) - self.batch_size)

@@ -7,16 +7,18 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fm2
 from fm2.evaluation import metrics
 from fm2.training.train import train
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,14 @@ class Outcome:
 
 def run_all(trials: Sequence[Trial]) -> Iterator[Outcome]:
     """Run trials in parallel, one single-threaded process per processor; return the outcomes in order."""
+    yield from in_processes(partial(run, threads=1), trials)
+
+
+def in_processes(job: Callable[[Trial], Result], trials: Sequence[Trial]) -> Iterator[Result]:
+    """Run a job with each trial, one process per processor; return the results in order."""
     workers = min(len(trials), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(partial(run, threads=1), trials)
+        yield from pool.map(job, trials)
 
 
 def run(trial: Trial, threads: int = 0) -> Outcome:

@@ -25,6 +25,7 @@
 #include "fm2/arrow.h"
 #include "fm2/expect.h"
 #include "fm2/file_encoder.h"
+#include "fm2/rows.h"
 #include "fm2/text.h"
 #include "kernels/kernels.h"
 
@@ -35,6 +36,7 @@ using namespace nb::literals;
 void init_cpu(nb::module_& module);
 void init_engine(nb::module_& module);
 void init_ranking(nb::module_& module);
+void init_calibration(nb::module_& module);
 void init_data(nb::module_& module);
 void init_collector(nb::module_& module);
 void init_encoder(nb::module_& module);
@@ -42,6 +44,7 @@ void init_training(nb::module_& module);
 void init_pairs(nb::module_& module);
 void init_layers(nb::module_& module);
 void init_information(nb::module_& module);
+void init_numbers(nb::module_& module);
 
 template <class T, int Dimensions>
 using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
@@ -93,6 +96,16 @@ inline void expect_index(const char* name, std::size_t index, std::size_t size) 
 }
 
 inline const fm2::Kernels& kernels_of(const std::string& level) { return level.empty() ? fm2::kernels() : fm2::kernels(level); }
+
+// The lists of the multi-valued fields, one entry per field, or none at all: offsets, ids and weights.
+using ListArrays = std::tuple<Array<const std::int64_t, 1>, Numbers, OptionalFloats>;
+using RowLists = std::vector<std::optional<ListArrays>>;
+// Throws std::invalid_argument if arrays do not match each other or the number of fields. The arrays must outlive the result.
+std::vector<fm2::Lists> lists_of(const RowLists& lists, std::size_t fields);
+
+// Moves lists into arrays, one entry per field, None for other fields; nothing at all if there are no list fields.
+using OwnedLists = std::vector<std::optional<std::tuple<Array<std::int64_t, 1>, Array<std::int32_t, 1>, Array<float, 1>>>>;
+OwnedLists to_numpy(const fm2::Encoder& encoder, std::vector<fm2::ListBuffer> lists);
 
 // A compiled model as Python holds it.
 struct Compiled : fm2::CompiledModel {

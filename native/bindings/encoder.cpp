@@ -23,11 +23,16 @@ std::unique_ptr<EncodedText> encode_text(const Encoder& self, const Bytes& text,
     return encoded;
 }
 
-void encode_frame(const Encoder& self, const fm2::ArrowReader& frame, const Positions& positions, std::size_t threads, const Ids& ids) {
+OwnedLists encode_frame(const Encoder& self, const fm2::ArrowReader& frame, const Positions& positions, std::size_t threads,
+                        const Ids& ids) {
     check_batch(frame, 0, ids.shape(0), positions);
     expect(ids.shape(1) == self.fields(), "encode_frame: expected ids for ", self.fields(), " fields, got ", ids.shape(1));
-    nb::gil_scoped_release release;
-    self.encode(frame, 0, ids.shape(0), positions, threads, ids.data());
+    std::vector<fm2::ListBuffer> lists;
+    {
+        nb::gil_scoped_release release;
+        self.encode(frame, 0, ids.shape(0), positions, threads, ids.data(), lists);
+    }
+    return to_numpy(self, std::move(lists));
 }
 
 nb::typed<nb::list, nb::str> cells(const EncodedText& self, std::size_t column) {
@@ -44,6 +49,19 @@ nb::typed<nb::list, nb::str> cells(const EncodedText& self, std::size_t column) 
 }
 
 }  // namespace
+
+OwnedLists to_numpy(const Encoder& encoder, std::vector<fm2::ListBuffer> lists) {
+    OwnedLists arrays;
+    if (!encoder.has_lists()) return arrays;
+    lists.resize(encoder.fields());
+    arrays.resize(encoder.fields());
+    for (std::size_t field = 0; field < encoder.fields(); ++field) {
+        if (!encoder.field(field).is_list()) continue;
+        fm2::ListBuffer& buffer = lists[field];
+        arrays[field].emplace(to_numpy(std::move(buffer.offsets)), to_numpy(std::move(buffer.ids)), to_numpy(std::move(buffer.weights)));
+    }
+    return arrays;
+}
 
 void init_encoder(nb::module_& module) {
     nb::class_<EncodedText>(module, "EncodedText", "The ids of one piece of text.")
@@ -66,12 +84,19 @@ void init_encoder(nb::module_& module) {
     nb::class_<Encoder>(module, "Encoder", "Encodes rows as ids with fixed vocabularies.")
         .def(nb::init<std::vector<fm2::Field>, std::vector<std::string>>(), "fields"_a, "missing"_a)
         .def("set_vocabulary", &set_vocabulary, "field"_a, "bytes"_a, "ends"_a)
+        .def(
+            "take_lists", [](const Encoder& self, EncodedText& text) { return to_numpy(self, std::move(text.lists)); }, "text"_a,
+            "Moves the lists of encoded text, by field, into arrays.")
         .def("encode_text", &encode_text, "text"_a, "format"_a, "positions"_a, "last"_a, "threads"_a, "Encodes complete rows of text.")
-        .def("encode_frame", &encode_frame, "frame"_a, "positions"_a, "threads"_a, "ids"_a, "Writes the ids of the current batch.")
+        .def("encode_frame", &encode_frame, "frame"_a, "positions"_a, "threads"_a, "ids"_a,
+             "Writes the ids of the current batch, and returns the lists by field.")
         .def(
             "encode_rows",
             [](const Encoder& self, const std::vector<std::string>& columns, const nb::typed<nb::list, nb::object>& rows, const Ids& ids) {
-                encode_dicts(self, intern_names(columns), rows, ids);
+                std::vector<fm2::ListBuffer> lists;
+                encode_dicts(self, intern_names(columns), rows, ids, lists);
+                return to_numpy(self, std::move(lists));
             },
-            "columns"_a, "rows"_a, "ids"_a.noconvert(), "Writes the ids of dicts; the fields refer to these columns.");
+            "columns"_a, "rows"_a, "ids"_a.noconvert(),
+            "Writes the ids of dicts, and returns the lists by field; the fields refer to these columns.");
 }

@@ -46,52 +46,75 @@ std::unique_ptr<Compiled> open_compiled(const std::string& path, bool verify, st
 }
 
 float predict_one(const Compiled& model, nb::handle row) {
-    static thread_local std::vector<std::int32_t> thread_ids;
-    std::vector<std::int32_t> ids = std::exchange(thread_ids, {});  // encoding a value may run Python code that predicts another row
-    ids.resize(model.scorer.fields());
-    encode_dict(model.encoder.encoder(), model.columns, row.ptr(), ids.data());
+    static thread_local std::unique_ptr<fm2::RowBuffer> thread_rows;
+    std::unique_ptr<fm2::RowBuffer> rows = take_buffer(thread_rows);
+    rows->start(model.scorer, 1);
+    encode_dict(model.encoder.encoder(), model.columns, row.ptr(), rows->row(0), rows->lists());
     float logit;
-    model.scorer.score(fm2::kernels(), ids.data(), 1, &logit, 1);
-    thread_ids = std::move(ids);
-    return fm2::probability(logit);
+    model.scorer.score(fm2::kernels(), rows->view(model.scorer), &logit, 1);
+    const fm2::Calibration& calibration = model.scorer.calibration();
+    const float probability = calibration.probability(logit, calibration.shift(rows->row(0)));
+    thread_rows = std::move(rows);
+    return probability;
 }
 
-void encode_rows(const Compiled& model, const nb::typed<nb::list, nb::object>& rows, const Ids& ids) {
-    encode_dicts(model.encoder.encoder(), model.columns, rows, ids);
+OwnedLists encode_rows(const Compiled& model, const nb::typed<nb::list, nb::object>& rows, const Ids& ids) {
+    std::vector<fm2::ListBuffer> lists(model.scorer.fields());
+    encode_dicts(model.encoder.encoder(), model.columns, rows, ids, lists);
+    return to_numpy(model.encoder.encoder(), std::move(lists));
 }
 
-void encode_table(const Compiled& model, const fm2::ArrowReader& table, const Positions& positions, std::size_t threads, const Ids& ids) {
+// A column without a position is missing in all rows.
+OwnedLists encode_table(const Compiled& model, const fm2::ArrowReader& table, const std::vector<std::optional<std::size_t>>& positions,
+                        std::size_t threads, const Ids& ids) {
     expect(positions.size() == model.columns.size(), "encode: there must be one position per column");
-    for (const std::size_t position : positions)
-        expect(position < table.names().size(), "encode: there is no column at position ", position);
+    Positions checked;
+    for (const std::optional<std::size_t> position : positions) {
+        expect(!position || *position < table.names().size(), "encode: there is no column at position ", position.value_or(0));
+        checked.push_back(position.value_or(fm2::ArrowReader::no_column));
+    }
     expect_shape("encode", "ids", ids, table.rows(), model.scorer.fields());
-    nb::gil_scoped_release release;
-    model.encoder.encoder().encode(table, 0, table.rows(), positions, threads, ids.data());
+    std::vector<fm2::ListBuffer> lists(model.scorer.fields());
+    {
+        nb::gil_scoped_release release;
+        model.encoder.encoder().encode(table, 0, table.rows(), checked, threads, ids.data(), lists);
+    }
+    return to_numpy(model.encoder.encoder(), std::move(lists));
 }
 
-void score(const Compiled& model, const ConstIds& ids, const Floats& logits, std::size_t threads, const std::string& level) {
+void score(const Compiled& model, const ConstIds& ids, const Floats& logits, std::size_t threads, const std::string& level,
+           const RowLists& lists) {
     expect_shape("score", "ids", ids, logits.size(), model.scorer.fields());
+    const std::vector<fm2::Lists> views = lists_of(lists, ids.shape(1));
     nb::gil_scoped_release release;
-    model.scorer.score(kernels_of(level), ids.data(), ids.shape(0), logits.data(), threads);
+    model.scorer.score(kernels_of(level), {ids.data(), ids.shape(0), ids.shape(1), views}, logits.data(), threads);
 }
 
 // Scores each row on its own, on this thread, and writes how long that took.
-void measure_rows(const Compiled& model, const ConstIds& ids, const Floats& nanoseconds) {
+void measure_rows(const Compiled& model, const ConstIds& ids, const Floats& nanoseconds, const RowLists& lists) {
     expect_shape("measure_rows", "ids", ids, nanoseconds.size(), model.scorer.fields());
+    const std::vector<fm2::Lists> views = lists_of(lists, ids.shape(1));
+    const fm2::Rows rows{ids.data(), ids.shape(0), ids.shape(1), views};
     nb::gil_scoped_release release;
     using Clock = std::chrono::steady_clock;
-    for (std::size_t r = 0; r < ids.shape(0); ++r) {
+    for (std::size_t r = 0; r < rows.count; ++r) {
         float logit;
         const Clock::time_point begin = Clock::now();
-        model.scorer.score(fm2::kernels(), ids.data() + r * ids.shape(1), 1, &logit, 1);
+        model.scorer.score(fm2::kernels(), fm2::rows_between(rows, r, r + 1), &logit, 1);
         nanoseconds.data()[r] = std::chrono::duration<float, std::nano>(Clock::now() - begin).count();
     }
 }
 
-std::tuple<double, std::vector<double>, std::vector<double>> explain(const Compiled& model, const Numbers& ids) {
+using ValueTerms = std::tuple<std::size_t, std::int32_t, float, double, double>;  // as in fm2::ValueTerms
+
+std::tuple<double, std::vector<double>, std::vector<double>, std::vector<ValueTerms>> explain(const Compiled& model, const Numbers& ids,
+                                                                                              const RowLists& lists) {
     expect_size("explain", "ids", ids, model.scorer.fields());
-    fm2::Explanation explanation = fm2::explain(fm2::kernels(), model.scorer, ids.data());
-    return {explanation.bias, std::move(explanation.fields), std::move(explanation.pairs)};
+    const std::vector<fm2::Lists> views = lists_of(lists, ids.size());
+    fm2::Explanation explanation = fm2::explain(fm2::kernels(), model.scorer, {ids.data(), 1, ids.size(), views});
+    std::vector<ValueTerms> values;
+    for (const auto& [field, id, weight, linear, pairs] : explanation.values) values.emplace_back(field, id, weight, linear, pairs);
+    return {explanation.bias, std::move(explanation.fields), std::move(explanation.pairs), std::move(values)};
 }
 
 nb::bytes table_slots(const Bytes& bytes, const Array<const std::uint64_t, 1>& ends) {
@@ -131,16 +154,22 @@ void init_engine(nb::module_& module) {
             [](const Compiled& model) { return std::vector<std::int32_t>(model.scorer.sizes().begin(), model.scorer.sizes().end()); })
         .def_prop_ro("checksum", [](const Compiled& model) { return std::to_string(model.scorer.file().checksum()); })
         .def_prop_ro("columns", [](const Compiled& model) { return model.encoder.columns(); })
-        .def("encode_rows", &encode_rows, "rows"_a, "ids"_a.noconvert(), "Write the ids of dicts of values.")
-        .def("encode_table", &encode_table, "table"_a, "positions"_a, "threads"_a, "ids"_a.noconvert(), "Write the ids of a table's batch.")
-        .def("explain", &explain, "ids"_a.noconvert(),
-             "Return the bias and the contributions of fields and of pairs of fields to a row's logit.")
-        .def("measure_rows", &measure_rows, "ids"_a.noconvert(), "nanoseconds"_a.noconvert(),
+        .def("encode_rows", &encode_rows, "rows"_a, "ids"_a.noconvert(), "Write the ids of dicts of values, and return their lists.")
+        .def("encode_table", &encode_table, "table"_a, "positions"_a, "threads"_a, "ids"_a.noconvert(),
+             "Write the ids of a table's batch, and return its lists. The position after the last column has missing cells.")
+        .def("explain", &explain, "ids"_a.noconvert(), "lists"_a = RowLists(),
+             "Return the bias and the contributions of fields, of pairs of fields and of the values of lists to a row's logit.")
+        .def_prop_ro("lists",
+                     [](const Compiled& model) { return std::vector<bool>(model.scorer.lists().begin(), model.scorer.lists().end()); })
+        .def("measure_rows", &measure_rows, "ids"_a.noconvert(), "nanoseconds"_a.noconvert(), "lists"_a = RowLists(),
              "Write how long it takes to score each row on its own.")
         .def("predict_one", &predict_one, "row"_a, "Return the click probability of a dict of values.")
         .def("section", &section, "name"_a, "Return the bytes of a section of the file.")
-        .def("score", &score, "ids"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "",
-             "Write the logits of rows of ids.");
+        .def(
+            "has_section", [](const Compiled& model, const std::string& name) { return model.scorer.file().has(name); }, "name"_a,
+            "Return whether the file has a section.")
+        .def("score", &score, "ids"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "lists"_a = RowLists(),
+             "Write the logits of encoded rows.");
     module.def(
         "model_sections",
         [](const std::string& path, std::size_t threads) {

@@ -6,11 +6,13 @@ NB_MODULE(_native, module) {
     init_cpu(module);
     init_data(module);
     init_collector(module);
+    init_numbers(module);
     init_encoder(module);
     init_training(module);
     init_pairs(module);
     init_layers(module);
     init_engine(module);
     init_ranking(module);
+    init_calibration(module);
     init_information(module);
 }

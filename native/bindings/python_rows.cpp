@@ -1,5 +1,6 @@
 #include "python_rows.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,8 +12,11 @@ constexpr std::int64_t day_seconds = 86400;
 struct Scratch {
     std::vector<PythonText> texts;
     std::vector<std::string_view> cells;
+    std::vector<nb::object> collections;    // by column: a list, set, dict or array
+    std::vector<fm2::ListCell> values;      // by field: the values of a collection
+    std::vector<fm2::ListCell*> collected;  // by field: null if its cell is text
 };
-thread_local Scratch thread_scratch;
+thread_local std::unique_ptr<Scratch> thread_scratch;
 
 std::int64_t seconds_of(nb::object datetime) {
     if (datetime.attr("tzinfo").is_none())
@@ -31,6 +35,110 @@ nb::dict as_dict(PyObject* row) {
     nb::dict copy;
     if (PyDict_Update(copy.ptr(), row) != 0) throw nb::python_error();
     return copy;
+}
+
+bool is_text_or_number(PyObject* value) {
+    return PyUnicode_Check(value) || value == Py_None || PyLong_Check(value) || PyFloat_Check(value) || PyBytes_Check(value);
+}
+
+// Whether a value is a list, tuple, set, dict, array, or another collection.
+bool is_collection(PyObject* value) {
+    if (is_text_or_number(value) || !nb::hasattr(value, "__iter__")) return false;
+    return !nb::hasattr(value, "ndim") || nb::cast<int>(nb::handle(value).attr("ndim")) > 0;
+}
+
+std::string_view format_item(PythonText& text, PyObject* item) {
+    if (is_collection(item)) throw nb::type_error("a value is a nested list; a cell must be a list of values");
+    return text.format(item);
+}
+
+void read_dict(PyObject* dict, const fm2::ListFormat& format, fm2::ListCell& cell) {
+    if (!format.weights_in_cell()) throw nb::type_error("a value is a dict of weights; set weighted = true for its field");
+    const auto [first, last] = cell.keep(static_cast<std::size_t>(PyDict_Size(dict)), format);
+    PythonText key_text, weight_text;
+    PyObject *key, *weight;
+    Py_ssize_t position = 0;
+    for (std::size_t i = 0; i < last && PyDict_Next(dict, &position, &key, &weight); ++i) {
+        if (i < first) continue;
+        const nb::object keep_key = nb::borrow(key), keep_weight = nb::borrow(weight);  // formatting may run Python code
+        const std::string_view value = format_item(key_text, key);
+        cell.copy(value);
+        cell.add_weight(value, format_item(weight_text, weight));
+    }
+    cell.use_copies();
+}
+
+// The order of a set depends on the process, so its values are sorted.
+void read_set(PyObject* set, const fm2::ListFormat& format, fm2::ListCell& cell) {
+    std::vector<std::string> values;
+    PythonText text;
+    for (const nb::handle item : nb::borrow<nb::object>(set)) values.emplace_back(format_item(text, item.ptr()));
+    std::ranges::sort(values);
+    const auto [first, last] = cell.keep(values.size(), format);
+    for (std::size_t i = first; i < last; ++i) cell.copy(values[i]);
+    cell.use_copies();
+}
+
+void read_sequence(PyObject* sequence, const fm2::ListFormat& format, fm2::ListCell& cell) {
+    const Py_ssize_t size = PyObject_Size(sequence);
+    if (size < 0) throw nb::python_error();
+    const auto [first, last] = cell.keep(static_cast<std::size_t>(size), format);
+    PythonText text;
+    std::size_t i = 0;
+    for (const nb::handle item : nb::borrow<nb::object>(sequence)) {
+        if (i >= last) break;
+        if (i++ >= first) cell.copy(format_item(text, item.ptr()));
+    }
+    cell.use_copies();
+}
+
+// Whether a value is a mapping other than a dict.
+bool is_mapping(PyObject* value) {
+    if (PyList_Check(value) || PyTuple_Check(value)) return false;
+    const int mapping = PyObject_IsInstance(value, nb::module_::import_("collections.abc").attr("Mapping").ptr());
+    if (mapping < 0) throw nb::python_error();
+    return mapping;
+}
+
+void read_collection(PyObject* value, const fm2::ListFormat& format, fm2::ListCell& cell) {
+    cell.clear();
+    if (PyDict_Check(value)) read_dict(value, format, cell);
+    else if (PyAnySet_Check(value)) read_set(value, format, cell);
+    else if (is_mapping(value)) read_dict(as_dict(value).ptr(), format, cell);
+    else read_sequence(value, format, cell);
+}
+
+// Reads the cell of a column, which is a collection or the text in scratch.cells.
+void read_cell(const Scratch& scratch, std::size_t column, std::span<const nb::str> columns, const fm2::ListFormat& format,
+               fm2::ListCell& cell) {
+    if (!scratch.collections[column].is_valid()) return fm2::split_cell(scratch.cells[column], format, cell);
+    try {
+        read_collection(scratch.collections[column].ptr(), format, cell);
+    } catch (const nb::builtin_exception& error) {
+        throw nb::type_error((std::string("column '") + columns[column].c_str() + "': " + error.what()).c_str());
+    }
+}
+
+// Reads the collections of all fields into scratch.values.
+void read_collections(const fm2::Encoder& encoder, std::span<const nb::str> columns, Scratch& scratch) {
+    scratch.collected.assign(encoder.fields(), nullptr);
+    scratch.values.resize(std::max(scratch.values.size(), encoder.fields()));
+    const auto is_collected = [&](std::size_t column) { return scratch.collections[column].is_valid(); };
+    for (std::size_t f = 0; f < encoder.fields(); ++f) {
+        const fm2::Field& field = encoder.field(f);
+        const bool weights_collected = field.list && field.list->weight_column && is_collected(*field.list->weight_column);
+        if (!is_collected(field.column) && !weights_collected) continue;
+        if (!field.list)
+            throw nb::type_error((std::string("column '") + columns[field.column].c_str() + "': a value is a " +
+                                  type_name(scratch.collections[field.column].ptr()) + "; only multi-valued fields may have several values")
+                                     .c_str());
+        scratch.collected[f] = &scratch.values[f];
+        read_cell(scratch, field.column, columns, *field.list, scratch.values[f]);
+        if (!field.list->weight_column) continue;
+        fm2::ListCell weights;
+        read_cell(scratch, *field.list->weight_column, columns, *field.list, weights);
+        fm2::set_weights(weights, scratch.values[f]);
+    }
 }
 
 }  // namespace
@@ -85,12 +193,17 @@ std::vector<nb::str> intern_names(const std::vector<std::string>& names) {
     return interned;
 }
 
-void encode_dict(const fm2::Encoder& encoder, std::span<const nb::str> columns, PyObject* row, std::int32_t* ids) {
+void encode_dict(const fm2::Encoder& encoder, std::span<const nb::str> columns, PyObject* row, std::int32_t* ids,
+                 std::vector<fm2::ListBuffer>& lists) {
     const nb::dict values = as_dict(row);
-    Scratch scratch = std::exchange(thread_scratch, {});  // formatting a value may run Python code that encodes another row
+    std::unique_ptr<Scratch> taken = take_buffer(thread_scratch);
+    Scratch& scratch = *taken;
     if (scratch.texts.size() < columns.size()) scratch.texts.resize(columns.size());
     scratch.cells.assign(columns.size(), {});
-    bool known = false;
+    const bool has_lists = encoder.has_lists();
+    if (has_lists) scratch.collections.assign(columns.size(), {});
+    scratch.collected.clear();
+    bool known = false, collected = false;
     for (std::size_t c = 0; c < columns.size(); ++c) {
         PyObject* value = PyDict_GetItemWithError(values.ptr(), columns[c].ptr());
         if (!value) {
@@ -98,6 +211,11 @@ void encode_dict(const fm2::Encoder& encoder, std::span<const nb::str> columns, 
             continue;
         }
         known = true;
+        if (has_lists && is_collection(value)) {
+            scratch.collections[c] = nb::borrow(value);
+            collected = true;
+            continue;
+        }
         try {
             scratch.cells[c] = scratch.texts[c].format(value);
         } catch (const nb::builtin_exception& error) {
@@ -105,13 +223,16 @@ void encode_dict(const fm2::Encoder& encoder, std::span<const nb::str> columns, 
         }
     }
     if (!known) throw nb::key_error("a row has none of the model's columns");
-    encoder.encode(scratch.cells, ids);
+    if (collected) read_collections(encoder, columns, scratch);
+    encoder.encode(scratch.cells, ids, lists, scratch.collected);
+    scratch.collections.clear();
     for (PythonText& text : scratch.texts) text.clear();  // no Python object may outlive the interpreter in a thread's scratch
-    thread_scratch = std::move(scratch);
+    thread_scratch = std::move(taken);
 }
 
 void encode_dicts(const fm2::Encoder& encoder, std::span<const nb::str> columns, const nb::typed<nb::list, nb::object>& rows,
-                  const Ids& ids) {
+                  const Ids& ids, std::vector<fm2::ListBuffer>& lists) {
     expect_shape("encode_rows", "ids", ids, rows.size(), encoder.fields());
-    for (std::size_t r = 0; r < rows.size(); ++r) encode_dict(encoder, columns, nb::handle(rows[r]).ptr(), ids.data() + r * ids.shape(1));
+    for (std::size_t r = 0; r < rows.size(); ++r)
+        encode_dict(encoder, columns, nb::handle(rows[r]).ptr(), ids.data() + r * ids.shape(1), lists);
 }

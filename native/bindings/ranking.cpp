@@ -4,17 +4,33 @@
 
 namespace {
 
+// Rows of one side as Python passes them; the arrays must outlive them.
+struct SideRows {
+    std::vector<fm2::Lists> lists;
+    fm2::Rows rows;
+
+    SideRows(const std::int32_t* ids, std::size_t count, std::size_t fields, const RowLists& arrays)
+        : lists(lists_of(arrays, fields)), rows{ids, count, fields, lists} {}
+    SideRows(const SideRows&) = delete;  // rows refer to lists
+    SideRows& operator=(const SideRows&) = delete;
+};
+
 // A ranker that checks the shapes of ids.
 struct Ranking {
     Ranking(const Compiled& model, const Positions& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
 
-    fm2::Query query(const fm2::Kernels& kernels, const Numbers& ids) const {
+    SideRows context(const Numbers& ids, const RowLists& lists) const {
         expect(ids.size() == ranker->context().size(), "expected a context of ", ranker->context().size(), " fields, got ", ids.size());
-        return ranker->query(kernels, ids.data());
+        return {ids.data(), 1, ids.size(), lists};
     }
-    void check(const ConstIds& ids) const {
+    SideRows candidates(const ConstIds& ids, const RowLists& lists) const {
         expect(ids.shape(1) == ranker->candidate().size(), "expected candidates of ", ranker->candidate().size(), " fields, got ",
                ids.shape(1));
+        return {ids.data(), ids.shape(0), ids.shape(1), lists};
+    }
+
+    float shift(std::span<const std::size_t> fields, const std::int32_t* ids) const {
+        return ranker->scorer().calibration().shift(fields, ids);
     }
 
     std::unique_ptr<fm2::Ranker> ranker;
@@ -22,42 +38,50 @@ struct Ranking {
 
 using Ranked = std::pair<Array<std::int64_t, 1>, Floats>;
 
-// Returns indices and probabilities, best first; `base` is added to the scores.
-Ranked to_python(const std::vector<fm2::TopRow>& rows, float base) {
+// Returns indices and calibrated probabilities, best first; `base` is added to the scores, and `shift` returns the shift of a row.
+template <class Shift>
+Ranked to_python(const Ranking& ranking, const std::vector<fm2::TopRow>& rows, float base, const Shift& shift) {
+    const fm2::Calibration& calibration = ranking.ranker->scorer().calibration();
     std::vector<std::int64_t> indices;
     std::vector<float> probabilities;
     for (const fm2::TopRow& top : rows) {
         indices.push_back(top.row);
-        probabilities.push_back(fm2::probability(top.score + base));
+        probabilities.push_back(calibration.probability(top.score + base, shift(static_cast<std::size_t>(top.row))));
     }
     return {to_numpy(std::move(indices)), to_numpy(std::move(probabilities))};
 }
 
 Ranked rank(const Ranking& ranking, const Numbers& context, const ConstIds& candidates, std::size_t k, std::size_t threads,
-            const std::string& level) {
-    ranking.check(candidates);
+            const std::string& level, const RowLists& context_lists, const RowLists& candidate_lists) {
+    const SideRows row = ranking.context(context, context_lists), rows = ranking.candidates(candidates, candidate_lists);
     std::vector<fm2::TopRow> best;
     {
         nb::gil_scoped_release release;
         std::vector<float> logits(candidates.shape(0));
         const fm2::Kernels& kernels = kernels_of(level);
-        ranking.ranker->score(kernels, ranking.query(kernels, context), candidates.data(), logits.size(), logits.data(), threads);
+        ranking.ranker->score(kernels, ranking.ranker->query(kernels, row.rows), rows.rows, logits.data(), threads);
         best = fm2::top_scores(logits.data(), logits.size(), std::min(k, logits.size()));
     }
-    return to_python(best, 0);
+    return to_python(ranking, best, 0, [&](std::size_t row) {
+        return ranking.shift(ranking.ranker->context(), context.data()) +
+               ranking.shift(ranking.ranker->candidate(), candidates.data() + row * candidates.shape(1));
+    });
 }
 
-void describe(const Ranking& ranking, const ConstIds& candidates, const Array<float, 2>& out, std::size_t threads,
-              const std::string& level) {
-    ranking.check(candidates);
+void describe(const Ranking& ranking, const ConstIds& candidates, const Array<float, 2>& out, std::size_t threads, const std::string& level,
+              const RowLists& lists) {
+    const SideRows rows = ranking.candidates(candidates, lists);
     expect(out.shape(0) == candidates.shape(0) && out.shape(1) >= fm2::padded(ranking.ranker->width() + 1),
            "describe: `out` must have one row per candidate, of ", fm2::padded(ranking.ranker->width() + 1), " floats");
     nb::gil_scoped_release release;
-    ranking.ranker->describe(kernels_of(level), candidates.data(), candidates.shape(0), out.data(), out.shape(1), threads);
+    ranking.ranker->describe(kernels_of(level), rows.rows, out.data(), out.shape(1), threads);
 }
 
+// `shifts` are those of the rows, if the model is calibrated by a field of the candidates.
 Ranked top(const Ranking& ranking, const Numbers& context, const Array<const float, 2>& rows, std::size_t k, std::size_t threads,
-           const std::string& level) {
+           const std::string& level, const OptionalFloats& shifts, const RowLists& lists) {
+    expect_size("top", "shifts", shifts, rows.shape(0));
+    const SideRows row = ranking.context(context, lists);
     expect(rows.shape(1) > ranking.ranker->width(), "the catalog has rows of ", rows.shape(1), " floats; this ranker needs ",
            ranking.ranker->width() + 1);
     std::vector<fm2::TopRow> best;
@@ -65,13 +89,14 @@ Ranked top(const Ranking& ranking, const Numbers& context, const Array<const flo
     {
         nb::gil_scoped_release release;
         const fm2::Kernels& kernels = kernels_of(level);
-        fm2::Query query = ranking.query(kernels, context);
+        fm2::Query query = ranking.ranker->query(kernels, row.rows);
         query.vector.push_back(1);  // multiplies the candidates' own parts
         base = query.base;
         best = fm2::top_rows(kernels, rows.data(), rows.shape(1), rows.shape(0), query.vector.data(), query.vector.size(),
                              std::min(k, rows.shape(0)), threads);
     }
-    return to_python(best, base);
+    const float common = ranking.shift(ranking.ranker->context(), context.data());
+    return to_python(ranking, best, base, [&](std::size_t row) { return common + (shifts ? shifts->data()[row] : 0); });
 }
 
 }  // namespace
@@ -85,9 +110,11 @@ void init_ranking(nb::module_& module) {
                          return std::vector<std::size_t>(ranking.ranker->candidate().begin(), ranking.ranker->candidate().end());
                      })
         .def("rank", &rank, "context"_a.noconvert(), "candidates"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "",
+             "context_lists"_a = RowLists(), "candidate_lists"_a = RowLists(),
              "Return the indices and probabilities of the best candidates, best first.")
         .def("describe", &describe, "candidates"_a.noconvert(), "out"_a.noconvert(), "threads"_a = 0, "level"_a = "",
-             "Write the catalog rows of candidates.")
+             "lists"_a = RowLists(), "Write the catalog rows of candidates.")
         .def("top", &top, "context"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a = 0, "level"_a = "",
+             "shifts"_a.noconvert().none() = nb::none(), "lists"_a = RowLists(),
              "Return the indices and probabilities of the best rows of a catalog.");
 }

@@ -22,6 +22,7 @@ struct EmbeddingTable {
     Maybe<float, 1> average;
     Maybe<std::int32_t, 1> touched;
     float decay;
+    bool keep_zeros;
 
     void check() const {
         const auto floats = static_cast<std::size_t>(layout.floats), features = static_cast<std::size_t>(layout.features);
@@ -36,7 +37,7 @@ struct EmbeddingTable {
     }
 
     fm2::Embeddings view() const {
-        fm2::Embeddings view{&layout, weights.data(), {}, pointer(l2_scale), pointer(average), pointer(touched), decay};
+        fm2::Embeddings view{&layout, weights.data(), {}, pointer(l2_scale), pointer(average), pointer(touched), decay, keep_zeros};
         for (std::size_t i = 0; i < state.size(); ++i) view.state[i] = state[i].data();
         return view;
     }
@@ -73,6 +74,7 @@ struct Update {
         expect(!dropout || rows, "update: dropout requires rows");
         expect(!sums || (logits && !rows && table->layout.equal_dims), "update: sums requires logits, no rows, and equal dimensions");
         expect(!signs || sums, "update: signs requires sums");
+        expect(rows || !table->keep_zeros, "update: keep_zeros requires rows");
         expect(rows || sums || table->is_linear(), "update: logits without rows or sums requires a table of dimension 1");
         if (rows) expect_shape("update", "rows", *rows, batch.size(), table->width());
         if (sums) expect_shape("update", "sums", *sums, batch.size(), table->dim());
@@ -83,11 +85,18 @@ struct Update {
     }
 };
 
-void load(fm2::Minibatch& batch, const ConstIds& ids, const Order& order, std::size_t threads) {
-    expect(ids.shape(1) == batch.fields(), "load: ids must have ", batch.fields(), " columns, got ", ids.shape(1));
+void load(fm2::Minibatch& batch, const ConstIds& ids, const RowLists& lists, const Order& order, std::size_t threads,
+          const std::optional<fm2::Dropout>& dropout, std::int64_t step) {
+    const std::vector<fm2::Lists> views = lists_of(lists, ids.shape(1));
+    const fm2::Rows rows{ids.data(), ids.shape(0), ids.shape(1), views};
+    fm2::ValueDropout values;
+    if (dropout) {
+        check_step(step);
+        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step)};
+    }
     nb::gil_scoped_release release;
-    if (!order) return batch.load<std::int32_t>(ids.data(), ids.shape(0), nullptr, ids.shape(0), threads);
-    std::visit([&](const auto& rows) { batch.load(ids.data(), ids.shape(0), rows.data(), rows.size(), threads); }, *order);
+    if (!order) return batch.load<std::int32_t>(rows, nullptr, rows.count, threads, values);
+    std::visit([&](const auto& chosen) { batch.load(rows, chosen.data(), chosen.size(), threads, values); }, *order);
 }
 
 void gather(const EmbeddingTable& table, const fm2::Minibatch& batch, const Array<float, 2>& out,
@@ -174,14 +183,16 @@ void define_classes(nb::module_& module) {
         .def(
             "__init__",
             [](EmbeddingTable* self, const fm2::Layout& layout, Floats weights, std::vector<Floats> state, OptionalFloats l2_scale,
-               Maybe<float, 1> average, Maybe<std::int32_t, 1> touched, float decay) {
+               Maybe<float, 1> average, Maybe<std::int32_t, 1> touched, float decay, bool keep_zeros) {
                 EmbeddingTable table{
-                    layout, std::move(weights), std::move(state), std::move(l2_scale), std::move(average), std::move(touched), decay};
+                    layout, std::move(weights), std::move(state), std::move(l2_scale), std::move(average), std::move(touched),
+                    decay,  keep_zeros};
                 table.check();
                 new (self) EmbeddingTable(std::move(table));
             },
             "layout"_a, "weights"_a.noconvert(), "state"_a.noconvert(), "l2_scale"_a.noconvert().none() = nb::none(),
-            "average"_a.noconvert().none() = nb::none(), "touched"_a.noconvert().none() = nb::none(), "decay"_a = 0.0f);
+            "average"_a.noconvert().none() = nb::none(), "touched"_a.noconvert().none() = nb::none(), "decay"_a = 0.0f,
+            "keep_zeros"_a = false);
 
     nb::class_<fm2::Optimizer>(module, "Optimizer", "An optimizer for embedding tables: adagrad, adam or ftrl.")
         .def("__init__", &make_optimizer, "rule"_a, "learning_rate"_a, "epsilon"_a = 1e-8f, "beta1"_a = 0.9f, "beta2"_a = 0.999f,
@@ -189,21 +200,22 @@ void define_classes(nb::module_& module) {
         .def_rw("learning_rate", &fm2::Optimizer::learning_rate)
         .def_prop_ro("states", &fm2::Optimizer::states, "Number of state arrays, each as long as the weights.");
 
-    nb::class_<fm2::Dropout>(module, "Dropout", "The probabilities of dropping single elements, and whole fields of a row.")
+    nb::class_<fm2::Dropout>(module, "Dropout", "The probabilities of dropping single elements, whole fields of a row, and values.")
         .def(
             "__init__",
-            [](fm2::Dropout* self, float element, float field, std::uint64_t seed) {
-                const fm2::Dropout dropout{element, field, seed};
-                fm2::Mask(dropout, 0);  // checks the probabilities
+            [](fm2::Dropout* self, float element, float field, std::uint64_t seed, float value) {
+                const fm2::Dropout dropout{element, field, seed, value};
+                dropout.check();
                 new (self) fm2::Dropout(dropout);
             },
-            "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0);
+            "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0, "value"_a = 0.0f);
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
         .def(
             "__init__", [](fm2::Minibatch* self, const Numbers& size) { new (self) fm2::Minibatch(as_vector(size)); }, "size"_a.noconvert())
-        .def("load", load, "ids"_a.noconvert(), "order"_a.noconvert().none() = nb::none(), "threads"_a = 0,
-             "Load the rows of ids listed in order, or all of them.")
+        .def("load", load, "ids"_a.noconvert(), "lists"_a.noconvert() = RowLists(), "order"_a.noconvert().none() = nb::none(),
+             "threads"_a = 0, "dropout"_a.none() = nb::none(), "step"_a = 0,
+             "Load the rows of ids listed in order, or all of them. Lists are those of multi-valued fields; dropout drops their values.")
         .def("__len__", &fm2::Minibatch::size);
 
     nb::class_<Update>(module, "Update", "A gradient for a table, and the optimizer that applies it.")

@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 /* Increases with every function or flag added here. Existing ones do not change. */
-#define FM2_INTERFACE_VERSION 1
+#define FM2_INTERFACE_VERSION 2
 
 typedef struct fm2_model fm2_model;
 
@@ -45,7 +45,7 @@ enum {
 
 /* Flags of the functions that score rows. Unknown flags are an error. */
 enum {
-    FM2_LOGITS = 1 /* return logits instead of probabilities */
+    FM2_LOGITS = 1 /* return the model's logits instead of calibrated probabilities */
 };
 
 /* Returns the FM2_INTERFACE_VERSION the library was built with. */
@@ -66,24 +66,52 @@ FM2_API int fm2_field_count(const fm2_model* model, size_t* count);
 /* Gets the number of features of a field. Its ids are 0 (unknown) to size - 1. */
 FM2_API int fm2_field_size(const fm2_model* model, size_t field, int32_t* size);
 
+/* Gets whether the rows of a field have lists of features (1), or one feature each (0). Multi-valued fields have lists, and so have numbers
+ * that are interpolated or linear. */
+FM2_API int fm2_field_is_list(const fm2_model* model, size_t field, int* is_list);
+
 /* Gets the number of columns, which is the number of values per raw row. Several fields may use the same column. */
 FM2_API int fm2_column_count(const fm2_model* model, size_t* count);
 
 /* Gets the name of a column, in UTF-8. Valid until the model is closed. */
 FM2_API int fm2_column_name(const fm2_model* model, size_t column, const char** name);
 
-/* Scores encoded rows: ids [rows][fields] to scores [rows]. Uses up to `threads` threads if there are more than 256 rows; 0 means
- * FM2_THREADS if it is set, and all processors otherwise. */
+/* Scores encoded rows of a model without lists: ids [rows][fields] to scores [rows]. Uses up to `threads` threads if there are more than
+ * 256 rows; 0 means FM2_THREADS if it is set, and all processors otherwise. */
 FM2_API int fm2_score_ids(const fm2_model* model, const int32_t* ids, size_t rows, size_t fields, unsigned flags, size_t threads,
                           float* scores);
 
 /* Scores raw rows: values [rows][columns], texts in UTF-8, to scores [rows]. NULL, and the texts the model's schema declares as missing,
- * are missing values. Values that did not occur in training, or cannot be parsed, are unknown. lengths [rows][columns] has the number
- * of bytes of each text; if it is NULL, texts end with a zero byte. Uses up to `threads` threads if there are more than 64 rows.
+ * are missing values. Values that did not occur in training, or cannot be parsed, are unknown. The text of a multi-valued field is split as
+ * the schema says, for example at "|". lengths [rows][columns] has the number of bytes of each text; if it is NULL, texts end with a zero
+ * byte. Uses up to `threads` threads if there are more than 64 rows.
  *
  * Both functions allocate no memory for a single row, except in the first calls of a thread. */
 FM2_API int fm2_score_values(const fm2_model* model, const char* const* values, const size_t* lengths, size_t rows, size_t columns,
                              unsigned flags, size_t threads, float* scores);
+
+/* The lists of one field: row r has the values offsets[r] to offsets[r + 1] - 1 of `ids` and `weights`. */
+typedef struct fm2_lists {
+    size_t field;           /* its column among the ids of the rows */
+    const int64_t* offsets; /* [rows + 1] */
+    const int32_t* ids;     /* [values] */
+    const float* weights;   /* [values], 0 or more, before pooling; NULL: all are 1 */
+    size_t values;          /* the length of ids and weights */
+} fm2_lists;
+
+/* Encoded rows with lists. In the columns of list fields, `ids` is not read. */
+typedef struct fm2_rows {
+    const int32_t* ids;     /* [count][fields] */
+    size_t count;
+    size_t fields;
+    const fm2_lists* lists; /* [list_fields], in any order */
+    size_t list_fields;
+} fm2_rows;
+
+/* Scores encoded rows; they need lists for exactly those fields of the model that have lists. The pooling of a multi-valued field is
+ * applied to its weights, but not the schema's max_values. The weights of an interpolated or linear number are used as they are, and may be
+ * negative. A missing list has the single id of the missing value; an empty list contributes nothing. Otherwise like fm2_score_ids. */
+FM2_API int fm2_score_rows(const fm2_model* model, const fm2_rows* rows, unsigned flags, size_t threads, float* scores);
 
 /* Ranks candidates: a model whose fields are divided into those of a context and those of its candidates. */
 typedef struct fm2_ranker fm2_ranker;
@@ -95,10 +123,15 @@ FM2_API int fm2_ranker_open(const fm2_model* model, const size_t* context, size_
 /* Closes a ranker. NULL is ignored. */
 FM2_API void fm2_ranker_close(fm2_ranker* ranker);
 
-/* Scores candidates in one context, whose part is computed only once. context [context_fields] has the context's ids in the order passed
- * to fm2_ranker_open; candidates [rows][candidate_fields] has the other ids in the order of the fields. Writes scores [rows]. */
+/* Scores candidates of a model without lists in one context, whose part is computed only once. context [context_fields] has the context's
+ * ids in the order passed to fm2_ranker_open; candidates [rows][candidate_fields] has the other ids in the order of the fields. Writes
+ * scores [rows]. */
 FM2_API int fm2_rank_ids(const fm2_ranker* ranker, const int32_t* context, size_t context_fields, const int32_t* candidates, size_t rows,
                          size_t candidate_fields, unsigned flags, size_t threads, float* scores);
+
+/* The same for rows with lists: one row of the context's fields, and rows of the candidates' fields. */
+FM2_API int fm2_rank_rows(const fm2_ranker* ranker, const fm2_rows* context, const fm2_rows* candidates, unsigned flags, size_t threads,
+                          float* scores);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,11 @@
 #include "fm2/arrow.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <stdexcept>
+
+#include "fm2/list_cell.h"
 
 namespace fm2 {
 namespace {
@@ -124,10 +127,129 @@ std::unique_ptr<Column> by_integer(char format, const Make& make) {
     }
 }
 
-std::unique_ptr<Column> make_column(const ArrowSchema& schema, const ArrowArray& array) {
+bool is_valid(const std::uint8_t* bitmap, std::size_t at) { return !bitmap || bitmap[at / 8] >> (at % 8) & 1; }
+
+const std::uint8_t* bitmap_of(const ArrowArray& array) {
+    return array.null_count && array.n_buffers ? static_cast<const std::uint8_t*>(array.buffers[0]) : nullptr;
+}
+
+// Where the values of a list are.
+using Range = std::pair<std::size_t, std::size_t>;
+
+template <class Offset>
+auto list_ranges(const ArrowArray& array) {
+    return [offsets = values_of<Offset>(array)](std::size_t at) {
+        return Range(static_cast<std::size_t>(offsets[at]), static_cast<std::size_t>(offsets[at + 1]));
+    };
+}
+
+template <class Offset>
+auto view_ranges(const ArrowArray& array) {
+    return [offsets = values_of<Offset>(array), sizes = static_cast<const Offset*>(array.buffers[2])](std::size_t at) {
+        const auto begin = static_cast<std::size_t>(offsets[at]);
+        return Range(begin, begin + static_cast<std::size_t>(sizes[at]));
+    };
+}
+
+// Lists of values, or of pairs of a value and a weight (structs, maps).
+template <class Ranges>
+class ArrowLists : public Column {
+public:
+    ArrowLists(const ArrowArray& array, std::string name, Ranges ranges, std::unique_ptr<Column> values, std::unique_ptr<Column> weights)
+        : offset_(static_cast<std::size_t>(array.offset)),
+          valid_(bitmap_of(array)),
+          pair_offset_(static_cast<std::size_t>(array.children[0]->offset)),
+          pair_valid_(weights ? bitmap_of(*array.children[0]) : nullptr),
+          name_(std::move(name)),
+          ranges_(std::move(ranges)),
+          values_(std::move(values)),
+          weights_(std::move(weights)) {}
+
+    void read(std::size_t, std::size_t, Batch&) const override {
+        throw std::invalid_argument("column '" + name_ + "' contains lists; set multivalued = true for its field");
+    }
+
+    bool read_list(std::size_t row, const ListFormat& format, ListCell& cell) const override {
+        if (weights_ && !format.weights_in_cell())
+            throw std::invalid_argument("column '" + name_ + "' contains values with weights; set weighted = true for its field");
+        cell.clear();
+        cell.missing = !is_valid(valid_, offset_ + row);
+        if (cell.missing) return true;
+        const auto [begin, end] = ranges_(offset_ + row);
+        const auto [first, last] = cell.keep(end - begin, format);
+        static thread_local Batch values, weights;
+        for (std::size_t at = begin + first, stop = begin + last; at < stop; at += Batch::capacity) {
+            const std::size_t count = std::min(Batch::capacity, stop - at);
+            values_->read(at, count, values);
+            if (weights_) weights_->read(at, count, weights);
+            for (std::size_t i = 0; i < count; ++i) {
+                const bool valid = is_valid(pair_valid_, pair_offset_ + at + i);
+                cell.copy(valid ? values.cells[i] : std::string_view());
+                if (weights_ && valid) cell.add_weight(values.cells[i], weights.cells[i]);
+                else if (weights_) cell.weights.push_back(1);
+            }
+        }
+        cell.use_copies();
+        return true;
+    }
+
+private:
+    std::size_t offset_;
+    const std::uint8_t* valid_;
+    std::size_t pair_offset_;
+    const std::uint8_t* pair_valid_;
+    std::string name_;
+    Ranges ranges_;
+    std::unique_ptr<Column> values_, weights_;
+};
+
+[[noreturn]] void reject(const std::string& name, std::string_view problem) {
+    throw std::invalid_argument("column '" + name + "' " + std::string(problem));
+}
+
+std::unique_ptr<Column> make_column(const ArrowSchema& schema, const ArrowArray& array, const std::string& name);
+
+// A child of a struct; the struct's offset applies to it as well.
+std::unique_ptr<Column> make_part(const ArrowSchema& schema, const ArrowArray& array, std::int64_t index, const std::string& name) {
+    ArrowArray part = *array.children[index];
+    part.offset += array.offset;
+    return make_column(*schema.children[index], part, name);
+}
+
+template <class Ranges>
+std::unique_ptr<Column> make_lists(const ArrowSchema& schema, const ArrowArray& array, const std::string& name, Ranges ranges) {
+    const ArrowSchema& items = *schema.children[0];
+    const ArrowArray& values = *array.children[0];
+    const auto make = [&](std::unique_ptr<Column> texts, std::unique_ptr<Column> weights) {
+        return std::make_unique<ArrowLists<Ranges>>(array, name, std::move(ranges), std::move(texts), std::move(weights));
+    };
+    const std::string_view format = items.format;
+    if (format.starts_with("+l") || format.starts_with("+L") || format.starts_with("+w") || format.starts_with("+v") || format == "+m")
+        reject(name, "contains nested lists; a cell must be a list of values");
+    if (format != "+s") return make(make_column(items, values, name), nullptr);
+    if (items.n_children != 2) reject(name, "contains lists of structs; expected structs of a value and its weight");
+    const bool weight_first = std::string_view(items.children[0]->name ? items.children[0]->name : "") == "weight";
+    return make(make_part(items, values, weight_first, name), make_part(items, values, !weight_first, name));
+}
+
+// Lists of any kind; null if the type is not a list.
+std::unique_ptr<Column> make_lists(const ArrowSchema& schema, const ArrowArray& array, const std::string& name) {
     const std::string_view format = schema.format;
+    if (format == "+l" || format == "+m") return make_lists(schema, array, name, list_ranges<std::int32_t>(array));
+    if (format == "+L") return make_lists(schema, array, name, list_ranges<std::int64_t>(array));
+    if (format == "+vl") return make_lists(schema, array, name, view_ranges<std::int32_t>(array));
+    if (format == "+vL") return make_lists(schema, array, name, view_ranges<std::int64_t>(array));
+    if (!format.starts_with("+w:")) return nullptr;
+    std::size_t size = 0;
+    std::from_chars(format.data() + 3, format.data() + format.size(), size);
+    return make_lists(schema, array, name, [size](std::size_t at) { return Range(at * size, (at + 1) * size); });
+}
+
+std::unique_ptr<Column> make_column(const ArrowSchema& schema, const ArrowArray& array, const std::string& name) {
+    const std::string_view format = schema.format;
+    if (auto lists = make_lists(schema, array, name)) return lists;
     if (schema.dictionary && format.size() == 1) {
-        const std::shared_ptr<const Column> values = make_column(*schema.dictionary, *array.dictionary);
+        const std::shared_ptr<const Column> values = make_column(*schema.dictionary, *array.dictionary, name);
         if (auto column = by_integer(format[0], [&]<class T>(T) { return dictionary_column<T>(array, values); })) return column;
     }
     if (format.size() == 1) {
@@ -150,8 +272,7 @@ std::unique_ptr<Column> make_column(const ArrowSchema& schema, const ArrowArray&
     if (format.starts_with("tsm")) return time_column<std::int64_t>(array, 1000, 1);
     if (format.starts_with("tsu")) return time_column<std::int64_t>(array, 1000000, 1);
     if (format.starts_with("tsn")) return time_column<std::int64_t>(array, 1000000000, 1);
-    throw std::invalid_argument("column '" + std::string(schema.name ? schema.name : "") + "' has the unsupported Arrow type '" +
-                                std::string(format) + "'; convert it to text, numbers or times");
+    reject(name, "has the unsupported Arrow type '" + std::string(format) + "'; convert it to text, numbers or times");
 }
 
 }  // namespace
@@ -173,9 +294,10 @@ bool ArrowReader::next() {
 std::size_t ArrowReader::rows() const { return array_.release ? static_cast<std::size_t>(array_.length) : 0; }
 
 std::unique_ptr<Column> ArrowReader::column(std::size_t index) const {
+    if (index == no_column) return std::make_unique<NullColumn>();
     ArrowArray child = *array_.children[index];
     child.offset += array_.offset;
-    return make_column(*schema_.children[index], child);
+    return make_column(*schema_.children[index], child, names_[index]);
 }
 
 void ArrowReader::fail(const char* operation) {

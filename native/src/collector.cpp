@@ -4,7 +4,9 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
+#include "fm2/numbers.h"
 #include "fm2/pool.h"
 
 namespace fm2 {
@@ -17,6 +19,15 @@ std::optional<std::uint8_t> parse_label(std::string_view text) {
     const auto value = parse_number(text);
     if (!value || (*value != 0 && *value != 1)) return std::nullopt;
     return *value == 1;
+}
+
+// A whole number that fits into 32 bits.
+std::optional<std::uint32_t> parse_count(std::string_view text) {
+    const auto value = parse_number(text);
+    if (!value || !(*value >= 0 && *value <= std::numeric_limits<std::uint32_t>::max())) return std::nullopt;
+    const auto count = static_cast<std::uint32_t>(*value);
+    if (static_cast<double>(count) != *value) return std::nullopt;
+    return count;
 }
 
 // Splits text at line ends, one part per thread. Text with quotes is not split, because a quoted cell may contain line ends.
@@ -37,16 +48,21 @@ std::vector<std::string_view> split_lines(std::string_view text, const TextForma
 
 }  // namespace
 
-Collector::Collector(std::vector<Field> fields, std::size_t label_column, std::optional<Time> time, std::vector<std::string> missing,
-                     std::size_t threads)
+Collector::Collector(std::vector<Field> fields, Targets targets, std::optional<Time> time, std::vector<std::string> missing,
+                     std::size_t threads, std::vector<std::size_t> owners)
     : fields_(std::move(fields)),
-      label_column_(label_column),
+      targets_(targets),
       time_(std::move(time)),
       reader_(std::move(missing)),
       threads_(threads ? threads : default_threads()),
+      owners_(std::move(owners)),
       values_(fields_.size()),
       invalid_utf8_(fields_.size()),
-      bad_(fields_.size() + 2) {}
+      bad_(fields_.size() + 2) {
+    if (!owners_.empty()) return;
+    owners_.resize(fields_.size());
+    std::iota(owners_.begin(), owners_.end(), std::size_t{0});
+}
 
 const Block& Collector::read(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last) {
     const std::vector<std::string_view> texts = split_lines(text, format, threads_);
@@ -93,15 +109,22 @@ const Block& Collector::read(const ArrowReader& frame, std::size_t first, std::s
 const Block& Collector::collect(const std::vector<Piece>& pieces) {
     block_.rows = pieces.back().block_row + pieces.back().rows;
     block_.codes.resize(fields_.size() * block_.rows);
-    block_.labels.resize(block_.rows);
+    block_.labels.resize(targets_.impressions ? 0 : block_.rows);
+    block_.clicks.resize(targets_.impressions ? block_.rows : 0);
+    block_.impressions.resize(block_.clicks.size());
+    block_.weights.resize(targets_.weight ? block_.rows : 0);
     block_.times.resize(time_ ? block_.rows : 0);
+    block_.lists.resize(fields_.size());
+    for (ListBuffer& lists : block_.lists) lists.clear();
     for (auto& list : bad_) list.clear();
-    // One thread reads all rows of a field, so that the codes do not depend on the timing of threads.
+    // One thread reads all rows of the fields that share codes, so that the codes do not depend on the timing of threads.
     parallel_for(fields_.size() + 2, threads_, [&](std::size_t task) {
+        for (std::size_t field = 0; field < fields_.size(); ++field)
+            if (owners_[field] == task)
+                for (const Piece& piece : pieces) collect_field(field, piece);
         for (const Piece& piece : pieces) {
-            if (task < fields_.size()) collect_field(task, piece);
-            else if (task == fields_.size()) collect_labels(piece);
-            else if (time_) collect_times(piece);
+            if (task == fields_.size()) collect_labels(piece);
+            else if (task > fields_.size() && time_) collect_times(piece);
         }
     });
     block_.bad.clear();
@@ -112,9 +135,8 @@ const Block& Collector::collect(const std::vector<Piece>& pieces) {
 
 void Collector::collect_field(std::size_t index, const Piece& piece) {
     const Field& field = fields_[index];
-    if (field.transform.kind == Transform::Kind::quantiles) return collect_quantiles(index, piece);
-    StringIndex& values = values_[index];
-    std::unordered_set<std::int32_t>& invalid_utf8 = invalid_utf8_[index];
+    if (field.transform.learns()) return collect_numbers(index, piece);
+    if (field.list) return collect_lists(index, piece);
     Batch batch;
     std::vector<std::size_t> unreadable;
     by_batch(piece.rows, [&](std::size_t first, std::size_t count) {
@@ -127,22 +149,54 @@ void Collector::collect_field(std::size_t index, const Piece& piece) {
         unreadable.clear();
         field.transform.apply(batch, unreadable);
         for (const std::size_t i : unreadable) fail(i, field.transform.fault());
-        if (field.hash_bits) {
-            for (std::size_t i = 0; i < count; ++i) {
-                if (!is_utf8(batch.cells[i])) fail(i, Fault::encoding);
-                out[i] = field.hashed(batch.cells[i]);
-            }
-            return;
-        }
-        const auto known = static_cast<std::int32_t>(values.size());
-        values.add({batch.cells.data(), count}, out);
-        for (std::size_t i = 0; i < count; ++i) {  // only new values need to be validated
-            if (out[i] >= known ? !is_utf8(batch.cells[i]) : !invalid_utf8.empty() && invalid_utf8.contains(out[i])) {
-                invalid_utf8.insert(out[i]);
-                fail(i, Fault::encoding);
-            }
-        }
+        find_codes(index, {batch.cells.data(), count}, out, [&](std::size_t i) { fail(i, Fault::encoding); });
     });
+}
+
+// Writes the codes of tokens, or their hashes. Calls fail(i) for a token that is not valid UTF-8.
+template <class Fail>
+void Collector::find_codes(std::size_t index, std::span<const std::string_view> tokens, std::int32_t* codes, const Fail& fail) {
+    const Field& field = fields_[index];
+    if (field.hash_bits) {
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            if (!is_utf8(tokens[i])) fail(i);
+            codes[i] = field.hashed(tokens[i]);
+        }
+        return;
+    }
+    StringIndex& values = values_[owners_[index]];
+    std::unordered_set<std::int32_t>& invalid_utf8 = invalid_utf8_[owners_[index]];
+    const auto known = static_cast<std::int32_t>(values.size());
+    values.add(tokens, codes);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {  // only new values need to be validated
+        if (codes[i] >= known ? !is_utf8(tokens[i]) : !invalid_utf8.empty() && invalid_utf8.contains(codes[i])) {
+            invalid_utf8.insert(codes[i]);
+            fail(i);
+        }
+    }
+}
+
+void Collector::collect_lists(std::size_t index, const Piece& piece) {
+    const ListFormat& format = *fields_[index].list;
+    const Column& column = *piece.columns[fields_[index].column];
+    const Column* weights = format.weight_column ? piece.columns[*format.weight_column].get() : nullptr;
+    ListBuffer& lists = block_.lists[index];
+    ListCell cell;
+    std::vector<std::int32_t> codes;
+    for (std::size_t i = 0; i < piece.rows; ++i) {
+        const std::size_t row = piece.block_row + i;
+        reader_.read(column, weights, piece.first + i, format, cell);
+        if (cell.fault) {
+            add_bad(index, row, static_cast<std::int32_t>(index), *cell.fault, cell.culprit);
+            cell.values.clear();
+        }
+        codes.resize(cell.values.size());
+        find_codes(index, cell.values, codes.data(),
+                   [&](std::size_t value) { add_bad(index, row, static_cast<std::int32_t>(index), Fault::encoding, cell.values[value]); });
+        for (std::size_t value = 0; value < codes.size(); ++value) lists.add(codes[value], cell.weights[value]);
+        lists.finish();
+        block_.codes[index * block_.rows + row] = cell.missing;
+    }
 }
 
 // Calls body(row of the block, cell) for all rows of a piece.
@@ -155,20 +209,46 @@ void Collector::for_cells(std::size_t column, const Piece& piece, const Body& bo
     });
 }
 
-void Collector::collect_quantiles(std::size_t index, const Piece& piece) {
+void Collector::collect_numbers(std::size_t index, const Piece& piece) {
     for_cells(fields_[index].column, piece, [&](std::size_t row, std::string_view cell) {
-        const auto number = parse_number(cell);
-        if (!number && !cell.empty()) add_bad(index, row, static_cast<std::int32_t>(index), Fault::number, cell);
-        const float value = number ? static_cast<float>(*number) : std::numeric_limits<float>::quiet_NaN();
-        block_.codes[index * block_.rows + row] = std::bit_cast<std::int32_t>(value);
+        const auto number = read_number(cell);
+        if (!number) add_bad(index, row, static_cast<std::int32_t>(index), Fault::number, cell);
+        block_.codes[index * block_.rows + row] = std::bit_cast<std::int32_t>(number.value_or(0));
     });
 }
 
 void Collector::collect_labels(const Piece& piece) {
-    for_cells(label_column_, piece, [&](std::size_t row, std::string_view cell) {
+    if (targets_.weight) collect_weights(piece);
+    if (targets_.impressions) return collect_counts(piece);
+    for_cells(targets_.label, piece, [&](std::size_t row, std::string_view cell) {
         const auto label = parse_label(cell);
         block_.labels[row] = label.value_or(0);
         if (!label) add_bad(fields_.size(), row, -1, Fault::label, cell);
+    });
+}
+
+void Collector::collect_counts(const Piece& piece) {
+    const std::size_t task = fields_.size();
+    for_cells(targets_.label, piece, [&](std::size_t row, std::string_view cell) {
+        const auto clicks = parse_count(cell);
+        block_.clicks[row] = clicks.value_or(0);
+        if (!clicks) add_bad(task, row, -1, Fault::clicks, cell);
+    });
+    for_cells(*targets_.impressions, piece, [&](std::size_t row, std::string_view cell) {
+        const std::uint32_t impressions = parse_count(cell).value_or(0), clicks = block_.clicks[row];
+        block_.impressions[row] = impressions;
+        if (!impressions) add_bad(task, row, -1, Fault::impressions, cell);
+        else if (clicks > impressions) add_bad(task, row, -1, Fault::excess, std::to_string(clicks) + " > " + std::to_string(impressions));
+    });
+}
+
+void Collector::collect_weights(const Piece& piece) {
+    for_cells(*targets_.weight, piece, [&](std::size_t row, std::string_view cell) {
+        const auto number = parse_number(cell);
+        const float weight = number ? static_cast<float>(*number) : -1;
+        const bool valid = weight >= 0 && weight <= std::numeric_limits<float>::max();
+        block_.weights[row] = valid ? weight : 0;
+        if (!valid) add_bad(fields_.size(), row, -1, Fault::weight, cell);
     });
 }
 
@@ -201,15 +281,28 @@ std::string_view Collector::row_text(std::size_t row) const {
     return part.block.row(row - part.first_row);
 }
 
-void count_codes(const std::int32_t* codes, std::size_t rows, std::span<const std::uint8_t> counted,
+template <class Count>
+void count_codes(const std::int32_t* codes, std::size_t rows, std::span<const Lists> lists, std::span<const Count> counted,
                  const std::vector<std::span<std::int64_t>>& counts, std::size_t threads) {
     parallel_for(counts.size(), threads, [&](std::size_t field) {
         if (counts[field].empty()) return;
         const std::int32_t* column = codes + field * rows;
         std::int64_t* count = counts[field].data();
+        if (!lists.empty() && lists[field]) {
+            for (std::size_t i = 0; i < rows; ++i) {
+                const List list = lists[field][static_cast<std::int32_t>(i)];
+                for (std::size_t value = 0; value < list.size; ++value) count[list.ids[value]] += counted[i];
+            }
+            return;
+        }
         for (std::size_t i = 0; i < rows; ++i) count[column[i]] += counted[i];
     });
 }
+
+template void count_codes(const std::int32_t*, std::size_t, std::span<const Lists>, std::span<const std::uint8_t>,
+                          const std::vector<std::span<std::int64_t>>&, std::size_t);
+template void count_codes(const std::int32_t*, std::size_t, std::span<const Lists>, std::span<const std::uint32_t>,
+                          const std::vector<std::span<std::int64_t>>&, std::size_t);
 
 void codes_to_ids(const std::int32_t* codes, std::size_t rows, std::span<const std::int32_t> order,
                   const std::vector<std::span<const std::int32_t>>& ids_of, std::int32_t* ids, std::size_t threads) {

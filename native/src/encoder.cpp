@@ -3,20 +3,40 @@
 #include <algorithm>
 #include <array>
 
+#include "fm2/numbers.h"
 #include "fm2/pool.h"
 
 namespace fm2 {
+namespace {
+
+// Appends all lists of a buffer to another one.
+void append(const ListBuffer& from, ListBuffer& to) {
+    const auto begin = static_cast<std::int64_t>(to.ids.size());
+    for (std::size_t i = 1; i < from.offsets.size(); ++i) to.offsets.push_back(begin + from.offsets[i]);
+    to.ids.insert(to.ids.end(), from.ids.begin(), from.ids.end());
+    to.weights.insert(to.weights.end(), from.weights.begin(), from.weights.end());
+}
+
+}  // namespace
 
 void Encoder::set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends) {
     tables_[field] = make_string_index(bytes, ends);
-    views_[field] = tables_[field].view();
+    set_vocabulary(field, tables_[field].view());
+}
+
+void Encoder::set_vocabulary(std::size_t field, const StringIndexView& table) {
+    views_[field] = table;
+    if (fields_[field].list || !fields_[field].is_list()) return;
+    number_ids_[field].clear();
+    for (const std::string& text : number_texts(fields_[field].transform)) number_ids_[field].push_back(table.find(text) + 1);
+    number_ids_[field].push_back(0);  // unknown
 }
 
 void Encoder::encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,
-                     std::size_t threads, std::int32_t* ids) const {
+                     std::size_t threads, std::int32_t* ids, std::vector<ListBuffer>& lists) const {
     Columns columns;
     for (const std::size_t position : positions) columns.push_back(table.column(position));
-    encode(columns, first, count, threads, ids);
+    encode(columns, first, count, threads, ids, lists);
 }
 
 void Encoder::encode(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last,
@@ -25,17 +45,85 @@ void Encoder::encode(std::string_view text, const TextFormat& format, const std:
     Columns columns;
     for (const std::size_t position : positions) columns.push_back(out.block.column(position));
     out.ids.resize(out.block.rows() * fields_.size());
-    encode(columns, 0, out.block.rows(), threads, out.ids.data());
-    for (const BadRow& bad : out.block.bad()) std::fill_n(&out.ids[bad.row * fields_.size()], fields_.size(), 0);
+    for (ListBuffer& lists : out.lists) lists.clear();
+    encode(columns, 0, out.block.rows(), threads, out.ids.data(), out.lists);
+    for (const BadRow& bad : out.block.bad())
+        for (std::size_t field = 0; field < fields_.size(); ++field)
+            if (!fields_[field].is_list()) out.ids[bad.row * fields_.size() + field] = 0;
 }
 
-void Encoder::encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids) const {
+void Encoder::encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids,
+                     std::vector<ListBuffer>& lists) const {
+    lists.resize(fields_.size());
     // The ids of a block stay in the cache while the fields fill them one by one.
     constexpr std::size_t block = 1024;
+    std::vector<std::vector<ListBuffer>> parts;  // the lists of each block
+    if (count > block && has_lists()) parts.resize((count + block - 1) / block, std::vector<ListBuffer>(fields_.size()));
     parallel_ranges(count, block, threads, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t field = 0; field < fields_.size(); ++field)
-            encode_field(field, *columns[fields_[field].column], first + begin, end - begin, ids + begin * fields_.size());
+        encode_block(columns, first + begin, end - begin, ids + begin * fields_.size(), parts.empty() ? lists : parts[begin / block]);
     });
+    for (std::size_t part = 0; part < parts.size(); ++part)
+        for (std::size_t field = 0; field < fields_.size(); ++field) {
+            if (!fields_[field].is_list()) continue;
+            const auto numbered = static_cast<std::int32_t>(lists[field].offsets.size()) - 1;
+            append(parts[part][field], lists[field]);
+            for (std::size_t row = part * block; row < std::min(count, (part + 1) * block); ++row)
+                ids[row * fields_.size() + field] += numbered;
+        }
+}
+
+void Encoder::encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
+                           std::vector<ListBuffer>& lists) const {
+    for (std::size_t field = 0; field < fields_.size(); ++field) {
+        if (fields_[field].list) encode_lists(field, columns, first, count, ids, lists[field]);
+        else if (fields_[field].is_list()) encode_numbers(field, *columns[fields_[field].column], first, count, ids, lists[field]);
+        else encode_field(field, *columns[fields_[field].column], first, count, ids);
+    }
+}
+
+void Encoder::encode_lists(std::size_t index, const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
+                           ListBuffer& lists) const {
+    const Field& field = fields_[index];
+    const Column* weights = field.list->weight_column ? columns[*field.list->weight_column].get() : nullptr;
+    ListCell cell;
+    for (std::size_t i = 0; i < count; ++i) {
+        reader_.read(*columns[field.column], weights, first + i, *field.list, cell);
+        add_list(index, cell, lists);
+        ids[i * fields_.size() + index] = lists.finish();
+    }
+}
+
+void Encoder::encode_numbers(std::size_t index, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids,
+                             ListBuffer& lists) const {
+    Batch batch;
+    by_batch(count, [&](std::size_t begin, std::size_t size) {
+        reader_.read(column, first + begin, size, batch);
+        for (std::size_t i = 0; i < size; ++i) {
+            add_number(index, batch.cells[i], lists);
+            ids[(begin + i) * fields_.size() + index] = lists.finish();
+        }
+    });
+}
+
+void Encoder::add_number(std::size_t index, std::string_view cell, ListBuffer& lists) const {
+    const auto number = read_number(cell);
+    if (!number) return lists.add(0, 1);
+    const NumberFeatures features = expand_number(*number, fields_[index].transform);
+    for (std::size_t i = 0; i < features.size; ++i)
+        lists.add(number_ids_[index][static_cast<std::size_t>(features.codes[i])], features.weights[i]);
+}
+
+// A cell that cannot be read is unknown.
+void Encoder::add_list(std::size_t index, const ListCell& cell, ListBuffer& lists) const {
+    if (cell.fault) return lists.add(0, 1);
+    const Field& field = fields_[index];
+    const std::size_t begin = lists.ids.size();
+    lists.ids.resize(begin + cell.values.size());
+    std::int32_t* numbers = lists.ids.data() + begin;
+    if (field.hash_bits) std::ranges::transform(cell.values, numbers, [&](std::string_view value) { return field.hashed(value); });
+    else views_[index].find(cell.values, numbers);
+    for (std::size_t i = 0; i < cell.values.size(); ++i) ++numbers[i];
+    lists.weights.insert(lists.weights.end(), cell.weights.begin(), cell.weights.end());
 }
 
 void Encoder::encode_field(std::size_t index, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids) const {
@@ -55,12 +143,33 @@ void Encoder::encode_field(std::size_t index, const Column& column, std::size_t 
     });
 }
 
-void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids) const {
+// Encodes one row's cell of a list field, or the values that have been read from it.
+void Encoder::encode_list(std::size_t index, std::span<const std::string_view> cells, ListCell* values, ListBuffer& lists) const {
+    static thread_local ListCell read_values;
+    const Field& field = fields_[index];
+    if (!field.list) return add_number(index, reader_.read(cells[field.column]), lists);
+    if (values) {
+        reader_.finish(*field.list, *values);
+        return add_list(index, *values, lists);
+    }
+    const auto weights = field.list->weight_column ? std::optional(cells[*field.list->weight_column]) : std::nullopt;
+    reader_.read(cells[field.column], weights, *field.list, read_values);
+    add_list(index, read_values, lists);
+}
+
+void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
+                     std::span<ListCell* const> values) const {
+    lists.resize(fields_.size());
     static thread_local Batch batch;
     static thread_local std::vector<std::size_t> unreadable(1);  // has the capacity from the start
     batch.size = 1;
     for (std::size_t index = 0; index < fields_.size(); ++index) {
         const Field& field = fields_[index];
+        if (has_lists_ && field.is_list()) {
+            encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);
+            ids[index] = lists[index].finish();
+            continue;
+        }
         batch.cells[0] = reader_.read(cells[field.column]);
         unreadable.clear();
         field.transform.apply(batch, unreadable);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "aligned_buffer.h"
 #include "fm2/expect.h"
 #include "fm2/pool.h"
 #include "fm2/training.h"
@@ -95,29 +96,59 @@ Share share_of(const FfmLayout& layout, const Member& member) {
 class Tile {
 public:
     Tile(const Kernels& kernels, const Ffm& model, const Minibatch& batch)
-        : kernels_(kernels.ffm), model_(model), batch_(batch), weights_(ffm_tile * batch.fields()) {}
+        : kernels_(kernels.ffm), model_(model), batch_(batch), weights_(ffm_tile * batch.fields()) {
+        const FfmLayout& layout = *model.layout;
+        for (std::size_t f = 0; f < layout.fields(); ++f)
+            if (batch.is_list(f)) lists_.push_back({f, model.table + layout.first[f] * layout.stride, batch.lists(f)});
+        if (!lists_.empty()) buffers_.reserve((lists_.size() + 1) * row_bytes());
+    }
 
     void load(std::size_t begin, std::size_t rows) {
         const FfmLayout& layout = *model_.layout;
         for (std::size_t f = 0; f < layout.fields(); ++f)
             for (std::size_t r = 0; r < rows; ++r)
                 weights_[r * layout.fields() + f] = model_.table + (layout.first[f] + batch_.ids(f)[begin + r]) * layout.stride;
+        for (std::size_t l = 0; l < lists_.size(); ++l) {
+            lists_[l].values.offsets = batch_.lists(lists_[l].field).offsets + begin;
+            for (std::size_t r = 0; r < rows; ++r) weights_[r * layout.fields() + lists_[l].field] = buffer(l);
+        }
         rows_ = rows;
     }
 
-    void score(const Share& share, FfmTerms& terms) const { kernels_.score(view(), share.begin, share.end, terms); }
+    void score(const Share& share, FfmTerms& terms) {
+        if (lists_.empty()) return kernels_.score(view(0, rows_), share.begin, share.end, terms);
+        for (std::size_t r = 0; r < rows_; ++r) {
+            const FfmTile row = view(r, r + 1);
+            kernels_.pool(row, r, share.begin, share.end);
+            kernels_.score(row, share.begin, share.end, terms);
+        }
+    }
 
-    void update(const Share& share, const float* gradients, const FfmOptimizers& optimizers) const {
-        kernels_.update(view(), share.begin, share.end, gradients, optimizers);
+    void update(const Share& share, const float* gradients, const FfmOptimizers& optimizers) {
+        if (lists_.empty()) return kernels_.update(view(0, rows_), share.begin, share.end, gradients, optimizers);
+        for (std::size_t r = 0; r < rows_; ++r) {
+            const FfmTile row = view(r, r + 1);
+            kernels_.pool(row, r, share.begin, share.end);
+            kernels_.update_lists(row, r, share.begin, share.end, gradients[r], optimizers);
+            kernels_.update(row, share.begin, share.end, gradients, optimizers);
+        }
     }
 
 private:
-    FfmTile view() const { return {*model_.layout, rows_, weights_.data()}; }
+    // All rows use the same buffer of a multi-valued field, one after the other; the last buffer is for partners.
+    float* buffer(std::size_t number) { return reinterpret_cast<float*>(buffers_.data() + number * row_bytes()); }
+    std::size_t row_bytes() const { return static_cast<std::size_t>(model_.layout->stride) * sizeof(float); }
+
+    FfmTile view(std::size_t begin, std::size_t end) {
+        return {*model_.layout, begin, end, weights_.data(), lists_, buffer(lists_.size())};
+    }
 
     const FfmKernels& kernels_;
     const Ffm& model_;
     const Minibatch& batch_;
     std::vector<float*> weights_;
+    std::vector<FfmList> lists_;
+    AlignedBuffer buffers_;
     std::size_t rows_ = 0;
 };
 

@@ -8,9 +8,11 @@
 namespace fm2 {
 namespace {
 
-// The section "encoder.fields": one such row per field.
+// The section "encoder.fields": one such row per field. What follows `multivalued` is 0 if that is 0.
 struct FieldEntry {
     std::int32_t column, kind, hash_bits, boundaries;
+    std::int32_t multivalued, separator, pooling, max_values, keep_last, weighted, empty_is_missing;
+    std::int32_t weight_column;  // 1 + its number; 0: none
 };
 constexpr std::int32_t max_hash_bits = 30;
 constexpr std::size_t max_missing = 1 << 12;
@@ -29,17 +31,52 @@ std::vector<std::string> read_texts(const ModelFile& file, std::string_view name
     return texts;
 }
 
+bool is_flag(std::int32_t value) { return value == 0 || value == 1; }
+
+std::optional<ListFormat> read_list_format(const ModelFile& file, const FieldEntry& entry, std::size_t columns) {
+    if (!is_flag(entry.multivalued)) file.reject("invalid field description");
+    if (!entry.multivalued) {
+        if (entry.separator || entry.pooling || entry.max_values || entry.keep_last || entry.weighted || entry.empty_is_missing ||
+            entry.weight_column)
+            file.reject("invalid field description");
+        return std::nullopt;
+    }
+    if (entry.separator < 1 || entry.separator > 127 || entry.pooling < 0 || entry.pooling > static_cast<std::int32_t>(Pooling::sqrt) ||
+        entry.max_values < 0 || !is_flag(entry.keep_last) || !is_flag(entry.weighted) || !is_flag(entry.empty_is_missing) ||
+        entry.weight_column < 0 || static_cast<std::size_t>(entry.weight_column) > columns || (entry.weight_column && !entry.weighted) ||
+        entry.kind != static_cast<std::int32_t>(Transform::Kind::none))
+        file.reject("invalid description of a multi-valued field");
+    ListFormat format;
+    format.separator = static_cast<char>(entry.separator);
+    format.pooling = static_cast<Pooling>(entry.pooling);
+    format.max_values = static_cast<std::size_t>(entry.max_values);
+    format.keep_last = entry.keep_last;
+    format.weighted = entry.weighted;
+    format.empty_is_missing = entry.empty_is_missing;
+    if (entry.weight_column) format.weight_column = static_cast<std::size_t>(entry.weight_column) - 1;
+    return format;
+}
+
+// Boundaries and knots are sorted; "linear" has a mean and a positive standard deviation. Without training rows there are none.
+bool are_boundaries(Transform::Kind kind, std::span<const float> numbers) {
+    using Kind = Transform::Kind;
+    const auto is_finite = [](float number) { return std::isfinite(number); };
+    if (kind == Kind::linear || kind == Kind::interpolate)
+        if (!std::ranges::all_of(numbers, is_finite)) return false;
+    if (kind == Kind::linear) return numbers.empty() || (numbers.size() == 2 && numbers[1] > 0);
+    return std::ranges::is_sorted(numbers) && std::ranges::none_of(numbers, [](float number) { return std::isnan(number); });
+}
+
 Field read_field(const ModelFile& file, const FieldEntry& entry, const std::string& format, std::span<const float> boundaries,
                  std::size_t columns) {
     using Kind = Transform::Kind;
     if (entry.column < 0 || static_cast<std::size_t>(entry.column) >= columns || entry.kind < 0 ||
-        entry.kind > static_cast<std::int32_t>(Kind::hour) || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
+        entry.kind > static_cast<std::int32_t>(Kind::linear) || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
         file.reject("invalid field description");
-    Field field{static_cast<std::size_t>(entry.column), {}, static_cast<unsigned>(entry.hash_bits)};
+    Field field{static_cast<std::size_t>(entry.column), {}, static_cast<unsigned>(entry.hash_bits), read_list_format(file, entry, columns)};
     field.transform.kind = static_cast<Kind>(entry.kind);
     field.transform.boundaries.assign(boundaries.begin(), boundaries.end());
-    if (!std::ranges::is_sorted(boundaries) || std::ranges::any_of(boundaries, [](float b) { return std::isnan(b); }))
-        file.reject("the boundaries of a field are not sorted");
+    if (!are_boundaries(field.transform.kind, boundaries)) file.reject("the boundaries of a field are invalid or not sorted");
     if (field.transform.kind == Kind::weekday || field.transform.kind == Kind::hour) {
         try {
             field.transform.time.emplace(format);
@@ -78,10 +115,11 @@ std::span<const T> take(const ModelFile& file, std::span<const T>& remaining, st
 
 }  // namespace
 
-FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const std::int32_t> sizes)
+FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, const Scorer& scorer)
     : file_(std::move(file)),
-      columns_(read_texts(*file_, "encoder.columns", sizes.size())),
-      encoder_(read_fields(*file_, sizes.size(), columns_.size()), read_texts(*file_, "encoder.missing", max_missing)) {
+      columns_(read_texts(*file_, "encoder.columns", 2 * scorer.fields())),  // a field may have a column of weights
+      encoder_(read_fields(*file_, scorer.fields(), columns_.size()), read_texts(*file_, "encoder.missing", max_missing)) {
+    const std::span<const std::int32_t> sizes = scorer.sizes();
     const auto counts = file_->numbers<std::uint64_t>("vocabulary.counts", 3 * sizes.size());
     auto slots = file_->numbers<StringIndexView::Slot>("vocabulary.slots");
     auto ends = file_->numbers<std::uint64_t>("vocabulary.ends");
@@ -92,6 +130,8 @@ FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, std::span<const 
                             hashed = entries[f].hash_bits ? std::uint64_t{1} << entries[f].hash_bits : 0;
         const StringIndexView table{take(*file_, slots, counts[3 * f]), take(*file_, ends, counts[3 * f + 1]),
                                     take(*file_, bytes, counts[3 * f + 2])};
+        if (encoder_.field(f).is_list() != (scorer.lists()[f] != 0))
+            file_->reject("the plan and the encoder differ in multi-valued fields");
         if (!table.slots.empty() && !std::has_single_bit(table.slots.size()))
             file_->reject("the size of a vocabulary's hash table is not a power of two");
         if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->reject("a vocabulary and its field differ in size");

@@ -110,7 +110,8 @@ void ModelFile::read_index() {
     std::memcpy(&header, mapping_.data(), sizeof header);
     if (header.magic != magic) reject("it does not start with 'fm2model'");
     if (header.version != version)
-        reject("format version " + std::to_string(header.version) + "; this fm2 reads version " + std::to_string(version));
+        reject("format version " + std::to_string(header.version) + "; this fm2 reads version " + std::to_string(version) +
+               ". Compile the run again with fm2 compile");
     if (header.own_checksum != own_checksum(header) || header.reserved != decltype(header.reserved){}) reject("damaged header");
     if (header.size != mapping_.size())
         reject("expected " + std::to_string(header.size) + " bytes, got " + std::to_string(mapping_.size()));
@@ -131,6 +132,8 @@ std::vector<std::string> ModelFile::names() const {
     for (const Section& section : sections_) names.push_back(section.name);
     return names;
 }
+
+bool ModelFile::has(std::string_view name) const { return std::ranges::find(sections_, name, &Section::name) != sections_.end(); }
 
 std::span<const std::byte> ModelFile::bytes(std::string_view name) const {
     const auto section = std::ranges::find(sections_, name, &Section::name);

@@ -27,24 +27,23 @@ public:
     std::size_t width() const override { return candidate_side_.width(); }
 
 protected:
-    Query make_query(const Kernels& kernels, const std::int32_t* ids) const override {
+    Query make_query(const Kernels& kernels, const Rows& row) const override {
         std::vector<float> v(padded(context_side_.width()));
         Query query{0, std::vector<float>(width())};
-        context_side_.gather(kernels, ids, 1, v.data(), v.size(), &query.base);
+        context_side_.gather(kernels, row, v.data(), v.size(), &query.base);
         query.base += plan_.bias;
         kernels.scoring.inner_products(matrix_.data(), context_side_.width(), width(), v.data(), context_side_.width(),
                                        query.vector.data());
         return query;
     }
 
-    void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                      float* parts) const override {
-        candidate_side_.gather(kernels, ids, rows, vectors, stride, parts);
+    void make_vectors(const Kernels& kernels, const Rows& rows, float* vectors, std::size_t stride, float* parts) const override {
+        candidate_side_.gather(kernels, rows, vectors, stride, parts);
     }
 
 private:
     const MatrixPlan& plan_ = std::get<MatrixPlan>(scorer().plan());
-    Side context_side_{plan_, context()}, candidate_side_{plan_, candidate()};
+    Side context_side_{plan_, context(), scorer().lists()}, candidate_side_{plan_, candidate(), scorer().lists()};
     std::vector<float> matrix_;  // S between the sides: [candidate width, context width]
 };
 
@@ -55,38 +54,56 @@ public:
     std::size_t width() const override { return plan_.rank; }
 
 protected:
-    Query make_query(const Kernels& kernels, const std::int32_t* ids) const override {
+    Query make_query(const Kernels& kernels, const Rows& row) const override {
         Query query{0, std::vector<float>(plan_.rank)};
-        sum(kernels, context(), ids, 1, query.vector.data(), plan_.rank, &query.base);
+        sum(kernels, context(), row, query.vector.data(), plan_.rank, &query.base);
         query.base += plan_.bias;
         for (std::size_t k = 0; k < plan_.rank; ++k) query.vector[k] *= 2 * plan_.signs[k];
         return query;
     }
 
-    void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                      float* parts) const override {
-        sum(kernels, candidate(), ids, rows, vectors, stride, parts);
+    void make_vectors(const Kernels& kernels, const Rows& rows, float* vectors, std::size_t stride, float* parts) const override {
+        sum(kernels, candidate(), rows, vectors, stride, parts);
     }
 
 private:
+    const std::byte* row_of(std::size_t field, std::int32_t id) const {
+        return plan_.fields[field].rows + static_cast<std::size_t>(id) * plan_.layout.stride;
+    }
+
     // Writes the sums of the fields' vectors, and parts [rows]: linear weights plus the signed squares of the sums.
-    void sum(const Kernels& kernels, std::span<const std::size_t> fields, const std::int32_t* ids, std::size_t rows, float* vectors,
-             std::size_t stride, float* parts) const {
-        const auto row_of = [&](std::size_t r, std::size_t f) {
-            return plan_.fields[fields[f]].rows + static_cast<std::size_t>(ids[r * fields.size() + f]) * plan_.layout.stride;
-        };
-        for (std::size_t r = 0; r < rows; ++r) {
-            for (std::size_t f = 0; r + 1 < rows && f < fields.size(); ++f) {
-                __builtin_prefetch(row_of(r + 1, f));
-                __builtin_prefetch(row_of(r + 1, f) + plan_.layout.linear_at);
+    void sum(const Kernels& kernels, std::span<const std::size_t> fields, const Rows& rows, float* vectors, std::size_t stride,
+             float* parts) const {
+        std::vector<float> own(rows.lists.empty() ? 0 : plan_.rank);
+        for (std::size_t r = 0; r < rows.count; ++r) {
+            for (std::size_t f = 0; r + 1 < rows.count && f < fields.size(); ++f) {
+                if (rows.is_list(f)) continue;
+                const std::byte* next = row_of(fields[f], rows.row(r + 1)[f]);
+                __builtin_prefetch(next);
+                __builtin_prefetch(next + plan_.layout.linear_at);
             }
             float* vector = vectors + r * stride;
             std::fill(vector, vector + plan_.rank, 0.0f);
             parts[r] = 0;
             for (std::size_t f = 0; f < fields.size(); ++f)
-                parts[r] += kernels.scoring.accumulate(plan_.dtype, plan_.layout, row_of(r, f), vector);
+                parts[r] += rows.is_list(f)
+                                ? add_list(kernels, fields[f], rows.lists[f][rows.row(r)[f]], own, vector)
+                                : kernels.scoring.accumulate(plan_.dtype, plan_.layout, row_of(fields[f], rows.row(r)[f]), 0, 1, vector);
             for (std::size_t k = 0; k < plan_.rank; ++k) parts[r] += plan_.signs[k] * vector[k] * vector[k];
         }
+    }
+
+    // Adds the weighted sum of a list to a vector; returns the linear weights minus the signed squares of that sum.
+    float add_list(const Kernels& kernels, std::size_t field, const List& list, std::span<float> own, float* vector) const {
+        float total = 0;
+        std::ranges::fill(own, 0.0f);
+        for (std::size_t i = 0; i < list.size; ++i)
+            total += kernels.scoring.accumulate(plan_.dtype, plan_.layout, row_of(field, list.ids[i]), 0, list.weight(i), own.data());
+        for (std::size_t k = 0; k < plan_.rank; ++k) {
+            vector[k] += own[k];
+            total -= plan_.signs[k] * own[k] * own[k];
+        }
+        return total;
     }
 
     const SumsPlan& plan_ = std::get<SumsPlan>(scorer().plan());
@@ -99,21 +116,20 @@ public:
     std::size_t width() const override { return context().size() * candidate().size() * plan_.dim; }
 
 protected:
-    Query make_query(const Kernels& kernels, const std::int32_t* ids) const override {
+    Query make_query(const Kernels& kernels, const Rows& row) const override {
         Query query{0, std::vector<float>(width())};
         std::vector<float> gathered(context().size() * plan_.layout.second);
-        query.base = plan_.bias + gather(kernels, context(), ids, gathered.data());
+        query.base = plan_.bias + gather(kernels, context(), row, 0, gathered.data());
         for (std::size_t x = 0; x < context().size(); ++x)
             for (std::size_t a = 0; a < candidate().size(); ++a)
                 std::copy_n(vector(gathered.data(), context(), x, candidate()[a]), plan_.dim, query.vector.data() + offset(a, x));
         return query;
     }
 
-    void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                      float* parts) const override {
+    void make_vectors(const Kernels& kernels, const Rows& rows, float* vectors, std::size_t stride, float* parts) const override {
         std::vector<float> gathered(candidate().size() * plan_.layout.second);
-        for (std::size_t r = 0; r < rows; ++r) {
-            parts[r] = gather(kernels, candidate(), ids + r * candidate().size(), gathered.data());
+        for (std::size_t r = 0; r < rows.count; ++r) {
+            parts[r] = gather(kernels, candidate(), rows, r, gathered.data());
             for (std::size_t a = 0; a < candidate().size(); ++a)
                 for (std::size_t x = 0; x < context().size(); ++x)
                     std::copy_n(vector(gathered.data(), candidate(), a, context()[x]), plan_.dim, vectors + r * stride + offset(a, x));
@@ -129,13 +145,23 @@ private:
         return gathered + index * plan_.layout.second + (other - (other > side[index])) * plan_.dim;
     }
 
-    // Writes all vectors of a side's features to gathered [fields, vectors]; returns their linear weights plus the pair terms within the
+    // Writes all vectors of a row's features to gathered [fields, vectors]; returns their linear weights plus the pair terms within the
     // side.
-    float gather(const Kernels& kernels, std::span<const std::size_t> side, const std::int32_t* ids, float* gathered) const {
+    float gather(const Kernels& kernels, std::span<const std::size_t> side, const Rows& rows, std::size_t row, float* gathered) const {
         float total = 0;
         for (std::size_t f = 0; f < side.size(); ++f) {
-            const std::byte* row = plan_.fields[side[f]].rows + static_cast<std::size_t>(ids[f]) * plan_.layout.stride;
-            total += kernels.scoring.unpack(plan_.dtype, plan_.layout, row, 1, gathered + f * plan_.layout.second);
+            const FeatureTable& table = plan_.fields[side[f]];
+            const auto features = [&](std::int32_t id) { return table.rows + static_cast<std::size_t>(id) * plan_.layout.stride; };
+            float* out = gathered + f * plan_.layout.second;
+            const std::int32_t id = rows.row(row)[f];
+            if (!rows.is_list(f)) {
+                total += kernels.scoring.unpack(plan_.dtype, plan_.layout, features(id), 1, out);
+                continue;
+            }
+            std::fill_n(out, plan_.layout.second, 0.0f);
+            const List list = rows.lists[f][id];
+            for (std::size_t i = 0; i < list.size; ++i)
+                total += kernels.scoring.accumulate(plan_.dtype, plan_.layout, features(list.ids[i]), 1, list.weight(i), out);
         }
         for (std::size_t a = 0; a < side.size(); ++a)
             for (std::size_t b = 0; b < a; ++b) {
@@ -173,22 +199,22 @@ std::unique_ptr<Ranker> Ranker::make(std::shared_ptr<const Scorer> scorer, std::
 }
 
 Ranker::Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
-    : scorer_(std::move(scorer)), context_(std::move(context)), candidate_(std::move(candidate)) {
-    for (const std::size_t field : context_) context_sizes_.push_back(scorer_->sizes()[field]);
-    for (const std::size_t field : candidate_) candidate_sizes_.push_back(scorer_->sizes()[field]);
+    : scorer_(std::move(scorer)),
+      context_(std::move(context), scorer_->sizes(), scorer_->lists()),
+      candidate_(std::move(candidate), scorer_->sizes(), scorer_->lists()) {}
+
+Query Ranker::query(const Kernels& kernels, const Rows& context) const {
+    context_.check_columns(context);
+    context_.check(context, 0, 1);
+    return make_query(kernels, context);
 }
 
-Query Ranker::query(const Kernels& kernels, const std::int32_t* ids) const {
-    check_ids(context_sizes_, context_, ids, 0, 1);
-    return make_query(kernels, ids);
-}
-
-void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* catalog, std::size_t stride,
-                      std::size_t threads) const {
-    check_ids(candidate_sizes_, candidate_, ids, 0, rows);
-    parallel_ranges(rows, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+void Ranker::describe(const Kernels& kernels, const Rows& candidates, float* catalog, std::size_t stride, std::size_t threads) const {
+    candidate_.check_columns(candidates);
+    candidate_.check(candidates, 0, candidates.count);
+    parallel_ranges(candidates.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         float parts[rows_per_task];
-        make_vectors(kernels, ids + begin * candidate_.size(), end - begin, catalog + begin * stride, stride, parts);
+        make_vectors(kernels, rows_between(candidates, begin, end), catalog + begin * stride, stride, parts);
         for (std::size_t r = begin; r < end; ++r) {
             float* row = catalog + r * stride;
             row[width()] = parts[r - begin];
@@ -197,15 +223,15 @@ void Ranker::describe(const Kernels& kernels, const std::int32_t* ids, std::size
     });
 }
 
-void Ranker::score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits,
-                   std::size_t threads) const {
-    check_ids(candidate_sizes_, candidate_, ids, 0, rows);
+void Ranker::score(const Kernels& kernels, const Query& query, const Rows& candidates, float* logits, std::size_t threads) const {
+    candidate_.check_columns(candidates);
+    candidate_.check(candidates, 0, candidates.count);
     const std::size_t stride = padded(width());
-    parallel_ranges(rows, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+    parallel_ranges(candidates.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         static thread_local std::vector<float> vectors;
         const std::size_t count = end - begin;
         vectors.resize(std::max(vectors.size(), (stride + 1) * rows_per_task));
-        make_vectors(kernels, ids + begin * candidate_.size(), count, vectors.data(), stride, logits + begin);
+        make_vectors(kernels, rows_between(candidates, begin, end), vectors.data(), stride, logits + begin);
         float* products = vectors.data() + stride * rows_per_task;
         kernels.scoring.inner_products(vectors.data(), stride, count, query.vector.data(), width(), products);
         for (std::size_t r = 0; r < count; ++r) logits[begin + r] += query.base + products[r];

@@ -14,10 +14,13 @@ constexpr std::size_t max_form_width = 1 << 13;    // a form of 256 MB
 
 }  // namespace
 
-Side::Side(const MatrixPlan& plan, std::span<const std::size_t> fields) : plan_(plan), columns_(fields.size()) {
+Side::Side(const MatrixPlan& plan, std::span<const std::size_t> fields, std::span<const std::uint8_t> lists)
+    : plan_(plan), columns_(fields.size()) {
     std::iota(columns_.begin(), columns_.end(), 0);
     const auto origin = [&](std::size_t column) { return &*std::ranges::find(plan.fields, fields[column], &MatrixField::field); };
-    std::ranges::stable_sort(columns_, std::greater(), [&](std::size_t column) { return origin(column)->size; });
+    const auto is_list = [&](std::size_t column) { return lists[fields[column]] != 0; };
+    std::ranges::stable_sort(columns_, std::greater(),
+                             [&](std::size_t column) { return std::pair(is_list(column), origin(column)->size); });
     for (const std::size_t column : columns_) {
         origins_.push_back(origin(column));
         fields_.push_back(*origins_.back());
@@ -25,7 +28,7 @@ Side::Side(const MatrixPlan& plan, std::span<const std::size_t> fields) : plan_(
         width_ += fields_.back().dim;
     }
     form_fields_ = fields_.size();
-    for (std::size_t floats = 0; form_fields_; --form_fields_) {
+    for (std::size_t floats = 0; form_fields_ && !is_list(columns_[form_fields_ - 1]); --form_fields_) {
         const MatrixField& last = fields_[form_fields_ - 1];
         floats += last.size * (last.offset + last.dim);
         if (floats > max_table_floats) break;
@@ -66,7 +69,7 @@ void Side::make_table(std::size_t index) {
     for (std::size_t id = 0; id < field.size; ++id) {
         const auto narrow_id = static_cast<std::int32_t>(id);
         float linear = 0;
-        kernels().scoring.embed(plan_.dtype, origin, &narrow_id, 1, 1, embedding.data(), field.dim, &linear);
+        kernels().scoring.embed(plan_.dtype, origin, {}, &narrow_id, 1, 1, embedding.data(), field.dim, &linear);
         std::ranges::fill(product, 0.0f);
         for (std::size_t j = 0; j < field.dim; ++j)
             for (std::size_t k = 0; k < field.offset; ++k) product[k] += embedding[j] * matrix[j * field.offset + k];
@@ -76,17 +79,17 @@ void Side::make_table(std::size_t index) {
     field.cached_rows = rows;
 }
 
-void Side::gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                  float* parts) const {
-    std::fill(parts, parts + rows, 0.0f);
+void Side::gather(const Kernels& kernels, const Rows& rows, float* vectors, std::size_t stride, float* parts) const {
+    std::fill(parts, parts + rows.count, 0.0f);
     for (std::size_t f = 0; f < fields_.size(); ++f)
-        kernels.scoring.embed(f < form_fields_ ? plan_.dtype : Dtype::f32, fields_[f], ids + columns_[f], columns_.size(), rows,
+        kernels.scoring.embed(f < form_fields_ ? plan_.dtype : Dtype::f32, fields_[f],
+                              rows.lists.empty() ? Lists{} : rows.lists[columns_[f]], rows.ids + columns_[f], rows.fields, rows.count,
                               vectors + fields_[f].offset, stride, parts);
-    for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t r = 0; r < rows.count; ++r)
         for (std::size_t k = width_; k < padded(width_); ++k) vectors[r * stride + k] = 0;
-    if (form_width_) kernels.quadratic.add_forms(vectors, stride, rows, form_width_, panels_.data(), depths_.data(), parts);
-    kernels.scoring.add_products(std::span(fields_).subspan(form_fields_), columns_.data() + form_fields_, ids, columns_.size(), rows,
-                                 vectors, stride, parts);
+    if (form_width_) kernels.quadratic.add_forms(vectors, stride, rows.count, form_width_, panels_.data(), depths_.data(), parts);
+    kernels.scoring.add_products(std::span(fields_).subspan(form_fields_), columns_.data() + form_fields_, rows.ids, rows.fields,
+                                 rows.count, vectors, stride, parts);
 }
 
 std::vector<float> Side::matrix_with(const Side& other) const {

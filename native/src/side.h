@@ -11,12 +11,13 @@
 
 namespace fm2 {
 
-// Computes the concatenated embeddings of a side's fields and the pair terms among these fields. The largest fields come first; their pairs
-// are computed as one quadratic form. The small fields at the end, as many as the memory limit allows, get tables with the products of each
-// feature and all preceding fields: that saves most of the arithmetic.
+// Computes the concatenated embeddings of a side's fields and the pair terms among these fields. The multi-valued and the largest fields
+// come first; their pairs are computed as one quadratic form. The small fields at the end, as many as the memory limit allows, get tables
+// with the products of each feature and all preceding fields: that saves most of the arithmetic.
 class Side {
 public:
-    Side(const MatrixPlan& plan, std::span<const std::size_t> fields);
+    // lists[f] is 1 if field f of the plan is multi-valued.
+    Side(const MatrixPlan& plan, std::span<const std::size_t> fields, std::span<const std::uint8_t> lists);
     Side(const Side&) = delete;  // fields_ points into tables_
     Side& operator=(const Side&) = delete;
 
@@ -24,7 +25,7 @@ public:
 
     // Writes vectors [rows, stride]: the concatenated embeddings, and zeros up to padded(width()), which is the smallest stride. Writes
     // parts [rows]: linear weights plus the terms of pairs within the side.
-    void gather(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride, float* parts) const;
+    void gather(const Kernels& kernels, const Rows& rows, float* vectors, std::size_t stride, float* parts) const;
 
     // Returns S between this side and another: [width, other's width].
     std::vector<float> matrix_with(const Side& other) const;

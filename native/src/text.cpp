@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "fm2/list_cell.h"
 #include "kernels/kernels.h"
 
 namespace fm2 {
@@ -46,11 +47,27 @@ private:
     const Cell* cells_;
 };
 
+// A libffm field that may repeat. Its cells are "feature" or "feature:weight" items, separated by blanks, whatever the field's separator.
+class TextBlock::LibffmList : public TextBlock::View {
+public:
+    using View::View;
+
+    bool read_list(std::size_t row, const ListFormat& format, ListCell& cell) const override {
+        static thread_local Batch batch;
+        read(row, 1, batch);
+        ListFormat items = format;
+        items.separator = ' ';
+        split_cell(batch.cells[0], items, cell);
+        return true;
+    }
+};
+
 void TextBlock::read(std::string_view text, const TextFormat& format, bool last) {
     text_ = text;
     separator_ = format.separator;
     last_ = last;
     columns_ = format.columns;
+    lists_.clear();
     consumed_ = lines_ = 0;
     copies_.clear();
     rows_.clear();
@@ -63,7 +80,7 @@ void TextBlock::read(std::string_view text, const TextFormat& format, bool last)
     cells_.resize(std::max(cells_.size(), columns_ * capacity_));
     for (std::size_t column = 0; column < columns_; ++column) cells_[column * capacity_] = {0, 0};
     slots_ = 1;
-    if (format.libffm) read_libffm(format.libffm_fields);
+    if (format.libffm) read_libffm(format);
     else if (format.quotes && text.find('"') != text.npos) read_quoted();
     else read_plain();
 }
@@ -166,13 +183,17 @@ std::size_t TextBlock::skip_broken_line(std::size_t begin) {
     return std::min(end + 1, text_.size());
 }
 
-void TextBlock::read_libffm(const StringIndex& fields) {
+void TextBlock::read_libffm(const TextFormat& format) {
+    using Libffm = TextFormat::Libffm;
+    libffm_lists_ = format.libffm_lists;
+    const bool repeated = std::ranges::any_of(libffm_lists_, [](Libffm field) { return field != Libffm::single; });
+    lists_.resize(repeated ? libffm_lists_.size() : 0);
     for (std::size_t begin = 0; begin < text_.size(); begin = consumed_) {
         const std::size_t end = find_or_end(text_, '\n', begin);
         if (end == text_.size() && !last_) break;
         const std::string_view line = without_return(text_.substr(begin, end - begin));
         if (line.find_first_not_of(blanks) != line.npos) {
-            read_libffm_line(line, fields);
+            read_libffm_line(line, format);
             finish_row(begin, begin + line.size());
         }
         lines_ += end < text_.size();
@@ -180,16 +201,17 @@ void TextBlock::read_libffm(const StringIndex& fields) {
     }
 }
 
-void TextBlock::read_libffm_line(std::string_view line, const StringIndex& fields) {
+void TextBlock::read_libffm_line(std::string_view line, const TextFormat& format) {
     for (std::size_t column = 0; column < columns_; ++column) *cells(column) = {0, 0};
     bool is_label = true;
     for (std::size_t at = line.find_first_not_of(blanks); at < line.size();) {
         const std::size_t end = std::min(line.find_first_of(blanks, at), line.size());
         const std::string_view item = line.substr(at, end - at);
-        is_label ? read_libffm_label(item) : read_libffm_item(item, fields);
+        is_label ? read_libffm_label(item) : read_libffm_item(item, format);
         is_label = false;
         at = std::min(line.find_first_not_of(blanks, end), line.size());
     }
+    finish_libffm_lists();
 }
 
 void TextBlock::read_libffm_label(std::string_view label) {
@@ -202,20 +224,41 @@ void TextBlock::read_libffm_label(std::string_view label) {
     }
 }
 
-void TextBlock::read_libffm_item(std::string_view item, const StringIndex& fields) {
+void TextBlock::read_libffm_item(std::string_view item, const TextFormat& format) {
     const std::size_t first = item.find(':'), second = item.find(':', first + 1);
     if (first == item.npos || second == item.npos || second == first + 1) return fail_row(Fault::item, item);
-    const std::int32_t field = fields.find(item.substr(0, first));
-    if (field == StringIndex::absent) return fail_row(Fault::item, item);
-    if (!is_one(item.substr(second + 1))) return fail_row(Fault::value, item);
-    Cell& value = *cells(static_cast<std::size_t>(field) + 1);
+    const std::int32_t number = format.libffm_fields.find(item.substr(0, first));
+    if (number == StringIndex::absent) return fail_row(Fault::item, item);
+    const auto field = static_cast<std::size_t>(number);
+    const bool weighted = is_list(field) && libffm_lists_[field] == TextFormat::Libffm::weighted;
+    if (!weighted && !is_one(item.substr(second + 1))) return fail_row(Fault::value, item);
+    if (is_list(field)) {
+        lists_[field] += lists_[field].empty() ? "" : " ";
+        lists_[field] += weighted ? item.substr(first + 1) : item.substr(first + 1, second - first - 1);
+        return;
+    }
+    Cell& value = *cells(field + 1);
     if (value.size) return fail_row(Fault::repeated, item);
     value = cell(item.substr(first + 1, second - first - 1));
 }
 
+// The items of a field need not be next to each other, so its cell is a copy.
+void TextBlock::finish_libffm_lists() {
+    for (std::size_t field = 0; field < lists_.size(); ++field) {
+        if (lists_[field].empty()) continue;
+        const std::size_t copied = copies_.size();
+        copies_ += lists_[field];
+        *cells(field + 1) = cell_since(copied);
+        lists_[field].clear();
+    }
+}
+
 std::string_view TextBlock::row(std::size_t row) const { return text_.substr(rows_[row].begin, rows_[row].size); }
 
-std::unique_ptr<Column> TextBlock::column(std::size_t index) const { return std::make_unique<View>(*this, index); }
+std::unique_ptr<Column> TextBlock::column(std::size_t index) const {
+    if (index && is_list(index - 1)) return std::make_unique<LibffmList>(*this, index);
+    return std::make_unique<View>(*this, index);
+}
 
 TextBlock::Cell TextBlock::cell(std::string_view text) const {
     return {static_cast<std::uint32_t>(text.data() - text_.data()), static_cast<std::uint32_t>(text.size())};

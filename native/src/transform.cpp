@@ -46,7 +46,7 @@ std::int64_t log_square(double x) {
     x = std::floor(std::max(x, -9e18));
     if (x <= 2) return static_cast<std::int64_t>(x);
     const double ln = std::log(x);
-    return static_cast<std::int64_t>(std::floor(ln * ln));
+    return static_cast<std::int64_t>(std::ceil(ln * ln + 1));
 }
 
 std::size_t bucket(float value, const std::vector<float>& boundaries) {
@@ -115,6 +115,8 @@ std::optional<std::int64_t> Transform::token(std::string_view cell) const {
         case Kind::hour:
             if (const auto seconds = time->parse(cell)) return kind == Kind::weekday ? weekday(*seconds) : hour(*seconds);
             return std::nullopt;
+        case Kind::interpolate:
+        case Kind::linear:
         case Kind::none: break;
     }
     return std::nullopt;
@@ -141,6 +143,41 @@ void CellReader::read(const Column& column, std::size_t first, std::size_t count
 
 std::string_view CellReader::read(std::string_view cell) const {
     return std::ranges::find(missing_, cell) == missing_.end() ? cell : std::string_view();
+}
+
+void CellReader::read(const Column& column, std::size_t row, const ListFormat& format, ListCell& cell) const {
+    static thread_local Batch batch;
+    if (column.read_list(row, format, cell)) return;
+    column.read(row, 1, batch);
+    split_cell(read(batch.cells[0]), format, cell);
+}
+
+void CellReader::read(const Column& column, const Column* weights, std::size_t row, const ListFormat& format, ListCell& cell) const {
+    static thread_local ListCell weight_cell;
+    read(column, row, format, cell);
+    if (weights) {
+        read(*weights, row, format, weight_cell);
+        set_weights(weight_cell, cell);
+    }
+    finish(format, cell);
+}
+
+void CellReader::read(std::string_view text, std::optional<std::string_view> weights, const ListFormat& format, ListCell& cell) const {
+    static thread_local ListCell weight_cell;
+    split_cell(read(text), format, cell);
+    if (weights) {
+        split_cell(read(*weights), format, weight_cell);
+        set_weights(weight_cell, cell);
+    }
+    finish(format, cell);
+}
+
+void CellReader::finish(const ListFormat& format, ListCell& cell) const {
+    cell.missing |= format.empty_is_missing && cell.values.empty();
+    if (cell.missing) cell.values.assign(1, {});
+    for (std::string_view& value : cell.values) value = normalize_spelling(read(value));
+    if (cell.missing || cell.weights.empty()) cell.weights.assign(cell.values.size(), 1.0f);
+    if (!cell.missing) pool_weights(format.pooling, cell.weights);
 }
 
 bool is_utf8(std::string_view text) {

@@ -1,6 +1,7 @@
 // Crafted model files: whatever they contain, they are rejected or they score.
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -74,16 +75,23 @@ bool usable(const std::string& path) {
     return !throws<fm2::BadModel>([&] {
         const auto file = std::make_shared<fm2::ModelFile>(path, true, 1);
         const fm2::Scorer scorer(file);
-        const fm2::FileEncoder encoder(file, scorer.sizes());
-        std::vector<std::int32_t> ids(scorer.fields());
+        const fm2::FileEncoder encoder(file, scorer);
+        fm2::RowBuffer row;
         float logit;
-        scorer.score(fm2::kernels(), ids.data(), 1, &logit, 1);
-        for (std::size_t f = 0; f < ids.size(); ++f) ids[f] = scorer.sizes()[f] - 1;
-        scorer.score(fm2::kernels(), ids.data(), 1, &logit, 1);
+        for (const bool last : {false, true}) {
+            row.start(scorer, 1);
+            for (std::size_t f = 0; f < scorer.fields(); ++f) {
+                const std::int32_t id = last ? scorer.sizes()[f] - 1 : 0;
+                row.lists()[f].add(id, 0.5f);
+                row.row(0)[f] = scorer.lists()[f] ? row.lists()[f].finish() : id;
+            }
+            scorer.score(fm2::kernels(), row.view(scorer), &logit, 1);
+        }
         for (const std::string_view value : {"", "a", "a text that is long", "@-9223372036854775808", "1e308"}) {
             const std::vector<std::string_view> cells(encoder.columns().size(), value);
-            encoder.encoder().encode(cells, ids.data());
-            scorer.score(fm2::kernels(), ids.data(), 1, &logit, 1);
+            row.start(scorer, 1);
+            encoder.encoder().encode(cells, row.row(0), row.lists());
+            scorer.score(fm2::kernels(), row.view(scorer), &logit, 1);
         }
     });
 }
@@ -105,7 +113,7 @@ Sections encoder_sections() {
     slots.insert(slots.end(), hours.view().slots.begin(), hours.view().slots.end());
     using namespace std::string_view_literals;
     return {{"encoder.columns", bytes_of("x\0y\0"sv)},
-            {"encoder.fields", integers({0, 0, 0, 0, 1, 4, 0, 0})},
+            {"encoder.fields", integers({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})},
             {"encoder.boundaries", {}},
             {"encoder.formats", bytes_of("\0unix\0"sv)},
             {"encoder.missing", bytes_of("none\0"sv)},
@@ -114,6 +122,7 @@ Sections encoder_sections() {
             {"vocabulary.ends", bytes_of(std::vector<std::uint64_t>{1, 20, 0})},
             {"vocabulary.bytes", bytes_of("aa text that is long"sv)},
             {"sizes", integers({3, 2})},
+            {"lists", Bytes(2)},
             {"bias", bytes_of(std::vector<float>{0.5f})}};
 }
 
@@ -160,6 +169,7 @@ Sections pruned(const std::vector<std::int32_t>& ranges, std::size_t products) {
     const std::size_t stride = fm2::RowLayout(fm2::Dtype::f32, products, 1).stride;
     sections["plan"] = plan(0, 0, 3);
     sections["sizes"] = integers({1, 1, 1});
+    sections["lists"] = Bytes(3);
     sections["bias"] = bytes_of(std::vector<float>{0.5f});
     sections["order"] = integers({2, 0, 1});
     sections["dims"] = integers({30, 20, 1});
@@ -180,7 +190,7 @@ float logit_of(const Sections& sections) {
     const fm2::Scorer scorer(std::make_shared<fm2::ModelFile>(file.path(), true, 1));
     const std::int32_t ids[3]{};
     float logit;
-    scorer.score(fm2::kernels(), ids, 1, &logit, 1);
+    scorer.score(fm2::kernels(), {ids, 1, 3, {}}, &logit, 1);
     return logit;
 }
 
@@ -195,9 +205,18 @@ Sections with(Sections sections, const std::string& name, std::size_t index, T v
     return sections;
 }
 
+// The same model with a multi-valued first field, divided by "|".
+Sections with_list(Sections sections) {
+    const std::int32_t settings[]{1, '|', 0, 3, 1, 1, 1, 2};  // with weights in the second column
+    for (std::size_t i = 0; i < std::size(settings); ++i) sections = with(sections, "encoder.fields", 4 + i, settings[i]);
+    return with<std::uint8_t>(sections, "lists", 0, 1);
+}
+
 }  // namespace
 
-TEST(unmodified_models_score) { CHECK(usable(sums()) && usable(field_aware()) && usable(field_matrices())); }
+TEST(unmodified_models_score) {
+    for (const Sections& model : {sums(), field_aware(), field_matrices()}) CHECK(usable(model) && usable(with_list(model)));
+}
 
 TEST(invalid_plans_are_rejected) {
     for (const std::int64_t wrong : {std::int64_t{-1}, std::int64_t{1} << 17, INT64_MAX, INT64_MIN})
@@ -257,7 +276,7 @@ TEST(invalid_encoders_are_rejected) {
         for (const std::uint64_t wrong : {std::uint64_t{3}, std::uint64_t{1} << 60, UINT64_MAX})
             CHECK(!usable(with(sums(), "vocabulary.counts", index, wrong)));
     for (const std::int32_t wrong : {-1, 31, INT32_MIN, INT32_MAX})
-        for (std::size_t index = 0; index < 8; ++index) CHECK(!usable(with(sums(), "encoder.fields", index, wrong)));
+        for (std::size_t index = 0; index < 24; ++index) CHECK(!usable(with(sums(), "encoder.fields", index, wrong)));
     Sections zeros = sums();
     zeros["encoder.columns"] = Bytes(1 << 20);
     CHECK(!usable(zeros));
@@ -267,6 +286,68 @@ TEST(invalid_encoders_are_rejected) {
     Sections format = sums();
     format["encoder.formats"] = bytes_of(std::string_view("\0%\0", 3));
     CHECK(!usable(format));
+}
+
+TEST(invalid_calibrations_are_rejected) {
+    const auto calibrated = [](const std::vector<double>& knots, std::int32_t field, const std::vector<float>& shifts) {
+        Sections model = sums();
+        model["calibration.knots"] = bytes_of(knots);
+        model["calibration.field"] = integers({field});
+        model["calibration.shifts"] = bytes_of(shifts);
+        return usable(model);
+    };
+    const std::vector<float> shifts(2);
+    CHECK(calibrated({0, 0, 1, 2}, 1, shifts));
+    for (const std::vector<double>& wrong : std::vector<std::vector<double>>{{},
+                                                                             {0, 0},
+                                                                             {0, 0, 1},
+                                                                             {0, 0, 1, 0},
+                                                                             {0, 0, 0, 1},
+                                                                             {1, 0, 0, 1},
+                                                                             {0, 1, 1, 0},
+                                                                             {0, 0, NAN, 1},
+                                                                             {0, 0, 1, INFINITY},
+                                                                             {-INFINITY, 0, 1, 1},
+                                                                             {0, 0, 1, 1, 2, 1},
+                                                                             {0, 0, 5e-324, 1e300},
+                                                                             {0, 0, 1e308, 5e-324}})
+        CHECK(!calibrated(wrong, 1, shifts));
+    for (const std::int32_t field : {-1, 2, INT32_MAX}) CHECK(!calibrated({0, 0, 1, 2}, field, shifts));
+    CHECK(!calibrated({0, 0, 1, 2}, 1, std::vector<float>(shifts.size() + 1)));
+    CHECK(!calibrated({0, 0, 1, 2}, 1, std::vector<float>(shifts.size(), NAN)));
+    Sections by_list = with_list(sums());
+    by_list["calibration.knots"] = bytes_of(std::vector<double>{0, 0, 1, 2});
+    by_list["calibration.field"] = integers({1});
+    by_list["calibration.shifts"] = bytes_of(shifts);
+    CHECK(usable(by_list));
+    by_list["calibration.field"] = integers({0});
+    by_list["calibration.shifts"] = bytes_of(std::vector<float>(3));
+    CHECK(!usable(by_list));
+}
+
+TEST(calibrations_interpolate_between_their_knots) {
+    const std::vector<double> knots{-1, -3, 0, 0, 2, 1};
+    const std::vector<float> shifts{0.5, -0.25};
+    const fm2::Calibration calibration(knots, 1, shifts);
+    for (const auto& [logit, expected] : std::vector<std::pair<float, double>>{{-2, -6}, {-1, -3}, {-0.5, -1.5}, {0, 0}, {1, 0.5}, {4, 2}})
+        CHECK(calibration.logit(logit) == expected && calibration.logit(logit, 0.5) == expected + 0.5);
+    CHECK(fm2::Calibration().logit(1.5) == 1.5 && calibration.probability(0) == 0.5f);
+    const std::int32_t ids[]{0, 1};
+    const std::size_t fields[]{1, 0}, others[]{0, 2};
+    CHECK(calibration.shift(ids) == -0.25f && calibration.shift(fields, ids) == 0.5f && calibration.shift(others, ids) == 0);
+    const std::int32_t outside[]{0, 2}, negative[]{0, -1};
+    CHECK(calibration.shift(outside) == 0 && calibration.shift(negative) == 0);
+}
+
+TEST(invalid_lists_are_rejected) {
+    const Sections model = with_list(sums());
+    for (const std::int32_t wrong : {-1, 128, INT32_MIN, INT32_MAX})
+        for (std::size_t index = 4; index < 12; ++index)
+            CHECK(usable(with(model, "encoder.fields", index, wrong)) == (index == 7 && wrong > 0));  // any limit of values is valid
+    CHECK(!usable(with<std::uint8_t>(model, "lists", 0, 0)) && !usable(with<std::uint8_t>(model, "lists", 1, 1)));
+    CHECK(!usable(with<std::uint8_t>(model, "lists", 1, 2)));
+    CHECK(!usable(with<std::int32_t>(model, "encoder.fields", 9, 0)));  // a column of weights without weights
+    CHECK(!usable(with<std::int32_t>(model, "encoder.fields", 1, 2)));  // a transform
 }
 
 TEST(vocabularies_may_contain_anything) {
@@ -306,7 +387,7 @@ TEST(lookups_in_an_untrusted_table_stay_within_bounds) {
 
 TEST(sections_outside_the_file_are_rejected) {
     const TemporaryFile file;
-    const Sections sections = sums();
+    const Sections sections = with_list(sums());
     const auto count = static_cast<std::uint32_t>(sections.size());
     for (std::size_t entry = 0; entry < sections.size(); ++entry)
         for (const std::uint64_t wrong : {std::uint64_t{1}, std::uint64_t{65}, std::uint64_t{1} << 20, UINT64_MAX, UINT64_MAX - 63})
@@ -332,7 +413,8 @@ TEST(changed_bytes_never_cause_invalid_accesses) {
     constexpr std::uint64_t numbers[]{
         0, 1, 2, 7, 64, 255, 1 << 16, INT32_MAX, 0x80000000u, UINT32_MAX, std::uint64_t{1} << 32, INT64_MAX, UINT64_MAX};
     std::size_t scored = 0, tried = 0;
-    for (const Sections& model : {sums(), field_aware(), field_matrices()}) {
+    for (const Sections& model :
+         {sums(), field_aware(), field_matrices(), with_list(sums()), with_list(field_aware()), with_list(field_matrices())}) {
         const Bytes original = body_of(model);
         for (int i = 0; i < 700; ++i, ++tried) {
             Bytes body = original;

@@ -10,20 +10,22 @@ namespace {
 const std::vector<std::size_t> positions{0, 1, 2};
 
 fm2::Collector make_collector(std::size_t threads) {
-    std::vector<fm2::Field> fields(3);
+    std::vector<fm2::Field> fields(4);
     fields[0].column = 1;
     fields[1].column = 2;
     fields[1].transform.kind = fm2::Transform::Kind::log_square;
     fields[2].column = 2;
     fields[2].hash_bits = 4;
-    return fm2::Collector(std::move(fields), 0, std::nullopt, {"NA"}, threads);
+    fields[3].column = 2;
+    fields[3].list = {.separator = 'a', .max_values = 3, .weighted = true};
+    return fm2::Collector(std::move(fields), {0, {}, {}}, std::nullopt, {"NA"}, threads);
 }
 
 std::vector<fm2::TextFormat> formats() {
-    fm2::TextFormat libffm{' ', false, 3, true, {}};
+    fm2::TextFormat libffm{' ', false, 3, true, {}, {fm2::TextFormat::Libffm::single, fm2::TextFormat::Libffm::weighted}};
     libffm.libffm_fields.add("0");
     libffm.libffm_fields.add("1");
-    return {{'\t', false, 3, false, {}}, {',', true, 3, false, {}}, std::move(libffm)};
+    return {{'\t', false, 3, false, {}, {}}, {',', true, 3, false, {}, {}}, std::move(libffm)};
 }
 
 std::string junk(std::mt19937& random) {
@@ -46,7 +48,8 @@ TEST(arbitrary_bytes_are_consumed_completely) {
             CHECK(part.consumed <= text.size());
             const fm2::Block& block = collector.read(text, format, positions, true);
             CHECK(block.consumed == text.size());
-            CHECK(block.codes.size() == 3 * block.rows && block.labels.size() == block.rows);
+            CHECK(block.codes.size() == 4 * block.rows && block.labels.size() == block.rows);
+            CHECK(block.lists[3].offsets.size() == block.rows + 1 && block.lists[3].ids.size() == block.lists[3].weights.size());
             for (const fm2::BadRow& bad : block.bad) {
                 CHECK(bad.row < block.rows);
                 CHECK(!collector.row_text(bad.row).empty() && collector.line(bad.row) <= block.lines);
@@ -65,6 +68,7 @@ TEST(the_block_does_not_depend_on_the_number_of_threads) {
             const fm2::Block& a = one.read(text, format, positions, true);
             const fm2::Block& b = three.read(text, format, positions, true);
             CHECK(a.rows == b.rows && a.lines == b.lines && a.codes == b.codes && a.labels == b.labels);
+            CHECK(a.lists[3].offsets == b.lists[3].offsets && a.lists[3].ids == b.lists[3].ids && a.lists[3].weights == b.lists[3].weights);
             CHECK(a.bad.size() == b.bad.size());
             for (std::size_t i = 0; i < std::min(a.bad.size(), b.bad.size()); ++i)
                 CHECK(a.bad[i].row == b.bad[i].row && one.line(a.bad[i].row) == three.line(b.bad[i].row));

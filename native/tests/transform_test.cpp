@@ -5,8 +5,9 @@
 #include "check.h"
 
 TEST(log_square_follows_the_paper) {
-    CHECK(fm2::log_square(-3) == -3 && fm2::log_square(0) == 0 && fm2::log_square(2) == 2);
-    for (int x = 3; x < 100000; x = x * 5 / 4 + 1) CHECK(fm2::log_square(x) == std::floor(std::log(x) * std::log(x)));
+    CHECK(fm2::log_square(-3) == -3 && fm2::log_square(0) == 0 && fm2::log_square(1) == 1 && fm2::log_square(2) == 2);
+    for (int x = 3; x < 100000; x = x * 5 / 4 + 1) CHECK(fm2::log_square(x) == std::ceil(std::log(x) * std::log(x) + 1));
+    CHECK(fm2::log_square(3) == 3 && fm2::log_square(4) == 3 && fm2::log_square(5) == 4);
     CHECK(fm2::log_square(2.9) == 2 && fm2::log_square(-0.5) == -1);
     CHECK(fm2::log_square(1e300) > 0 && fm2::log_square(-1e300) < 0);
 }

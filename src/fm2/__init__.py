@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fm2.compression.shrink import shrink
     from fm2.data.dataset import Dataset
     from fm2.data.prepare import prepare
+    from fm2.data.rows import EncodedRows, Lists
     from fm2.data.synthetic.generate import generate
     from fm2.engine.compile import compile
     from fm2.engine.scorer import Scorer, load
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     )
     from fm2.evaluation.prediction import predict_files
     from fm2.export.onnx import export_onnx
+    from fm2.export.onnx_inputs import onnx_inputs
     from fm2.studies.comparison.compare import compare
     from fm2.studies.reporting.report import report
     from fm2.studies.reproduction.reproduce import reproduce
     from fm2.studies.tuning.search import tune
+    from fm2.training.calibrate import calibrate
     from fm2.training.run import Run
     from fm2.training.tracking import Tracker
     from fm2.training.train import train
@@ -43,15 +46,19 @@ __version__ = "0.1.0"
 
 _LATER = {
     "Dataset": "fm2.data.dataset",
+    "EncodedRows": "fm2.data.rows",
+    "Lists": "fm2.data.rows",
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scorer",
     "Tracker": "fm2.training.tracking",
+    "calibrate": "fm2.training.calibrate",
     "compare": "fm2.studies.comparison.compare",
     "compile": "fm2.engine.compile",
     "cut": "fm2.compression.cut",
     "export_onnx": "fm2.export.onnx",
     "generate": "fm2.data.synthetic.generate",
     "load": "fm2.engine.scorer",
+    "onnx_inputs": "fm2.export.onnx_inputs",
     "predict_files": "fm2.evaluation.prediction",
     "prepare": "fm2.data.prepare",
     "prune": "fm2.compression.prune",
@@ -64,6 +71,7 @@ _LATER = {
 
 __all__ = [
     "Dataset",
+    "EncodedRows",
     "FFMClassifier",
     "FMClassifier",
     "Field",
@@ -72,11 +80,13 @@ __all__ = [
     "FvFMClassifier",
     "FwFMClassifier",
     "LRClassifier",
+    "Lists",
     "Poly2Classifier",
     "Run",
     "Schema",
     "Scorer",
     "Tracker",
+    "calibrate",
     "compare",
     "compile",
     "cpu_info",
@@ -84,6 +94,7 @@ __all__ = [
     "export_onnx",
     "generate",
     "load",
+    "onnx_inputs",
     "predict_files",
     "prepare",
     "prune",

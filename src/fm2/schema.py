@@ -13,14 +13,20 @@ from typing import Any, Literal, get_args
 from fm2.errors import Fm2Error, require, suggest
 
 Kind = Literal["categorical", "numeric", "timestamp"]
-Transform = Literal["log_square", "quantiles"]
+Transform = Literal["log_square", "quantiles", "interpolate", "linear"]
 Part = Literal["weekday", "hour"]
+Pooling = Literal["mean", "sum", "sqrt"]
+Keep = Literal["first", "last"]
+Spacing = Literal["quantiles", "log"]
 
 DEFAULT_MIN_COUNT = 4
 DEFAULT_BUCKETS = 50
+DEFAULT_KNOTS = 20
+DEFAULT_SEPARATOR = "|"
 DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 MAX_BUCKETS = 100_000
 MAX_HASH_BITS = 30
+MAX_VALUES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,10 @@ class Field:
 
     - ``categorical``: every value is a feature.
     - ``numeric``: ``transform`` turns a number into a feature. ``log_square``, the paper's transform, maps x > 2 to
-      floor(ln(x)²) and keeps smaller numbers. ``quantiles`` learns ``buckets`` of equal size from the training rows.
+      ceil(ln(x)² + 1) and keeps smaller numbers. ``quantiles`` learns ``buckets`` of about equal size from the training
+      rows. ``interpolate`` learns ``knots`` and combines the features of the two next to the number, so that the model
+      is continuous in it; ``spacing`` places the knots at ``quantiles`` or evenly on a ``log`` scale. ``linear`` has
+      one feature, which it multiplies by the standardized number.
     - ``timestamp``: ``part`` is the part of the time that becomes the feature, ``weekday`` (Monday is 0) or ``hour``.
       ``format`` consists of %Y %y %m %d %H %M %S and literal characters, or is "unix" or "unix_ms" for seconds or
       milliseconds since 1970.
@@ -37,6 +46,13 @@ class Field:
     ``column`` is the name of the column; it defaults to the name of the field. Values that occur fewer than
     ``min_count`` times become unknown. With ``hash_bits``, the field has no vocabulary: the feature of a value is a
     hash of that many bits.
+
+    With ``multivalued``, a cell has any number of values: text divided by the ``separator``, or a list. ``pooling``
+    combines their embeddings. At most ``max_values`` are used, the ``first`` or ``last`` ones (``keep``). ``weighted``
+    values have weights, as in ``news:0.5|sports:2``; with ``weight_column``, the weights are in that column. An empty
+    list differs from a missing one, unless ``empty_is_missing``.
+
+    With ``shares``, the field uses the vocabulary and the embeddings of another field.
 
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'
@@ -49,8 +65,19 @@ class Field:
     hash_bits: int = 0
     transform: Transform | None = None
     buckets: int = 0
+    knots: int = 0
+    spacing: Spacing | None = None
     part: Part | None = None
     format: str | None = None
+    multivalued: bool = False
+    separator: str = ""
+    pooling: Pooling | None = None
+    max_values: int = 0
+    keep: Keep | None = None
+    weighted: bool = False
+    weight_column: str = ""
+    empty_is_missing: bool = False
+    shares: str = ""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -59,6 +86,15 @@ class Field:
             self._set_default("transform", "log_square")
         if self.transform == "quantiles":
             self._set_default("buckets", DEFAULT_BUCKETS)
+        if self.transform == "interpolate":
+            self._set_default("knots", DEFAULT_KNOTS)
+            self._set_default("spacing", "quantiles")
+        if self.multivalued:
+            self._set_default("separator", DEFAULT_SEPARATOR)
+            self._set_default("pooling", "mean")
+            self._set_default("weighted", bool(self.weight_column))
+        if self.max_values:
+            self._set_default("keep", "first")
         if self.kind == "timestamp":
             self._set_default("format", DEFAULT_TIME_FORMAT)
         for problem in self._problems():
@@ -67,9 +103,9 @@ class Field:
     def _check_types(self) -> None:
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
-            expected = int if isinstance(setting.default, int) else str
+            expected = type(setting.default) if isinstance(setting.default, int) else str
             if value is not None and type(value) is not expected:
-                noun = "an integer" if expected is int else "a string"
+                noun = {int: "an integer", bool: "true or false", str: "a string"}[expected]
                 raise Fm2Error(f"schema: field '{self.name}': {setting.name} must be {noun}, got {value!r}")
         if not self.name:
             raise Fm2Error("schema: a field has no name")
@@ -79,16 +115,20 @@ class Field:
             object.__setattr__(self, setting, value)
 
     def _problems(self) -> Iterator[str]:
-        for setting, choices in (("kind", Kind), ("transform", Transform), ("part", Part)):
+        choices_of = {"kind": Kind, "transform": Transform, "part": Part}
+        choices_of |= {"pooling": Pooling, "keep": Keep, "spacing": Spacing}
+        for setting, choices in choices_of.items():
             value = getattr(self, setting)
             if value is not None and value not in get_args(choices):
                 yield f"unknown {setting} '{value}'; choose one of {', '.join(get_args(choices))}"
         if self.transform and self.kind != "numeric":
             yield f"transform requires a numeric field, but the field is {self.kind}"
-        if self.buckets and self.transform != "quantiles":
-            yield "buckets requires the transform 'quantiles'"
-        if self.buckets and not 2 <= self.buckets <= MAX_BUCKETS:
-            yield f"buckets must be between 2 and {MAX_BUCKETS}, got {self.buckets}"
+        for setting, transform in (("buckets", "quantiles"), ("knots", "interpolate"), ("spacing", "interpolate")):
+            value = getattr(self, setting)
+            if value and self.transform != transform:
+                yield f"{setting} requires the transform '{transform}'"
+            if value and setting != "spacing" and not 2 <= value <= MAX_BUCKETS:
+                yield f"{setting} must be between 2 and {MAX_BUCKETS}, got {value}"
         if (self.part or self.format) and self.kind != "timestamp":
             yield f"part and format require a timestamp field, but the field is {self.kind}"
         if "%" in re.sub("%[YymdHMS%]", "", self.format or ""):
@@ -99,6 +139,37 @@ class Field:
             yield f"hash_bits must be between 1 and {MAX_HASH_BITS}, or 0 for a vocabulary, got {self.hash_bits}"
         if self.hash_bits and self.kind != "categorical":
             yield f"hash_bits requires a categorical field, but the field is {self.kind}"
+        yield from self._list_problems()
+
+    def _list_problems(self) -> Iterator[str]:
+        if self.multivalued and self.kind != "categorical":
+            yield f"multivalued requires a categorical field, but the field is {self.kind}"
+        for setting in ("separator", "pooling", "max_values", "keep", "weighted", "weight_column", "empty_is_missing"):
+            if getattr(self, setting) and not self.multivalued:
+                yield f"{setting} requires multivalued = true"
+        if self.multivalued and (len(self.separator.encode()) != 1 or self.separator in '":\r\n\0'):
+            expected = "one ASCII character other than a colon, a quote or a line end"
+            yield f"the separator must be {expected}, got {self.separator!r}"
+        if not 0 <= self.max_values <= MAX_VALUES:
+            yield f"max_values must be between 1 and {MAX_VALUES}, or 0 for no limit, got {self.max_values}"
+        if self.keep and not self.max_values:
+            yield "keep requires max_values"
+        if self.shares and self.kind != "categorical":
+            yield f"shares requires a categorical field, but the field is {self.kind}"
+        if self.shares and self.hash_bits:
+            yield "hash_bits cannot be combined with shares; the shared field determines it"
+        if self.shares == self.name:
+            yield "shares names the field itself"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a row has a list of weighted features in this field instead of one feature."""
+        return self.multivalued or self.transform in ("interpolate", "linear")
+
+    @property
+    def has_boundaries(self) -> bool:
+        """Whether the transform learns boundaries, knots, or a mean and a standard deviation from training rows."""
+        return self.transform in ("quantiles", "interpolate", "linear")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults."""
@@ -114,6 +185,9 @@ class Schema:
     ``columns`` names the columns of files without a header. ``missing`` lists texts that mean a missing value, in
     addition to the empty cell. A timestamp field without a ``part`` is replaced by two fields, weekday and hour.
 
+    With ``impressions``, a column of counts, a row stands for that many impressions, and the label is the number of
+    clicks among them. ``weight`` is a column of row weights, 0 or more.
+
     >>> schema = Schema([Field("site"), Field("time", "timestamp")], label="click")
     >>> [field.name for field in schema.fields]
     ['site', 'time_weekday', 'time_hour']
@@ -123,14 +197,24 @@ class Schema:
     label: str
     columns: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    weight: str = ""
+    impressions: str = ""
 
     def __init__(
-        self, fields: Iterable[Field], label: str, columns: Iterable[str] = (), missing: Iterable[str] = ()
+        self,
+        fields: Iterable[Field],
+        label: str,
+        columns: Iterable[str] = (),
+        missing: Iterable[str] = (),
+        weight: str = "",
+        impressions: str = "",
     ) -> None:
         object.__setattr__(self, "fields", tuple(part for field in fields for part in _expand(field)))
         object.__setattr__(self, "label", label)
         object.__setattr__(self, "columns", _strings("columns", columns))
         object.__setattr__(self, "missing", _strings("missing", missing))
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "impressions", impressions)
         self._check()
 
     def _check(self) -> None:
@@ -142,12 +226,50 @@ class Schema:
             duplicates = {name for name in names if names.count(name) > 1}
             if duplicates:
                 raise Fm2Error(f"schema: two {kind} have the name '{min(duplicates)}'")
-        for field in self.fields:
-            if field.column == self.label:
-                raise Fm2Error(f"schema: field '{field.name}' reads the column of the label, '{self.label}'")
+        self._check_targets()
+        self._check_shares()
         for name in self.source_columns:
             if self.columns and name not in self.columns:
                 raise Fm2Error(f"schema: columns does not list the column '{name}'")
+
+    def _check_targets(self) -> None:
+        """Raise an error if the label, the impressions, the weight and the fields do not read different columns."""
+        targets = {"label": self.label, "impressions": self.impressions, "weight": self.weight}
+        for setting, column in targets.items():
+            if not isinstance(column, str):
+                raise Fm2Error(f"schema: {setting} must be the name of a column, got {column!r}")
+            for other, name in targets.items():
+                if column and setting < other and column == name:
+                    raise Fm2Error(f"schema: {setting} and {other} are the same column, '{column}'")
+            for field in self.fields:
+                if column and field.column == column:
+                    raise Fm2Error(f"schema: field '{field.name}' reads the column of the {setting}, '{column}'")
+                if column and field.weight_column == column:
+                    raise Fm2Error(f"schema: field '{field.name}' reads its weights from the {setting}, '{column}'")
+
+    def _check_shares(self) -> None:
+        fields = {field.name: field for field in self.fields}
+        for field in self.fields:
+            if not field.shares:
+                continue
+            if field.shares not in fields:
+                known = suggest(field.shares, list(fields))
+                raise Fm2Error(f"schema: field '{field.name}': shares names an unknown field '{field.shares}'; {known}")
+            owner = fields[field.shares]
+            if owner.shares:
+                chain = f"'{field.name}' shares '{owner.name}', which shares '{owner.shares}'"
+                raise Fm2Error(f"schema: {chain}; share a field with its own embeddings")
+            if owner.kind != "categorical":
+                raise Fm2Error(f"schema: field '{field.name}' shares '{owner.name}', which is {owner.kind}")
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """For each field, the index of the field whose vocabulary and embeddings it uses: usually its own.
+
+        >>> Schema([Field("item"), Field("history", multivalued=True, shares="item")], label="click").owners
+        (0, 0)
+        """
+        return tuple(self.names.index(field.shares or field.name) for field in self.fields)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -155,12 +277,23 @@ class Schema:
         return tuple(field.name for field in self.fields)
 
     @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """The columns of the fields, without duplicates: all that a prediction needs."""
+        columns = [name for field in self.fields for name in (field.column, field.weight_column) if name]
+        return tuple(dict.fromkeys(columns))
+
+    @property
+    def target_columns(self) -> tuple[str, ...]:
+        """The columns of the label and, if there are any, of the impressions and the weights."""
+        return tuple(name for name in (self.label, self.impressions, self.weight) if name)
+
+    @property
     def source_columns(self) -> tuple[str, ...]:
-        """The columns to read: first the label, then the columns of the fields, without duplicates."""
-        return tuple(dict.fromkeys([self.label, *(field.column for field in self.fields)]))
+        """The columns to read: first the target columns, then the feature columns."""
+        return (*self.target_columns, *self.feature_columns)
 
     def replace(self, **changes: Any) -> Schema:
-        """Return a copy with other ``fields``, ``label``, ``columns`` or ``missing``."""
+        """Return a copy with other ``fields``, ``label``, ``columns``, ``missing``, ``weight`` or ``impressions``."""
         return dataclasses.replace(self, **changes)
 
     def with_min_count(self, min_count: int) -> Schema:
@@ -169,24 +302,26 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for a TOML or JSON file."""
-        lists = {"columns": list(self.columns), "missing": list(self.missing)}
+        optional: dict[str, Any] = {"impressions": self.impressions, "weight": self.weight}
+        optional |= {"columns": list(self.columns), "missing": list(self.missing)}
         return {
             "label": self.label,
-            **{key: value for key, value in lists.items() if value},
+            **{key: value for key, value in optional.items() if value},
             "field": [field.to_dict() for field in self.fields],
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schema:
         """Create a schema from the result of :meth:`to_dict`. Unknown settings are errors."""
-        known = ("label", "columns", "missing", "field")
+        known = ("label", "columns", "missing", "weight", "impressions", "field")
         for key in values.keys() - set(known):
             raise Fm2Error(f"schema: unknown setting '{key}'; {suggest(key, known)}")
         if isinstance(values.get("field"), dict):
             raise Fm2Error("schema: [field] must be written with double brackets, [[field]]")
         try:
-            fields = [_field(entry) for entry in values.get("field", [])]
-            return cls(fields, values.get("label", ""), values.get("columns", ()), values.get("missing", ()))
+            fields = [field for entry in values.get("field", []) for field in _fields(entry)]
+            settings = {key: values[key] for key in known if key in values and key != "field"}
+            return cls(fields, **{"label": "", **settings})
         except (TypeError, AttributeError) as error:
             raise Fm2Error(f"schema: a setting has the wrong type: {error}") from error
 
@@ -221,14 +356,17 @@ class Schema:
         return PRESETS[name]()
 
     @classmethod
-    def infer(cls, source: Any, label: str, min_count: int = DEFAULT_MIN_COUNT) -> Schema:
+    def infer(
+        cls, source: Any, label: str, min_count: int = DEFAULT_MIN_COUNT, *, weight: str = "", impressions: str = ""
+    ) -> Schema:
         """Suggest a schema from the first rows of a file or DataFrame.
 
-        The result is a starting point: :meth:`save` it, review the file and edit it.
+        All columns become fields, except those of the label, the ``weight`` and the ``impressions``. The result is a
+        starting point: :meth:`save` it, review the file and edit it.
         """
         from fm2.data.schema_inference import infer_schema
 
-        return infer_schema(source, label, min_count)
+        return infer_schema(source, label, min_count, weight=weight, impressions=impressions)
 
 
 def _expand(field: Field) -> tuple[Field, ...]:
@@ -242,6 +380,20 @@ def _strings(setting: str, values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(string, str) for string in strings):
         raise Fm2Error(f"schema: {setting} must be a list of strings, like ['a', 'b'], got {values!r}")
     return strings
+
+
+def _fields(settings: dict[str, Any]) -> Iterator[Field]:
+    """Create the field of a TOML table, or one for each transform if it has several."""
+    transforms = settings.get("transform")
+    if not isinstance(transforms, list):
+        yield _field(settings)
+        return
+    settings_of = {"quantiles": ("buckets",), "interpolate": ("knots", "spacing")}
+    for transform in transforms:
+        others = [setting for other, names in settings_of.items() if other != transform for setting in names]
+        own = {key: value for key, value in settings.items() if key not in others}
+        name = settings.get("name", "")
+        yield _field({"column": name} | own | {"name": f"{name}_{transform}", "transform": transform})
 
 
 def _field(settings: dict[str, Any]) -> Field:

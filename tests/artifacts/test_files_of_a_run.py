@@ -68,6 +68,10 @@ def test_parts_that_contradict_each_other_are_an_error(tmp_path):
     with pytest.raises(Fm2Error, match=r"linear.weight has values that are not finite"), open_model(tmp_path) as file:
         file.weights("linear.weight")
     arrays, values = load_arrays(tmp_path / MODEL)
+    for rate in (0, 1.5, "0.1", None):
+        save_arrays(tmp_path / MODEL, arrays, {**values, "negative_rate": rate})
+        with pytest.raises(Fm2Error, match="the negative rate is"):
+            open_model(tmp_path).__enter__()
     save_arrays(tmp_path / MODEL, arrays, {**values, "version": 9})
     with pytest.raises(Fm2Error, match=r"has the format 'fm2 model' 9; this version of fm2 reads 'fm2 model' 1"):
         open_model(tmp_path).__enter__()

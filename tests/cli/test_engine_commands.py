@@ -8,6 +8,8 @@ import sys
 
 import numpy as np
 import pytest
+from tests.helpers.list_models import compiled as compile_weights
+from tests.helpers.list_models import make_weights
 from tests.helpers.planted import LEARNED, QUICK, SCHEMA, planted
 
 import fm2
@@ -207,3 +209,26 @@ def test_sizes_are_parsed():
     assert {text: read_size(text) for text in sizes} == sizes
     with pytest.raises(Fm2Error, match="expected a size like 500MB or 2GB, got '2 apples'"):
         read_size("2 apples")
+
+
+def test_explain_shows_fields_pairs_and_values(tmp_path, capsys):
+    weights = make_weights("fmfm", [4, 9, 3], [7, 30, 5], [1])
+    scorer = compile_weights(weights, tmp_path, "cached")
+    row = {"f0": "v1", "f1": "v3|v0", "f2": None}
+    expected = scorer.explain(row)
+    command = ["explain", str(scorer.path), json.dumps(row), "--top", "2"]
+    assert main([*command, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["logit"] == expected.logit
+    assert list(printed["largest"].items()) == expected.largest(2)
+    assert [value["value"] for value in printed["values"]["f1"]] == ["v3", "v0"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"probability {expected.probability:.6f}, logit {expected.logit:.4f}")
+    assert lines[2].endswith(expected.largest(1)[0][0])
+    assert lines[-1].split() == [
+        "0.5000",
+        *(f"{expected.values['f1'][1].linear:.4f} {expected.values['f1'][1].pairs:.4f} v0").split(),
+    ]
+    assert main(["explain", str(scorer.path), "[1]"]) == 1
+    assert "explain: row '[1]' is neither JSON nor a readable file" in capsys.readouterr().err

@@ -21,6 +21,7 @@ from fm2.compression import spectrum
 from fm2.compression.cut import build_fm, compare, draw_ranks
 from fm2.compression.spectrum import cut, estimate_moments, measure_moments
 from fm2.compression.weights import read_weights
+from fm2.data.rows import EncodedRows
 from fm2.engine.inspect import inspect
 from fm2.evaluation.id_mapping import map_ids
 from fm2.models import FM, FmFM, build, complexity
@@ -58,7 +59,7 @@ def test_full_rank_is_exact_and_lower_ranks_are_close(run, dataset, tmp_path):
 def test_bias_and_linear_terms_keep_the_linear_part_of_the_loss(fmfm, dataset, moments):
     """Only a quadratic form in the deviations from the mean is lost, pair by pair."""
     weights, rows = read_weights(fmfm.path), np.array(dataset.test.ids[:50])
-    measured = moments(weights, *([] if moments is estimate_moments else [np.asarray(dataset.train.ids)]))
+    measured = moments(weights, *([] if moments is estimate_moments else [dataset.train.encoded]))
     spectrum = cut(weights, 3, measured)
     with torch.no_grad():
         ids = torch.from_numpy(rows)
@@ -78,7 +79,7 @@ def test_rows_are_weighted_by_the_effect_of_their_logit(fmfm, dataset):
     weights, ids = read_weights(fmfm.path), np.asarray(dataset.train.ids)
     p = fmfm.probabilities(ids).astype(np.float64)
     v = np.concatenate([weights.embeddings[field][ids[:, field]] for field in range(4)], axis=1)
-    measured = measure_moments(weights, ids)
+    measured = measure_moments(weights, EncodedRows(ids))
     np.testing.assert_allclose(measured.mean, np.average(v, axis=0, weights=p * (1 - p)), atol=1e-6)
     np.testing.assert_allclose(measured.covariance, np.cov(v.T, aweights=p * (1 - p), ddof=0), atol=1e-6)
 
@@ -98,7 +99,9 @@ def test_signs_survive_training_resuming_new_data_and_files(fmfm, dataset, tmp_p
     new = prepare(planted(2000, seed=5, values=14), SCHEMA, tmp_path / "new")
     assert train("fm", new, tmp_path / "later", start=again, **QUICK).model.signs == signs
     whole, later = fm2.cut(fmfm, new, tmp_path / "whole", rank=12, training=False), np.asarray(new.test.ids)
-    known = later[(map_ids(later, fmfm.id_map(new)) > 0).all(axis=1)]  # other values start from scratch
+    known = later[
+        (map_ids(EncodedRows(later), fmfm.id_map(new)).ids > 0).all(axis=1)
+    ]  # other values start from scratch
     np.testing.assert_allclose(whole.logits(known), fmfm.logits(known, fmfm.id_map(new)), atol=1e-4)
     fm2.compile(again.path, tmp_path / "model.fm2")
     scorer = fm2.load(tmp_path / "model.fm2")

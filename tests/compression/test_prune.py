@@ -19,7 +19,7 @@ from fm2.artifacts.run_directory import CHECKPOINT, SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
 from fm2.compression.prune import pair_strengths, weakest_pairs, without_pairs
-from fm2.compression.retraining import count_features
+from fm2.compression.retraining import find_occurrences
 from fm2.engine.inspect import operations
 from fm2.models import FM, FmFM, FvFM, FwFM, build
 from fm2.training.run import Run
@@ -59,7 +59,7 @@ def test_strengths_follow_their_definition(run):
 
 def test_one_feature_parts_of_pruned_pairs_are_kept(run, dataset):
     """Pruning does not change the expected logit given one feature, if features are independent."""
-    counts = count_features(run, dataset)
+    counts = find_occurrences(run, dataset)
     pruned = [(0, 1), (1, 3)]
     small = without_pairs(run.model, pruned, counts)
     random = np.random.default_rng(3)

@@ -12,7 +12,7 @@ import fm2
 from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.compression.dimensions import find_bases, principal_basis
-from fm2.compression.retraining import count_features, temporary_run
+from fm2.compression.retraining import find_occurrences, temporary_run
 from fm2.compression.shrink import compare, project
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -82,7 +82,7 @@ def test_directions_that_no_field_matrix_uses_cost_no_dimension(dataset, tmp_pat
         matrix[1:] = 0
     for matrix in (matrices[0], *matrices[3:5]):
         (matrix.T if matrix is matrices[0] else matrix)[:3] = 0
-    counts = count_features(run, dataset)
+    counts = find_occurrences(run, dataset)
     assert [basis.dim for basis in find_bases(run.model, counts, "interactions", 0.99)][:2] == [1, 2]
     assert [basis.dim for basis in find_bases(run.model, counts, "counts", 0.99)][:2] != [1, 2]
     with pytest.raises(Fm2Error, match="weighting must be one of counts, features, interactions, got 'rows'"):
@@ -90,7 +90,7 @@ def test_directions_that_no_field_matrix_uses_cost_no_dimension(dataset, tmp_pat
 
 
 def test_features_are_counted_in_the_training_rows(run, dataset):
-    counts = count_features(run, dataset)
+    counts = find_occurrences(run, dataset)
     for field, count in enumerate(counts):
         expected = np.bincount(dataset.train.ids[:, field], minlength=run.model.field_sizes[field])
         np.testing.assert_array_equal(count, expected)
@@ -103,7 +103,7 @@ def test_a_projected_model_is_the_first_one_with_projected_embeddings(linear, we
     """v becomes mean + P Oᵀ (v - mean); weights per feature keep the linear part of the loss."""
     run = train("fmfm", dataset, tmp_path / "run", **LEARNED, dim=[5, 4, 5, 3], linear=linear)
     model, ids = run.model, np.asarray(dataset.test.ids[:200])
-    bases = find_bases(model, count_features(run, dataset), weighting, 0.7)
+    bases = find_bases(model, find_occurrences(run, dataset), weighting, 0.7)
     assert sum(basis.dim for basis in bases) < 17
     table = [model.embedding.rows(field).double().numpy() for field in range(4)]
     v = [table[field][ids[:, field]] for field in range(4)]

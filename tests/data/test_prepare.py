@@ -59,8 +59,9 @@ def test_log_square_follows_the_paper(tmp_path):
     x = [None, -2, -1, 0, 1, 2, 3, 4, 5, 9, 100, 12345, 7_000_000]
     table = pl.DataFrame({"y": [0] * len(x), "n": x})
     dataset = prepare(table, Schema([Field("n", "numeric", min_count=1)], "y"), tmp_path / "data", fractions=(1, 0, 0))
-    expected = [None if v is None else str(math.floor(math.log(v) ** 2) if v > 2 else v) for v in x]
+    expected = [None if v is None else str(math.ceil(math.log(v) ** 2 + 1) if v > 2 else v) for v in x]
     assert dataset.decode(np.asarray(dataset.train.ids))["n"] == expected
+    assert all(int(token) > 2 for token in expected[6:])  # no large number is merged with one of at most 2
 
 
 def test_quantiles_are_learned_from_the_training_rows(tmp_path):

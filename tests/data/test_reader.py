@@ -68,7 +68,7 @@ def test_cells_are_read_unchanged(write, text, rows):
         ("y,a,b\n2,x,z\n", "log.csv line 2: label 'y' is '2', not 0 or 1"),
         ("y,a,b\n,x,z\n", "log.csv line 2: label 'y' is '', not 0 or 1"),
         ('y,a,b\n1,"two\nlines",z\nno,x,z\n', "log.csv line 4: label 'y' is 'no', not 0 or 1"),
-        ('y,a,b\n1,"open,z\n0,x,z\n', 'log.csv line 2: unbalanced quotes: 1,"open,z'),
+        ('y,a,b\n1,"open,z\n0,x,z\n', 'log.csv line 2: unbalanced quotes, or a quoted cell over 1 MB: 1,"open,z'),
         ('y,a,b\n1,"x"y,z\n', "log.csv line 2: unbalanced quotes"),
         (b"y,a,b\n1,\xff,z\n", r"log.csv line 2: field 'a' is '\\xff', not UTF-8 text"),
         (b"\xff\xfey\x00,\x00a\x00", "log.csv is not UTF-8 text"),
@@ -113,7 +113,7 @@ def test_skipped_rows_are_written_to_a_file_with_the_reason(write):
     numbers = schema(Field("a", "numeric", min_count=1), Field("b", min_count=1))
     text = b'y,a,b\n1,7,x\n3,7,x\n0,x7,x\n1,2\n0,5,\xff\n1,9,\xff\n0,"1,x\n1,4,y\n'
     dataset = prepared(write("log.csv", text), numbers, bad_rows="skip")
-    assert decoded(dataset) == [(1, "3", "x"), (1, "1", "y")]
+    assert decoded(dataset) == [(1, "5", "x"), (1, "3", "y")]
     assert dataset.train.rows.tolist() == [0, 7]
     assert dataset.manifest["bad_rows"] == {
         "count": 6,
@@ -126,7 +126,7 @@ def test_skipped_rows_are_written_to_a_file_with_the_reason(write):
     lines = (dataset.path / "bad_rows.tsv").read_bytes().splitlines()
     assert len(lines) == 7
     assert lines[1].endswith(b"line 3\tlabel 'y' is '3', not 0 or 1\t3,7,x")
-    assert lines[-1].endswith(b'line 8\tunbalanced quotes: 0,"1,x\t0,"1,x')
+    assert lines[-1].endswith(b'line 8\tunbalanced quotes, or a quoted cell over 1 MB: 0,"1,x\t0,"1,x')
 
 
 def test_the_error_shows_the_first_row_if_all_rows_are_bad(write):

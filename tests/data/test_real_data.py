@@ -39,7 +39,7 @@ def avazu(real_data, tmp_path_factory):
 def transformed(text: str) -> str | None:
     if not text:
         return None
-    return str(math.floor(math.log(int(text)) ** 2)) if int(text) > 2 else str(int(text))
+    return str(math.ceil(math.log(int(text)) ** 2 + 1)) if int(text) > 2 else str(int(text))
 
 
 def check_decoding(raw, dataset, expected) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -60,6 +61,25 @@ def test_presets_match_the_paper():
             {"name": "a", "kind": "numeric", "hash_bits": 3},
             "hash_bits requires a categorical field, but the field is numeric",
         ),
+        ({"name": "a", "knots": 3}, "knots requires the transform 'interpolate'"),
+        ({"name": "a", "kind": "numeric", "spacing": "log"}, "spacing requires the transform 'interpolate'"),
+        (
+            {"name": "a", "kind": "numeric", "transform": "interpolate", "knots": 1},
+            "knots must be between 2 and 100000, got 1",
+        ),
+        ({"name": "a", "kind": "numeric", "multivalued": True}, "multivalued requires a categorical field"),
+        ({"name": "a", "pooling": "sum"}, "pooling requires multivalued = true"),
+        ({"name": "a", "weight_column": "w"}, "weight_column requires multivalued = true"),
+        ({"name": "a", "multivalued": True, "pooling": "max"}, "unknown pooling 'max'; choose one of mean, sum, sqrt"),
+        ({"name": "a", "multivalued": True, "separator": ", "}, "the separator must be one ASCII character other than"),
+        ({"name": "a", "multivalued": True, "separator": "\0"}, "the separator must be one ASCII character other than"),
+        ({"name": "a", "multivalued": True, "keep": "last"}, "keep requires max_values"),
+        (
+            {"name": "a", "multivalued": True, "max_values": 10**7},
+            "max_values must be between 1 and 1000000, or 0 for no limit, got 10000000",
+        ),
+        ({"name": "a", "shares": "a"}, "shares names the field itself"),
+        ({"name": "a", "shares": "b", "hash_bits": 3}, "hash_bits cannot be combined with shares"),
         (
             {"name": "a", "kind": "timestamp", "part": "hour", "format": "%Q"},
             "the format '%Q' may contain only %Y %y %m %d %H %M %S and %%",
@@ -93,6 +113,18 @@ def test_errors_name_the_invalid_setting_of_a_field(arguments, message):
         ("label = 'y'\n[field]\nname = 'a'", r"must be written with double brackets, \[\[field\]\]"),
         ("label = 'y'\n[[field]]\nkind = 'numeric'", "a field has no name"),
         ("label = ", "is not a valid TOML file"),
+        (
+            "label = 'y'\n[[field]]\nname = 'item'\n[[field]]\nname = 'h'\nshares = 'itme'",
+            r"field 'h': shares names an unknown field 'itme'; did you mean 'item'\?",
+        ),
+        (
+            "label = 'y'\n[[field]]\nname = 'a'\nshares = 'b'\n[[field]]\nname = 'b'\nshares = 'a'",
+            "'a' shares 'b', which shares 'a'; share a field with its own embeddings",
+        ),
+        (
+            "label = 'y'\n[[field]]\nname = 'a'\nkind = 'numeric'\n[[field]]\nname = 'b'\nshares = 'a'",
+            "field 'b' shares 'a', which is numeric",
+        ),
     ],
 )
 def test_errors_name_the_invalid_file(write, text, message):
@@ -108,7 +140,7 @@ def test_inference_distinguishes_quantities_times_and_categories(write):
     schema = Schema.infer(path, label="click")
     kinds = {field.name: field.transform or field.kind for field in schema.fields}
     assert kinds == {
-        "count": "log_square",
+        "count": "quantiles",
         "price": "quantiles",
         "slot": "categorical",
         "when_weekday": "timestamp",
@@ -133,3 +165,43 @@ def test_inference_reports_a_missing_label(write):
         Schema.infer(write("log.csv", "click,a\n1,2\n"), label="clicked")
     with pytest.raises(Fm2Error, match="has no column 'label'; it has 'click', 'a'"):
         Schema.infer(write("log.csv", "click,a\n1,2\n"), label="label")
+
+
+def test_inference_distinguishes_integers_that_count_from_identifiers():
+    """Identifiers have gaps, or frequencies that do not depend on their neighbors'."""
+    random = np.random.default_rng(0)
+    rows = 10_000
+    popularity = random.dirichlet(np.full(500, 0.5))
+    users = random.choice(500, rows, p=popularity)
+    columns = {
+        "views": random.geometric(0.02, rows),
+        "age": random.binomial(80, 0.4, rows) + 10,
+        "year": 2024 - random.geometric(0.05, rows),
+        "cents": np.exp(random.normal(9, 2, rows)).astype(np.int64),
+        "delay": np.where(random.random(rows) < 0.05, -999, random.geometric(0.05, rows)),
+        "user": users,  # consecutive numbers
+        "item": 1000 + 7 * users,
+        "campaign": np.array([random.integers(10**6) for _ in range(500)])[users],
+        "request": random.integers(2**60, 2**62, rows),
+        "rank": users % 18,
+    }
+    table = pl.DataFrame({"y": np.arange(rows) % 2, **columns})
+    numeric = {field.name for field in Schema.infer(table, label="y").fields if field.kind == "numeric"}
+    assert numeric == {"views", "age", "year", "cents", "delay"}
+    floats = table.with_columns(pl.col("user", "age").cast(pl.Float64))  # as in pandas, with missing values
+    numeric = {field.name for field in Schema.infer(floats, label="y").fields if field.kind == "numeric"}
+    assert numeric == {"views", "age", "year", "cents", "delay"}
+
+
+def test_a_column_can_have_several_transforms(write):
+    text = (
+        "label = 'y'\n[[field]]\nname = 'n'\nkind = 'numeric'\ntransform = ['log_square', 'quantiles']\nbuckets = 7\n"
+    )
+    schema = Schema.load(write("schema.toml", text))
+    assert schema.fields == (
+        Field("n_log_square", "numeric", column="n"),
+        Field("n_quantiles", "numeric", column="n", transform="quantiles", buckets=7),
+    )
+    assert schema.source_columns == ("y", "n")
+    with pytest.raises(Fm2Error, match="field 'n_logs': unknown transform 'logs'"):
+        Schema.load(write("wrong.toml", text.replace("log_square", "logs")))

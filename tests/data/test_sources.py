@@ -159,10 +159,12 @@ def test_errors_name_the_row_of_a_dataframe(tmp_path):
         prepare(pl.DataFrame({"y": [0, None], "n": [1, 2]}), schema, tmp_path / "data")
     with pytest.raises(Fm2Error, match="polars DataFrame has no column 'n'"):
         prepare(pl.DataFrame({"y": [0, 1]}), schema, tmp_path / "data")
-    with pytest.raises(
-        Fm2Error, match=r"column 'n' has the unsupported Arrow type '\+.*'; convert it to text, numbers or times"
-    ):
+    with pytest.raises(Fm2Error, match="column 'n' contains lists; set multivalued = true for its field"):
         prepare(pl.DataFrame({"y": [0, 1], "n": [[1], [2]]}), schema, tmp_path / "data")
+    with pytest.raises(
+        Fm2Error, match=r"column 'n' has the unsupported Arrow type '\+s'; convert it to text, numbers or times"
+    ):
+        prepare(pl.DataFrame({"y": [0, 1], "n": [{"a": 1}, {"a": 2}]}), schema, tmp_path / "data")
     with pytest.raises(Fm2Error, match=r"a source must be a path or a DataFrame \(polars, pandas, pyarrow\), got int"):
         prepare(17, schema, tmp_path / "data")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import itertools
 import math
 import os
@@ -124,10 +125,10 @@ def test_the_reported_metrics_are_those_of_the_true_probabilities(
 
 
 def test_the_true_probability_depends_on_the_transformed_number(tmp_path: Path) -> None:
-    log = fm2.generate(tmp_path / "log.tsv", 50_000, fields=4, features=40)
+    log = fm2.generate(tmp_path / "log.tsv", 50_000, fields=4, features=100)
     table = read(log, fields=4).with_columns(truth=pl.Series(np.load(log.truth)))
     number = pl.col("I1")
-    transformed = pl.when(number > 2).then(number.log().pow(2).floor()).otherwise(number)
+    transformed = pl.when(number > 2).then((number.log().pow(2) + 1).ceil()).otherwise(number)
     spread = table.group_by(transformed.alias("I1"), "C1", "C2", "C3").agg(pl.col("truth").n_unique(), pl.len())
     assert spread["truth"].max() == 1
     assert spread["len"].max() > 100
@@ -137,7 +138,7 @@ def test_the_true_probability_depends_on_the_transformed_number(tmp_path: Path) 
 def test_the_transform_maps_every_integer_back_to_its_value() -> None:
     values = np.repeat(np.arange(1, NUMERIC_LIMIT + 1), 50)
     numbers = integers(values, np.tile(np.linspace(0, 1, 50, endpoint=False), NUMERIC_LIMIT))
-    expected = [x if x <= 2 else math.floor(math.log(x) ** 2) for x in numbers.tolist()]
+    expected = [x if x <= 2 else math.ceil(math.log(x) ** 2 + 1) for x in numbers.tolist()]
     assert np.array_equal(values - 1, expected)
     assert set(range(15)) < set(numbers.tolist())
 
@@ -297,3 +298,130 @@ def test_field_sizes_sum_to_the_features(features: int) -> None:
 
 def test_codes_are_distinct() -> None:
     assert len(set(hex_codes(np.arange(200_000), salt=12345))) == 200_000
+
+
+LISTS = {"fields": 6, "features": 600, "multivalued": 3, "values": 4, "seed": 11}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_truth_of_lists_is_the_pooled_sum_of_their_values(tmp_path: Path, weighted: bool) -> None:
+    """Recompute the probabilities from the text of the cells, value by value and pair by pair."""
+    log = fm2.generate(tmp_path / "log.tsv", 40, weighted=weighted, **LISTS)
+    rng = np.random.default_rng(np.random.SeedSequence(LISTS["seed"], spawn_key=(0,)))
+    model = plant(6, 600, rng, multivalued=3, values=4, weighted=weighted)
+    salt = int(rng.integers(1 << 32))
+    columns = [*model.columns, *(column.column for column in model.lists)]
+    names = [
+        dict(zip(hex_codes(start + np.arange(column.size), salt), range(1, column.size + 1), strict=True))
+        for column, start in zip(columns, model.starts, strict=True)
+    ]
+
+    def features(field: int, cell: str) -> list[tuple[int, float]]:
+        """Return the features of a cell with their pooled weights."""
+        if not cell:
+            return [(0, 1.0)]
+        if columns[field].numeric:
+            number = int(cell)
+            return [(1 + (math.ceil(math.log(number) ** 2 + 1) if number > 2 else number), 1.0)]
+        pairs = [(value.partition(":")[0], float(value.partition(":")[2] or 1)) for value in cell.split("|")]
+        norm = math.sqrt(sum(weight**2 for _, weight in pairs))
+        return [(names[field][code], weight / norm) for code, weight in pairs]
+
+    def pooled(field: int, cell: str, table: np.ndarray) -> np.ndarray:
+        return sum(weight * table[model.starts[field] + feature] for feature, weight in features(field, cell))
+
+    truth = np.load(log.truth)
+    for line, expected in zip(log.path.read_text().splitlines(), truth, strict=True):
+        cells = line.split("\t")[1:]
+        assert len(cells) == 9
+        logit = model.intercept
+        vectors = []
+        for field, cell in enumerate(cells):
+            logit += model.linear_std * pooled(field, cell, model.weights)
+            vectors.append(pooled(field, cell, model.embeddings))
+        for i, j in itertools.combinations(range(9), 2):
+            block = model.matrix[i * DIM : (i + 1) * DIM, j * DIM : (j + 1) * DIM]
+            logit += model.pair_scale * vectors[i] @ block @ vectors[j]
+        assert 1 / (1 + math.exp(-logit)) == pytest.approx(expected, abs=0.01)  # pooled values are rounded to 1/256
+
+
+def test_lists_have_the_declared_form(tmp_path: Path) -> None:
+    log = fm2.generate(tmp_path / "log.tsv", 20_000, **LISTS)
+    cells = [line.split("\t")[7:] for line in log.path.read_text().splitlines()]
+    for column in zip(*cells, strict=True):
+        lists = [cell.split("|") for cell in column if cell]
+        assert 1 - len(lists) / 20_000 == pytest.approx(0.1, abs=0.01)
+        assert np.mean([len(values) for values in lists]) == pytest.approx(4, abs=0.05)
+        assert min(len(values) for values in lists) == 1
+        counts = pl.Series(itertools.chain.from_iterable(lists)).value_counts(sort=True)
+        assert counts[counts.columns[0]].str.contains("^[0-9a-f]{8}$").all()
+        assert counts["count"][0] > 20 * counts["count"][len(counts) // 2]  # a few values are frequent
+    schema = fm2.Schema.load(log.schema)
+    assert schema.names == ("I1", "I2", "C1", "C2", "C3", "C4", "L1", "L2", "L3")
+    assert [field.multivalued for field in schema.fields] == [False] * 6 + [True] * 3
+    assert {field.pooling for field in schema.fields[6:]} == {"sqrt"}
+    assert 0.24 < log.click_rate < 0.26
+    assert log.auc == pytest.approx(0.81, abs=0.01)
+
+
+def test_weighted_lists_have_weights(tmp_path: Path) -> None:
+    log = fm2.generate(tmp_path / "log.tsv.gz", 500, weighted=True, **LISTS)
+    lines = gzip.decompress(log.path.read_bytes()).decode().splitlines()
+    values = [value for line in lines for cell in line.split("\t")[7:] if cell for value in cell.split("|")]
+    assert {value.partition(":")[2] for value in values} == {"0.25", "0.5", "1", "1.5", "2"}
+    assert all(field.weighted for field in fm2.Schema.load(log.schema).fields[6:])
+
+
+def test_logs_with_lists_are_reproducible(tmp_path: Path) -> None:
+    program = "import sys, fm2\nfm2.generate(sys.argv[1], 40_000, features=3_000, multivalued=2, weighted=True, seed=7)"
+    outputs = []
+    for threads in ("1", "3"):
+        folder = tmp_path / threads
+        folder.mkdir()
+        limits = {"POLARS_MAX_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        command = [sys.executable, "-c", program, str(folder / "log.tsv")]
+        subprocess.run(command, check=True, env=os.environ | limits)
+        outputs.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert sorted(outputs[0]) == ["log.tsv", "log.tsv.schema.toml", "log.tsv.truth.npy"]
+    assert outputs[0] == outputs[1]
+
+
+def test_ignoring_the_lists_loses_information() -> None:
+    """Without the lists, the best prediction is the mean probability over all lists that a row could have."""
+    rng = np.random.default_rng(2)
+    model = plant(39, 5_000, rng, multivalued=3)
+    features = model.draw(4_000, rng)
+    truth = model.probabilities(features, model.draw_lists(4_000, rng))
+    without = np.mean([model.probabilities(features, model.draw_lists(4_000, rng)) for _ in range(100)], axis=0)
+
+    def loss(predicted: np.ndarray) -> float:
+        """Return the expected log loss."""
+        return float(-(truth * np.log(predicted) + (1 - truth) * np.log1p(-predicted)).mean())
+
+    base = loss(np.full(4_000, truth.mean()))
+    assert loss(without) - loss(truth) > 0.1 * (base - loss(truth))
+    assert loss(without) < base - 0.2 * (base - loss(truth))
+
+
+def test_plain_logs_have_not_changed(tmp_path: Path) -> None:
+    """Logs of the same seed are the same in every version."""
+    log = fm2.generate(tmp_path / "log.tsv", 1000, features=500)
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in (log.path, log.truth)]
+    assert digests == ["7a924332957dba9d", "b34e059cb6ef259c"]
+    assert log.schema is None
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"multivalued": -1}, "generate: multivalued must be at least 0, got -1"),
+        ({"values": 0}, "generate: values must be at least 1, got 0"),
+        ({"values": 1001}, "generate: values must be at most 1000, got 1001"),
+        ({"multivalued": 2, "features": 81}, "generate: features must be at least 82 (two per field), got 81"),
+    ],
+)
+def test_errors_name_invalid_arguments_of_lists(tmp_path: Path, changes: dict[str, int], message: str) -> None:
+    with pytest.raises(fm2.Fm2Error) as error:
+        fm2.generate(tmp_path / "log.tsv", 10, **changes)
+    assert str(error.value) == message

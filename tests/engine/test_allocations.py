@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.helpers.list_models import compiled as compile_weights
+from tests.helpers.list_models import make_weights
 from tests.helpers.mixed import SCHEMA, mixed
 from tests.helpers.planted import QUICK
 
@@ -115,8 +117,31 @@ def test_predict_one_does_not_allocate(counter, models, title):
     rows = mixed(200, seed=1).to_dicts()
     rows += [{**rows[0], "visits": visits} for visits in (3, 2.5, 1e300, True, None, "strange", float("nan"))]
     rows += [{"site": "a value that training has never seen"}]
+    check_allocations(counter, models[title], rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "dtype"),
+    [
+        ("poly2", "auto", "f32"),
+        ("fm", "auto", "i8"),
+        ("ffm", "auto", "f16"),
+        ("fmfm", "direct", "f32"),
+        ("fmfm", "cached", "f32"),
+        ("fmfm", "spectral", "f32"),
+    ],
+)
+def test_lists_do_not_allocate(counter, tmp_path, name, plan, dtype):
+    weights = make_weights(name, [4] * 3, [7, 30, 12], [1, 2])
+    model = compile_weights(weights, tmp_path, plan, dtype).path
+    texts = ["|".join(f"v{value}" for value in range(length)) for length in range(30)]
+    rows = [{"f0": "v1", "f1": text, "f2": text[::-1]} for text in texts]
+    check_allocations(counter, model, [*rows, {"f0": "x"}, {"f1": None}, {"f2": ""}])
+
+
+def check_allocations(counter, model, rows):
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, models[title], json.dumps(rows)],
+        [sys.executable, "-c", SCRIPT, model, json.dumps(rows)],
         capture_output=True,
         text=True,
         check=False,
@@ -126,7 +151,7 @@ def test_predict_one_does_not_allocate(counter, models, title):
     measured = json.loads(done.stdout)
     assert measured["control"] > 0  # the counter works
     assert measured["counts"] == [0, 0, 0]
-    assert measured["results"] == [load(models[title]).predict_one(row) for row in rows]
+    assert measured["results"] == [load(model).predict_one(row) for row in rows]
 
 
 @pytest.mark.parametrize("title", PLANS)

@@ -8,11 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
+from tests.helpers.list_models import compiled as compile_weights
+from tests.helpers.list_models import literal_logits, make_weights
+from tests.helpers.lists import random_rows, values_of
 from tests.helpers.mixed import SCHEMA, mixed
 from tests.helpers.planted import QUICK
 
 import fm2
+from fm2.data.rows import EncodedRows, Lists
 from fm2.engine.compile import compile
 from fm2.engine.scorer import load
 
@@ -249,3 +254,206 @@ def test_candidates_are_scored_like_complete_rows(library, handle, model):
         assert ranker.value is None
     assert library.fm2_ranker_open(None, None, 0, ctypes.byref(ranker)) == MISUSED
     library.fm2_ranker_close(None)
+
+
+class CLists(ctypes.Structure):
+    _fields_ = [
+        ("field", ctypes.c_size_t),
+        ("offsets", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
+        ("weights", ctypes.c_void_p),
+        ("values", ctypes.c_size_t),
+    ]
+
+
+class CRows(ctypes.Structure):
+    _fields_ = [
+        ("ids", ctypes.c_void_p),
+        ("count", ctypes.c_size_t),
+        ("fields", ctypes.c_size_t),
+        ("lists", ctypes.POINTER(CLists)),
+        ("list_fields", ctypes.c_size_t),
+    ]
+
+
+def as_c_rows(rows: EncodedRows, *, weighted: bool = True) -> CRows:
+    """Rows whose list r belongs to row r; the arrays must outlive them."""
+    lists = [
+        CLists(field, *(array.ctypes.data for array in (table.offsets, table.ids)), None, len(table.ids))
+        for field, table in rows.lists.items()
+    ]
+    for entry, table in zip(lists, rows.lists.values(), strict=True):
+        entry.weights = table.weights.ctypes.data if weighted and table.weights is not None else None
+    return CRows(rows.ids.ctypes.data, *rows.ids.shape, (CLists * len(lists))(*lists), len(lists))
+
+
+@pytest.fixture(scope="module")
+def list_model(tmp_path_factory):
+    weights = make_weights("fmfm", [4, 9, 3, 5], [7, 30, 5, 12], [1, 3], pooling="mean")
+    return weights, compile_weights(weights, tmp_path_factory.mktemp("lists"), "cached")
+
+
+@pytest.fixture
+def list_handle(library, list_model):
+    library.fm2_score_rows.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_uint,
+        ctypes.c_size_t,
+        ctypes.c_void_p,
+    ]
+    library.fm2_rank_rows.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p]
+    library.fm2_field_is_list.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    opened = ctypes.c_void_p()
+    assert library.fm2_open(str(list_model[1].path).encode(), 1, ctypes.byref(opened)) == OK
+    yield opened
+    library.fm2_close(opened)
+
+
+def list_rows(count: int) -> EncodedRows:
+    rows = random_rows([7, 30, 5, 12], [1, 3], count, longest=6).compact()
+    return EncodedRows(
+        rows.ids,
+        {field: Lists(table.offsets, table.ids, np.abs(table.value_weights())) for field, table in rows.lists.items()},
+    )
+
+
+def pooled(rows: EncodedRows, *, weighted: bool) -> EncodedRows:
+    """Divide the weights of each list by their sum, as the model's pooling does."""
+    lists = {}
+    for field, table in rows.lists.items():
+        weights = table.value_weights() if weighted else np.ones(len(table.ids), np.float32)
+        numbers = np.repeat(np.arange(len(table)), table.sizes)
+        sums = np.bincount(numbers, weights, minlength=len(table))
+        lists[field] = Lists(table.offsets, table.ids, (weights / sums[numbers]).astype(np.float32))
+    return EncodedRows(rows.ids, lists)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_with_lists_are_pooled_and_scored(library, list_handle, list_model, weighted):
+    rows = list_rows(600)
+    scores = np.empty(600, np.float32)
+    garbled = rows.ids.copy()
+    garbled[:, [1, 3]] = -7  # the columns of lists are not read
+    given = as_c_rows(EncodedRows(garbled, rows.lists), weighted=weighted)
+    status = library.fm2_score_rows(list_handle, ctypes.byref(given), LOGITS, 0, scores.ctypes.data)
+    assert status == OK, library.fm2_last_error()
+    expected = literal_logits(list_model[0], pooled(rows, weighted=weighted))
+    np.testing.assert_allclose(scores, expected, atol=2e-5)
+    is_list = ctypes.c_int()
+    found = []
+    for field in range(4):
+        assert library.fm2_field_is_list(list_handle, field, ctypes.byref(is_list)) == OK
+        found.append(is_list.value)
+    assert found == [0, 1, 0, 1]
+
+
+def test_the_example_with_lists_prints_what_python_predicts(capi, list_model, tmp_path):
+    program, rows = tmp_path / "score_lists", pooled(list_rows(40), weighted=False)
+    source, header = ROOT / "examples" / "score_lists.c", ROOT / "native" / "capi"
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{header}"]
+    libraries = [f"-L{capi}", "-lfm2", f"-Wl,-rpath,{capi}"]
+    subprocess.run(["cc", *flags, source, "-o", program, *libraries], check=True)
+    cells = [[",".join(str(id) for id, _ in values) or "-" for values in values_of(rows, field)] for field in range(4)]
+    written = tmp_path / "rows.txt"
+    written.write_text("".join(" ".join(row) + "\n" for row in zip(*cells, strict=True)))
+    done = subprocess.run([program, list_model[1].path, written], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.array(done.stdout.split(), np.float32), list_model[1].predict(rows), rtol=1e-5)
+    written.write_text("1 2 3\n")
+    done = subprocess.run([program, list_model[1].path, written], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "score_lists: fm2_score_rows: expected 4 ids per row, got 3\n")
+
+
+def test_cells_of_multi_valued_fields_are_split(library, list_handle, list_model):
+    rows = [
+        {"f0": "v1", "f1": "v3|v0|x", "f2": "v2", "f3": "v1"},
+        {"f0": "v0", "f1": None, "f2": None, "f3": "v1|v1|v4"},
+    ]
+    texts = [value and value.encode() for row in rows for value in row.values()]
+    scores = np.empty(2, np.float32)
+    values = (ctypes.c_char_p * 8)(*texts)
+    assert library.fm2_score_values(list_handle, values, None, 2, 4, 0, 0, scores.ctypes.data) == OK
+    np.testing.assert_allclose(scores, list_model[1].predict(rows), rtol=1e-6)
+
+
+def test_cells_of_interpolated_and_standardized_numbers_are_read(library, tmp_path):
+    random = np.random.default_rng(0)
+    log = {"click": random.integers(0, 2, 500), "price": random.lognormal(size=500).round(2)}
+    transforms = ("interpolate", "linear")
+    fields = [fm2.Field(name, "numeric", column="price", transform=name) for name in transforms]
+    dataset = fm2.prepare(pl.DataFrame(log), fm2.Schema(fields, label="click"), tmp_path / "data")
+    run = fm2.train("fmfm", dataset, tmp_path / "run", dim=4, **QUICK)
+    scorer = load(compile(run.path, tmp_path / "model.fm2").path)
+    cells = ["0.7", "1e3", "-1", "", "cheap", None]
+    opened, scores = ctypes.c_void_p(), np.empty(len(cells), np.float32)
+    assert library.fm2_open(str(scorer.path).encode(), 1, ctypes.byref(opened)) == OK
+    values = (ctypes.c_char_p * len(cells))(*(None if cell is None else cell.encode() for cell in cells))
+    assert library.fm2_score_values(opened, values, None, len(cells), 1, 0, 0, scores.ctypes.data) == OK
+    library.fm2_close(opened)
+    rows = [{"price": cell} for cell in cells]
+    np.testing.assert_allclose(scores, scorer.predict(rows), rtol=1e-6)
+    np.testing.assert_allclose(scores, run.predict(rows), rtol=1e-5)
+    assert len(set(scores.tolist())) == 4  # training had neither missing nor unknown prices
+
+
+def test_candidates_with_lists_are_ranked(library, list_handle, list_model):
+    rows = list_rows(90)
+    rows.ids[:, [0, 1]] = rows.ids[0, [0, 1]]
+    expected = list_model[1].predict(pooled(rows, weighted=True))
+    context = EncodedRows(np.ascontiguousarray(rows.ids[:1, [1, 0]]), {0: rows.lists[1].take([0])})
+    candidates = EncodedRows(np.ascontiguousarray(rows.ids[:, [2, 3]]), {1: rows.lists[3]})
+    fields, ranker, scores = np.array([1, 0], np.uintp), ctypes.c_void_p(), np.empty(90, np.float32)
+    assert library.fm2_ranker_open(list_handle, fields.ctypes.data, 2, ctypes.byref(ranker)) == OK
+    given = [as_c_rows(side) for side in (context, candidates)]
+    status = library.fm2_rank_rows(ranker, *map(ctypes.byref, given), 0, 0, scores.ctypes.data)
+    assert status == OK, library.fm2_last_error()
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    two = as_c_rows(EncodedRows(np.zeros((2, 2), np.int32), {0: rows.lists[1].take([0, 1])}))
+    assert library.fm2_rank_rows(ranker, ctypes.byref(two), ctypes.byref(given[1]), 0, 0, scores.ctypes.data) == MISUSED
+    assert b"expected one context, got 2" in library.fm2_last_error()
+    library.fm2_ranker_close(ranker)
+
+
+def test_invalid_lists_are_rejected(library, list_handle):
+    rows = list_rows(3)
+    scores = np.empty(3, np.float32)
+
+    def fails(change, reason):
+        given = as_c_rows(rows)
+        kept = change(given)
+        assert library.fm2_score_rows(list_handle, ctypes.byref(given), 0, 0, scores.ctypes.data) == MISUSED
+        assert library.fm2_last_error().decode().startswith("fm2_score_rows: ")
+        assert reason in library.fm2_last_error().decode()
+        return kept
+
+    def wrong(name, array):
+        def change(given):
+            setattr(given.lists[0], name, array.ctypes.data)
+            return array
+
+        return change
+
+    def number(name, value, of_rows=False):
+        return lambda given: setattr(given if of_rows else given.lists[0], name, value)
+
+    count = len(rows.lists[1].ids)
+    fails(wrong("ids", np.full(count, 30, np.int32)), "in field 1; it must be between 0 and 29")
+    fails(wrong("weights", np.full(count, -1, np.float32)), "a weight of field 1 is -1.000000, not a number")
+    fails(wrong("weights", np.full(count, np.nan, np.float32)), "not a number of 0 or more")
+    fails(wrong("offsets", np.array([0, 1, 1 << 40, 2], np.int64)), "are out of range")
+    fails(wrong("offsets", np.array([0, -1, 1, 2], np.int64)), "are out of range")
+    fails(number("offsets", None), "the offsets of field 1 are NULL")
+    fails(number("ids", None), "the ids of field 1 are NULL")
+    fails(number("values", 0), "are out of range")
+    fails(number("values", MANY), "has too many values")
+    fails(number("field", 9), "there are lists for column 9; the rows have 4")
+    fails(number("field", 3), "there are two lists for column 3")
+    fails(number("field", 0), "field 0 is not multi-valued, but the rows have lists for it")
+    fails(number("list_fields", 1, of_rows=True), "field 3 is multi-valued, but the rows have no lists for it")
+    fails(number("list_fields", 99, of_rows=True), "the rows have lists for 99 fields")
+    fails(number("lists", None, of_rows=True), "lists is NULL")
+    fails(number("ids", None, of_rows=True), "ids is NULL")
+    assert library.fm2_score_rows(list_handle, None, 0, 0, scores.ctypes.data) == MISUSED
+    assert score_ids(library, list_handle, rows.ids)[0] == MISUSED
+    assert b"field 1 is multi-valued, but the rows have no lists for it" in library.fm2_last_error()

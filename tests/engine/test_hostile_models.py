@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.helpers.hostile import with_section
+from tests.helpers.list_models import compiled as compile_weights
+from tests.helpers.list_models import make_weights
 from tests.helpers.mixed import SCHEMA, mixed
 
 import fm2
@@ -30,9 +33,20 @@ KINDS = {
     "ffm f16": ("ffm", {"dim": 3}, {"dtype": "f16"}),
     "fm i8": ("fm", {"dim": 5}, {"dtype": "i8"}),
     "fmfm i8": ("fmfm", {"dim": 4}, {"plan": "cached", "dtype": "i8"}),
+    "lr calibrated": ("lr", {"by": "user"}, {}),
     "fwfm pruned": ("fwfm", {"dim": 9, "keep": 0.5}, {"plan": "direct"}),
     "fmfm pruned": ("fmfm", {"dim": [3, 1, 9, 14, 2, 8], "keep": 0.5}, {"plan": "cached", "memory": 3000}),
 }
+LIST_KINDS = {
+    "lr lists": ("lr", {}),
+    "poly2 lists": ("poly2", {}),
+    "fm lists": ("fm", {}),
+    "ffm lists": ("ffm", {"dtype": "f16"}),
+    "fmfm direct lists": ("fmfm", {"plan": "direct"}),
+    "fmfm cached lists": ("fmfm", {"plan": "cached", "memory": 3000}),
+    "fmfm spectral lists": ("fmfm", {"plan": "spectral", "dtype": "i8"}),
+}
+ALL_KINDS = (*KINDS, *LIST_KINDS)
 MUTATIONS = 300
 
 
@@ -46,12 +60,18 @@ def models(tmp_path_factory):
     for kind, (name, settings, options) in KINDS.items():
         key = f"{name} {settings}"
         if key not in runs:
-            trained = {setting: value for setting, value in settings.items() if setting != "keep"}
+            trained = {setting: value for setting, value in settings.items() if setting not in ("keep", "by")}
             run = fm2.train(name, dataset, folder / f"run{len(runs)}", epochs=1, batch_size=64, **trained)
             if "keep" in settings:
                 run = fm2.prune(run, dataset, folder / f"{run.path.name}-pruned", keep=settings["keep"])
+            if "by" in settings:
+                fm2.calibrate(run, dataset, by=settings["by"], split="train")
             runs[key] = run.path
         compiled[kind] = compile(runs[key], folder / f"{kind}.fm2", **options).path
+    for kind, (name, options) in LIST_KINDS.items():
+        (folder / kind).mkdir()
+        weights = make_weights(name, [4] * 5, [7, 30, 5, 9, 12], [1, 4], weighted=True, max_values=6)
+        compiled[kind] = compile_weights(weights, folder / kind, **{"plan": "auto", **options}).path
     return compiled
 
 
@@ -62,9 +82,9 @@ def load_error(path: Path, *, verify: bool = True) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_changed_models_are_rejected_or_score(models, tmp_path, kind):
-    worker, seed = Path(__file__).parents[1] / "helpers" / "hostile.py", str(list(KINDS).index(kind))
+    worker, seed = Path(__file__).parents[1] / "helpers" / "hostile.py", str(ALL_KINDS.index(kind))
     done = subprocess.run(
         [sys.executable, worker, models[kind], tmp_path, seed, os.environ.get("FM2_MUTATIONS", str(MUTATIONS))],
         capture_output=True,
@@ -78,7 +98,7 @@ def test_changed_models_are_rejected_or_score(models, tmp_path, kind):
     assert scored > rejected / 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_truncated_files_are_rejected(models, tmp_path, kind):
     original, path = models[kind].read_bytes(), tmp_path / "model.fm2"
     lengths = np.unique(np.r_[0:130, np.linspace(130, len(original) - 1, 40).astype(int), len(original) - 1])
@@ -90,7 +110,7 @@ def test_truncated_files_are_rejected(models, tmp_path, kind):
     load_error(path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_every_changed_byte_is_detected(models, tmp_path, kind):
     original, path = models[kind].read_bytes(), tmp_path / "model.fm2"
     random = np.random.default_rng(0)
@@ -149,3 +169,38 @@ def test_ids_beyond_32_bits_are_rejected(models, wrong):
     scorer = load(models["lr"])
     with pytest.raises(fm2.Fm2Error, match=f"predict: .*{wrong}"):
         scorer.predict(np.full((2, 6), wrong, np.int64))
+
+
+def test_a_model_of_another_version_says_what_to_do(models, write):
+    header = bytearray(models["lr"].read_bytes())
+    header[8] = 2
+    error = load_error(write("model.fm2", bytes(header)))
+    assert "format version 2; this fm2 reads version 3. Compile the run again with fm2 compile" in error
+
+
+def test_multi_valued_fields_must_agree_in_all_sections(models, write):
+    single, several = models["fm"].read_bytes(), models["fm lists"].read_bytes()
+    for model, lists, reason in (
+        (single, bytes([0, 1, 0, 0, 0, 0]), "the plan and the encoder differ in multi-valued fields"),
+        (single, bytes([0, 2, 0, 0, 0, 0]), "invalid section 'lists'"),
+        (single, bytes(5), "section 'lists' has an unexpected size"),
+        (several, bytes([0, 1, 0, 0, 0]), "the plan and the encoder differ in multi-valued fields"),
+    ):
+        assert reason in load_error(write("model.fm2", with_section(model, b"lists", lists)))
+    meta = json.loads(load(models["fm lists"]).native.section("meta"))
+    meta["schema"]["field"][1] = {"name": "f1"}
+    assert "different multi-valued fields" in load_error(
+        write("model.fm2", with_section(several, b"meta", json.dumps(meta).encode()))
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [(4, 2), (5, 0), (5, 128), (6, 3), (6, -1), (7, -1), (8, 2), (9, -1), (10, 2), (11, 6), (11, -1), (1, 1)],
+)
+def test_invalid_list_settings_are_rejected(models, write, place, wrong):
+    scorer = load(models["fm lists"])
+    fields = np.frombuffer(scorer.native.section("encoder.fields"), np.int32).reshape(5, -1).copy()
+    fields[1, place] = wrong
+    content = with_section(models["fm lists"].read_bytes(), b"encoder.fields", fields.tobytes())
+    assert "invalid" in load_error(write("model.fm2", content))

@@ -52,7 +52,7 @@ def test_the_columns_of_a_table_must_exist_and_contain_single_values(scorer):
     table = planted(3, seed=3)
     with pytest.raises(Fm2Error, match="predict: the table has no column 'c1'"):
         scorer.predict(table.drop("c1"))
-    with pytest.raises(Fm2Error, match="predict: column 'c1' has the unsupported Arrow type"):
+    with pytest.raises(Fm2Error, match="predict: column 'c1' contains nested lists; a cell must be a list of values"):
         scorer.predict(table.with_columns(c1=[["v1"], ["v2"], []]))
 
 
@@ -89,6 +89,8 @@ CHANGES = {
     "no plan": lambda meta: meta.pop("plan"),
     "a plan that is a list": lambda meta: meta.update(plan=["direct"]),
     "a very long plan": lambda meta: meta.update(plan="spectral, rank " + "9" * 5000),
+    "a negative rate of zero": lambda meta: meta.update(negative_rate=0),
+    "a negative rate that is a string": lambda meta: meta.update(negative_rate="0.1"),
     "no latencies": lambda meta: meta.pop("measured"),
     "a model that is a list": lambda meta: meta.update(model=[]),
     "an unknown model": lambda meta: meta["model"].update(model="gbdt"),
@@ -158,8 +160,8 @@ def test_the_spectrum_is_exact_if_all_rows_are_equal(run, dataset, moments, scal
     weights = read_weights(run.path)
     for table in weights.embeddings:
         table[:] = table[1] * scale
-    ids = np.asarray(dataset.train.ids[:100])
-    approximation = spectrum.cut(weights, 2, spectrum.measure_moments(weights, ids) if moments == "measured" else None)
+    rows = dataset.train.encoded[:100]
+    approximation = spectrum.cut(weights, 2, spectrum.measure_moments(weights, rows) if moments == "measured" else None)
     v = np.concatenate([table[0] for table in weights.embeddings])
     expected = v @ spectrum.block_matrix(weights) @ v / 2
     vectors = np.concatenate(

@@ -134,6 +134,9 @@ def test_fields_name_the_columns_of_arrays():
         assert classifier.run_.encoder.schema.names == SCHEMA.names
     with pytest.raises(InputError, match="X has 4 columns without names, but the fields read 1 columns"):
         LRClassifier(fields=[Field("c0")]).fit(x.to_numpy(), y)
+    for setting in ("weight", "impressions"):
+        with pytest.raises(InputError, match="the schema has a weight or impressions; pass sample_weight to fit"):
+            LRClassifier(fields=SCHEMA.replace(**{setting: "w"})).fit(x.to_numpy(), y)
 
 
 def test_missing_values_are_allowed_and_infinite_values_are_not():

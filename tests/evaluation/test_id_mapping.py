@@ -7,10 +7,14 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from tests.helpers.lists import random_rows, values_of
 
 from fm2 import Dataset, Field, Fm2Error, Schema, prepare
+from fm2.data.rows import EncodedRows, Lists
 from fm2.evaluation.evaluate import evaluate_split, mostly_unknown
 from fm2.evaluation.id_mapping import check_same_encoding, make_id_map, map_ids
+from fm2.evaluation.metrics import sigmoid
+from fm2.evaluation.prediction import Predictions, count_values
 
 SCHEMA = Schema([Field("site", min_count=1), Field("price", kind="numeric", min_count=1)], label="y")
 HASHED = Schema([Field("site", hash_bits=4), Field("price", kind="numeric", min_count=1)], label="y")
@@ -35,27 +39,57 @@ class Constant:
         self.path, self.threads, self.encoder = dataset.path, 1, dataset.encoder
         self.seen: list[np.ndarray] = []
 
-    def probabilities(self, ids):
-        self.seen.append(ids)
-        return np.full(len(ids), 0.5, np.float32)
+    calibration = None
+
+    def logits(self, rows):
+        self.seen.append(rows.ids)
+        return np.zeros(len(rows), np.float32)
+
+    def probabilities(self, rows):
+        return sigmoid(self.logits(rows)).astype(np.float32)
 
 
 def test_the_same_vocabulary_needs_no_map(known):
     assert make_id_map(known.encoder, known, known.path) is None
-    ids = np.asarray(known.test.ids)
-    assert map_ids(ids, None) is ids
+    rows = known.test.encoded
+    assert map_ids(rows, None) is rows
 
 
 def test_values_are_matched_by_their_text_and_new_ones_are_unknown(known, tmp_path):
     other = prepare(rows(["c", "b", "c", "a"]), SCHEMA, tmp_path / "other")
     id_map = make_id_map(known.encoder, other, known.path)
-    ids = map_ids(np.asarray(other.train.ids), id_map)
-    decoded = known.decode(ids)["site"]
+    mapped = map_ids(other.train.encoded, id_map)
+    decoded = known.decode(mapped.ids)["site"]
     expected = ["<unknown>" if site == "c" else site for site in other.decode(other.train.ids)["site"]]
     assert decoded == expected
     assert {"a", "b", "<unknown>"} == set(decoded)
     with pytest.raises(IndexError, match="an id is negative"):
-        map_ids(np.array([[-1, 0]], np.int32), id_map)
+        map_ids(EncodedRows(np.array([[-1, 0]], np.int32)), id_map)
+
+
+def test_the_ids_in_lists_are_translated():
+    rows = random_rows([5, 4, 6], list_fields=(1, 2), rows=40)
+    id_map = [np.array([3, 1, 4, 1, 5], np.int32), np.array([0, 2, 0, 1], np.int32), np.arange(6, dtype=np.int32)]
+    mapped = map_ids(rows[5:12], id_map)
+    for field, new_ids in enumerate(id_map):
+        expected = [[(int(new_ids[id]), weight) for id, weight in values] for values in values_of(rows, field)[5:12]]
+        assert values_of(mapped, field) == expected
+    assert sum(len(lists.ids) for lists in mapped.lists.values()) < sum(len(lists.ids) for lists in rows.lists.values())
+
+
+@pytest.mark.parametrize(
+    "lists", [Lists.of([[0, -1]]), Lists.of([[0, 4]]), Lists(np.array([1, 0]), np.zeros(2, np.int32)), Lists.of([])]
+)
+def test_damaged_lists_are_an_error(lists):
+    with pytest.raises(IndexError):
+        map_ids(EncodedRows(np.zeros((1, 1), np.int32), {0: lists}), [np.arange(4, dtype=np.int32)])
+
+
+def test_unknown_values_of_lists_are_counted_among_all_values(known):
+    rows = EncodedRows(np.array([[1, 0], [1, 1], [0, 1]], np.int32), {1: Lists.of([[0, 0, 2], [], [0, 0]])})
+    assert count_values(rows) == ([1, 2], [3, 3])
+    predictions = Predictions(3, {"site": 1, "tags": 2, "none": 0}, {"site": 3, "tags": 3, "none": 0})
+    assert predictions.mostly_unknown() == {"tags": 2 / 3}
 
 
 def test_evaluation_scores_mapped_ids_and_reports_unknown_values(known, tmp_path):

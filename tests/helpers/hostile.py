@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fm2 import _native
+from fm2.data.rows import EncodedRows, Lists
 from fm2.engine.inspect import inspect
 from fm2.engine.model_file import INDEX_ENTRY, LINE, align
 from fm2.engine.plans import LANES
@@ -34,7 +35,7 @@ VALUES = [
     "1e400",
     "@-9223372036854775808",
 ]
-VALUES += ["2024-05-05 05:05:05", "x" * 1000, "\0", "ü", "nan", "0x10"]
+VALUES += ["2024-05-05 05:05:05", "x" * 1000, "\0", "ü", "nan", "0x10", "v1|v2|v1", "v1:2|v2:0", "|||", "v3:-1|v1:x"]
 UNCHECKED = ("meta", "rows", "pairs", "matrices", "signs")  # may contain any numbers, or are read by Python
 
 
@@ -104,24 +105,39 @@ def with_section(model: bytes, name: bytes, content: bytes) -> bytes:
     return mutant.sealed(mutant.sections)
 
 
+def extreme_rows(scorer: Scorer, random: np.random.Generator) -> EncodedRows:
+    """Return the first and last features of every field, and random ones; lists have up to eight of them."""
+    sizes = np.array(scorer.native.sizes)
+    ids = np.stack([np.zeros_like(sizes), sizes - 1, *(random.integers(0, sizes, (6, len(sizes))))]).astype(np.int32)
+    lists = {}
+    for field in np.flatnonzero(scorer.native.lists).tolist():
+        lists[field] = Lists.of([ids[:row, field].tolist() for row in range(1, 9)])
+        ids[:, field] = np.arange(8)
+    return EncodedRows(ids, lists)
+
+
 def use(scorer: Scorer, random: np.random.Generator) -> None:
     """Score, explain and rank the first and last features of every field, and score rows of values."""
-    sizes = np.array(scorer.native.sizes)
-    ids = np.stack([np.zeros_like(sizes), sizes - 1, *(random.integers(0, sizes, (6, len(sizes))))])
-    assert scorer.predict(ids).shape == (8,)
-    assert len(scorer.explain(ids[1]).fields) == len(sizes)
-    narrow = ids.astype(np.int32)
+    rows = extreme_rows(scorer, random)
+    assert scorer.predict(rows).shape == (8,)
+    assert len(scorer.explain(rows[1:2]).fields) == len(scorer.native.sizes)
     with contextlib.suppress(ValueError):  # Poly2 cannot rank
         ranking = _native.Ranking(scorer.native, [0])
-        ranking.rank(narrow[1, :1], np.ascontiguousarray(narrow[:, 1:]), 3, 1)
-        rows = np.empty((8, align(ranking.width + 1, LANES)), np.float32)
-        ranking.describe(np.ascontiguousarray(narrow[:, 1:]), rows, 1)
-        ranking.top(narrow[1, :1], rows, 3, 1)
+        context, candidates = np.ascontiguousarray(rows.ids[1, :1]), np.ascontiguousarray(rows.ids[:, 1:])
+        context_lists, candidate_lists = rows.native_lists()[:1], rows.native_lists()[1:]
+        lists = {"context_lists": context_lists, "candidate_lists": candidate_lists}
+        ranking.rank(context, candidates, 3, 1, **lists)
+        catalog = np.empty((8, align(ranking.width + 1, LANES)), np.float32)
+        ranking.describe(candidates, catalog, 1, lists=candidate_lists)
+        ranking.top(context, catalog, 3, 1, lists=context_lists)
     values = [dict(zip(scorer.columns, random.choice(VALUES, len(scorer.columns)), strict=True)) for _ in range(8)]
-    ids = scorer.encode(values)
-    assert (ids >= 0).all()
-    assert (ids < sizes).all()
-    assert scorer.predict(ids).shape == (8,)
+    encoded = scorer.encode_rows(values)
+    assert sorted(encoded.lists) == np.flatnonzero(scorer.native.lists).tolist()
+    for field, size in enumerate(scorer.native.sizes):
+        ids = encoded.lists[field].ids if field in encoded.lists else encoded.ids[:, field]
+        assert (ids >= 0).all()
+        assert (ids < size).all()
+    assert scorer.predict(encoded).shape == (8,)
 
 
 def main(model: str, folder: str, seed: str, count: str) -> None:

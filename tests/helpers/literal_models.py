@@ -9,7 +9,7 @@ from tests.helpers import literal
 
 
 def logits(model, parameters, ids):
-    """The logits of a model whose parameters, by name, are these float64 tensors."""
+    """The logits of a model whose parameters, by name, are these float64 tensors; see ``literal.one_hot`` for rows."""
     return torch.stack([logit(model.config, parameters, row) for row in ids])
 
 
@@ -22,7 +22,7 @@ def logit(config, parameters, row):
         total = literal.linear(x, total, parameters["linear.weight"])
     if "field_linear" in parameters:
         vectors = torch.split(parameters["field_linear"], config["dims"])
-        total = literal.field_linear(x, F, total, rows(parameters["embedding.weight"], sizes, config["dims"]), vectors)
+        total = literal.field_linear(x, F, total, embeddings(config, parameters), vectors)
     return total + PAIRS[config["model"]](config, parameters, x, F)
 
 
@@ -36,7 +36,7 @@ def poly2(config, parameters, x, F):
     def h(i, j):
         return literal.pair_hash((F[i], i - first[F[i]]), (F[j], j - first[F[j]]), config["hash_bits"])
 
-    return literal.poly2_pairs(x, parameters["pairs.weight"], h)
+    return literal.poly2_pairs(x, F, parameters["pairs.weight"], h)
 
 
 def ffm(config, parameters, x, F):
@@ -50,29 +50,39 @@ def ffm(config, parameters, x, F):
 
 
 def fm(config, parameters, x, F):
-    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
-    return literal.fm_pairs(x, v, config.get("signs"))
+    v = embeddings(config, parameters)
+    return literal.fm_pairs(x, F, v, config.get("signs"))
 
 
 def fwfm(config, parameters, x, F):
-    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    v = embeddings(config, parameters)
     pairs = combinations(range(len(config["dims"])), 2)
     r = dict(zip(pairs, parameters["interaction.weight"][:, 0], strict=True))
     return literal.fwfm_pairs(x, F, v, r)
 
 
 def fvfm(config, parameters, x, F):
-    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    v = embeddings(config, parameters)
     pairs = combinations(range(len(config["dims"])), 2)
     return literal.fvfm_pairs(x, F, v, dict(zip(pairs, parameters["interaction.weight"], strict=True)))
 
 
 def fmfm(config, parameters, x, F):
-    v = rows(parameters["embedding.weight"], config["field_sizes"], config["dims"])
+    v = embeddings(config, parameters)
     return literal.fmfm_pairs(x, F, v, field_matrices(parameters["interaction.weight"], config["dims"]))
 
 
 PAIRS = {"lr": lr, "poly2": poly2, "ffm": ffm, "fm": fm, "fwfm": fwfm, "fvfm": fvfm, "fmfm": fmfm}
+
+
+def embeddings(config, parameters):
+    """The vector of every feature. Fields with the same owner share their vectors, stored at the first of them."""
+    sizes, dims = config["field_sizes"], config["dims"]
+    owners = config.get("owners", list(range(len(sizes))))
+    stored = list(dict.fromkeys(owners))
+    tables = iter(rows(parameters["embedding.weight"], [sizes[f] for f in stored], [dims[f] for f in stored]))
+    vectors = {field: [next(tables) for _ in range(sizes[field])] for field in stored}
+    return [vector for owner in owners for vector in vectors[owner]]
 
 
 def rows(weight, sizes, dims):

@@ -10,6 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fm2.artifacts.settings import Settings
+from fm2.data.rows import EncodedRows
 from fm2.export.onnx import Graph
 from fm2.models import DeepModel, build, get_spec
 from fm2.training.backend import Backend
@@ -60,7 +61,7 @@ def torch_backend_for(name: str, **changes: Any) -> TorchBackend:
 def learn(backend: Backend, ids: np.ndarray, labels: np.ndarray, steps: int) -> list[float]:
     """Train on a batch of all rows for some steps and return the losses."""
     order = np.arange(len(ids))
-    return [backend.step(ids, order, labels, None, 1.0) for _ in range(steps)]
+    return [backend.step(EncodedRows(ids), order, labels, None, 1.0) for _ in range(steps)]
 
 
 def prune(model: DeepModel, step: int) -> None:

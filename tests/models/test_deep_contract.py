@@ -25,6 +25,7 @@ from tests.helpers.runs import compare_runs
 
 import fm2
 from fm2.artifacts.settings import Settings
+from fm2.data.rows import EncodedRows
 from fm2.engine.inspect import inspect
 from fm2.errors import Fm2Error
 from fm2.models import DeepModel, build, get_spec
@@ -85,7 +86,9 @@ def test_native_and_torch_backends_take_the_same_steps(name):
     native_backend, torch_backend = backend_for(name, **changes), torch_backend_for(name, **changes)
     ids, labels = random_rows(100)
     np.testing.assert_allclose(learn(native_backend, ids, labels, 10), learn(torch_backend, ids, labels, 10), rtol=1e-3)
-    np.testing.assert_allclose(native_backend.score(ids), torch_backend.score(ids), rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(
+        native_backend.score(EncodedRows(ids)), torch_backend.score(EncodedRows(ids)), rtol=1e-2, atol=1e-3
+    )
 
 
 @every_network
@@ -98,7 +101,7 @@ def test_fields_with_one_feature_and_batches_of_one_row(name):
     assert losses[-1] < losses[0]
     with torch.no_grad():
         expected = backend.model.eval()(torch.from_numpy(ids))
-    np.testing.assert_allclose(backend.score(ids), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(backend.score(EncodedRows(ids)), expected, rtol=1e-4, atol=1e-5)
 
 
 @every_network

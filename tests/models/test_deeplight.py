@@ -13,6 +13,7 @@ from tests.helpers.networks import ONE_THREAD, backend_for, learn, prune, random
 from tests.helpers.planted import QUICK
 from tests.helpers.runs import compare_runs
 
+from fm2.data.rows import EncodedRows
 from fm2.errors import Fm2Error
 from fm2.models.deep.deeplight import LightScoring
 from fm2.training.progress import TrainingDisplay
@@ -164,7 +165,7 @@ def test_sparse_and_dense_products_score_the_same(batch_norm):
     with torch.no_grad():
         expected = model.eval()(torch.from_numpy(ids)).numpy()
     for rows in (300, 1, 129):
-        np.testing.assert_allclose(light.score(ids[:rows]), expected[:rows], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(light.score(EncodedRows(ids[:rows])), expected[:rows], rtol=1e-4, atol=1e-4)
 
 
 def test_a_sparse_run_predicts_like_its_model(run, dataset):

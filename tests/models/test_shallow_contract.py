@@ -7,10 +7,13 @@ import json
 import pytest
 import torch
 from tests.helpers import literal_models
+from tests.helpers.lists import random_rows, rows_of_values
 
+from fm2.data.rows import EncodedRows
 from fm2.errors import Fm2Error
 from fm2.models import GatheredModel, build
 from fm2.models.registry import model_names
+from fm2.models.rows import to_tensors
 
 SIZES = [4, 3, 5, 2]
 EQUAL, OWN = [3, 3, 3, 3], [2, 4, 1, 3]
@@ -69,6 +72,78 @@ def test_logits_and_gradients_follow_the_equation(config, ids):
     logits.backward(g)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, parameters[name].grad, rtol=1e-12, atol=1e-12, msg=name)
+
+
+LISTS = {
+    "weighted": random_rows(SIZES, [1, 3], 7, seed=1),
+    "unweighted": random_rows(SIZES, [0, 1, 2, 3], 7, weighted=False, seed=2),
+    "long": random_rows(SIZES, [2], 7, longest=20, seed=3),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@every_model
+def test_multi_valued_fields_follow_the_equation(config, kind):
+    assert_rows_follow(random_model(config), LISTS[kind])
+
+
+SHARED = [
+    {**config, "field_sizes": [5, 3, 5, 5], "owners": owners}
+    for config in CONFIGS
+    for owners in ([0, 1, 0, 0], [2, 1, 2, 3])
+    if config.get("dims") == EQUAL
+]
+
+
+@pytest.mark.parametrize("config", SHARED, ids=lambda config: f"{name_of(config)}-{config['owners']}")
+def test_shared_embeddings_follow_the_equation(config):
+    model = random_model(config)
+    assert model.n_parameters == model.spec.count_parameters(model.config)
+    assert model.n_parameters < build({key: value for key, value in config.items() if key != "owners"}).n_parameters
+    assert build(json.loads(json.dumps(model.config))).config == model.config
+    assert_rows_follow(model, EncodedRows(random_rows(config["field_sizes"], [], 7).ids))
+    assert_rows_follow(model, random_rows(config["field_sizes"], [2], 7, seed=1))
+    assert_rows_follow(model, random_rows(config["field_sizes"], [0, 2, 3], 7, seed=2))
+
+
+def assert_rows_follow(model, rows):
+    parameters = literal_copy(model)
+    g = torch.linspace(-1, 2, len(rows), dtype=torch.float64)
+    expected = literal_models.logits(model, parameters, rows_of_values(rows))
+    for sparse in (False, True):
+        model.zero_grad()
+        for table in model.tables.values():
+            table.sparse = sparse
+        logits = model(to_tensors(rows))
+        torch.testing.assert_close(logits, expected, rtol=1e-11, atol=1e-11)
+        logits.backward(g)
+        if not sparse:
+            expected.backward(g)
+        for name, parameter in model.named_parameters():
+            found = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+            torch.testing.assert_close(found, parameters[name].grad, rtol=1e-11, atol=1e-11, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"owners": [0, 1]}, r"owners are \[0, 1\]; expected, for each of 3 fields"),
+        ({"owners": [0, 1, 3]}, "expected, for each of 3 fields"),
+        ({"owners": [0, 1, -1]}, "expected, for each of 3 fields"),
+        ({"owners": [0, 1, 0.0]}, "expected, for each of 3 fields"),
+        ({"owners": [1, 2, 0]}, "expected, for each of 3 fields"),
+        ({"owners": {"a": 1}}, "expected, for each of 3 fields"),
+        ({"owners": [0, 1, 1]}, "field 2 shares the embeddings of field 1, but has 5 features, not 3"),
+        (
+            {"owners": [0, 1, 0], "dims": [2, 2, 3]},
+            "field 2 .* of field 0, but has 3 dimensions, not 2",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["fmfm", "widedeep"])
+def test_invalid_owners_raise_an_error(name, changes, message):
+    with pytest.raises(Fm2Error, match=f"{name}: .*{message}"):
+        build({"model": name, "field_sizes": [5, 3, 5], "dims": 2, **changes})
 
 
 @every_model

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from math import comb, log
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.lists import random_rows, values_of
 
-from fm2 import Fm2Error
+from fm2 import Field, Fm2Error, Schema
+from fm2.data.rows import EncodedRows, Lists
 from fm2.studies.reporting import mutual_information
-from fm2.studies.reporting.mutual_information import information_and_chance, rank_correlation
+from fm2.studies.reporting.fields import NUMBER_BUCKETS, bucket_numbers
+from fm2.studies.reporting.mutual_information import draw_values, information_and_chance, rank_correlation
 
 
 def by_definition(cells: list, labels: np.ndarray) -> float:
@@ -120,3 +124,52 @@ def test_rank_correlation_is_the_correlation_of_mean_ranks(pairs):
         assert correlation is None
     else:
         assert correlation == pytest.approx(np.corrcoef(a, b)[0, 1])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_list_counts_with_a_random_value(weighted):
+    """Each value is drawn in proportion to its absolute weight; an empty list is a value of its own."""
+    rows = random_rows([4, 6], list_fields=[1], rows=30, weighted=weighted)
+    draws = np.stack([draw_values(rows, [4, 6], seed)[:, 1] for seed in range(4000)])
+    for values, drawn in zip(values_of(rows, 1), draws.T, strict=True):
+        shares = np.zeros(7)
+        for id, weight in values:
+            shares[id] += abs(weight)
+        shares = shares / shares.sum() if values else np.eye(7)[6]
+        np.testing.assert_allclose(np.bincount(drawn, minlength=7) / 4000, shares, atol=0.04)  # 5 standard errors
+    np.testing.assert_array_equal(draw_values(rows, [4, 6])[:, 0], rows.ids[:, 0])
+
+
+def test_the_information_of_lists_follows_the_definition():
+    rows, labels = random_rows([4, 6, 5], list_fields=[0, 2], rows=400), np.arange(400) % 3 == 0
+    drawn = draw_values(rows, [4, 6, 5]).tolist()
+    information = mutual_information(rows, labels, [4, 6, 5])
+    for i in range(3):
+        for j in range(3):
+            cells = [(row[i], row[j]) for row in drawn]
+            assert information[i, j] == pytest.approx(by_definition(cells, labels), abs=1e-12)
+
+
+def test_lists_that_contain_the_label_are_informative():
+    random = np.random.default_rng(3)
+    labels = random.integers(0, 2, 5000).astype(np.uint8)
+    values = [[int(label), *random.integers(2, 8, 2)] for label in labels]  # one of three values is the label
+    ids = np.stack([random.integers(0, 3, 5000), np.arange(5000)], axis=1).astype(np.int32)
+    rows = EncodedRows(ids, {1: Lists.of(values)})
+    information = mutual_information(rows, labels, [3, 8], corrected=True)
+    assert information[0, 0] == pytest.approx(0, abs=1e-3)
+    assert information[1, 1] == pytest.approx(np.log(2) / 3, abs=0.02)
+
+
+def test_linear_numbers_are_divided_into_buckets():
+    numbers = np.random.default_rng(4).normal(size=1000).astype(np.float32)
+    lists = Lists(np.arange(1001), np.ones(1000, np.int32), numbers)
+    rows = EncodedRows(np.arange(1000, dtype=np.int32)[::-1, None].copy(), {0: lists})
+    data = SimpleNamespace(schema=Schema([Field("price", "numeric", transform="linear")], label="y"), field_sizes=[2])
+    bucketed, sizes = bucket_numbers(rows, data)
+    ids = bucketed.lists[0].ids
+    assert sizes == [2 * NUMBER_BUCKETS]
+    assert set(np.bincount(ids - NUMBER_BUCKETS).tolist()) == {1000 // NUMBER_BUCKETS}
+    assert (np.diff(ids[np.argsort(numbers[::-1], kind="stable")]) >= 0).all()
+    labels = (numbers[::-1] > 0).astype(np.uint8)
+    assert mutual_information(bucketed, labels, sizes)[0, 0] > 0.6

@@ -16,7 +16,7 @@ import fm2
 from fm2 import Dataset, Fm2Error, prepare
 from fm2.cli.main import main
 from fm2.compression.prune import pair_strengths
-from fm2.compression.retraining import count_features
+from fm2.compression.retraining import find_occurrences
 from fm2.compression.shrink import compare as shrink_several
 from fm2.evaluation.metrics import calibration_bins
 from fm2.studies.comparison.results import COLUMNS, Comparison
@@ -162,7 +162,7 @@ def test_the_heat_maps_show_information_and_dimensions_of_each_pair(page, datase
 
 def test_the_strengths_are_the_criterion_of_prune(page, runs, dataset):
     figure = page.figure("interaction strengths")
-    expected = pair_strengths(runs["fmfm"].model, count_features(runs["fmfm"], dataset))
+    expected = pair_strengths(runs["fmfm"].model, find_occurrences(runs["fmfm"], dataset))
     best = max(expected, key=expected.get)
     assert rows_of(figure)[0] == [f"c{best[0]} × c{best[1]}", f"{expected[best]:.4f}"]
     assert f"c{best[0]} × c{best[1]} is the strongest pair" in figure.findtext("figcaption")

@@ -3,96 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import pytest
 from tests.helpers.batches import draw, loaded, sizes_of
+from tests.helpers.field_aware import TILE, Model, assert_close, literal_steps
+from tests.helpers.lists import rows_of_values
 
 import fm2
 from fm2._native import Ffm, FfmLayout
-from fm2.training.tables import Optimizer, adagrad, adam, aligned_zeros
+from fm2.data.rows import EncodedRows
+from fm2.training.tables import adagrad, adam
 
 levels = pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 dims = pytest.mark.parametrize("dim", [1, 3, 4, 8, 16, 21])
 fields = pytest.mark.parametrize("n", [2, 3, 5, 11, 22, 39])
-TILE = 32  # rows that are scored before the first of them moves a weight
-
-
-@dataclass
-class Weights:
-    """A model as the equation has it: v[i, j] are the vectors [size, dim] of field i's features for field j."""
-
-    v: dict[tuple[int, int], np.ndarray]
-    w: list[np.ndarray]
-    bias: float
-
-    def score(self, row: np.ndarray) -> float:
-        """Follow equation 5."""
-        result = self.bias
-        for i, feature in enumerate(row):
-            result += self.w[i][feature]
-        for i, j in combinations(range(len(row)), 2):
-            for k in range(self.v[i, j].shape[1]):
-                result += self.v[i, j][row[i], k] * self.v[j, i][row[j], k]
-        return float(result)
-
-    def loss(self, row: np.ndarray, label: float) -> float:
-        return float(np.logaddexp(0, self.score(row)) - label * self.score(row))
-
-
-class Model:
-    """The native model, and its weights in float64."""
-
-    def __init__(self, sizes: list[int], dim: int, squares: float = 1.0, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.sizes, self.dim = np.array(sizes, dtype=np.int32), dim
-        self.layout = FfmLayout(self.sizes, dim)
-        self.table, self.bias = aligned_zeros(self.layout.floats), np.array([0.25, squares], dtype=np.float32)
-        self.native = Ffm(self.layout, self.table, self.bias)
-        shape = (int(self.sizes.sum()), len(sizes) - 1, dim)
-        vectors = rng.normal(0, dim**-0.5 / len(sizes) ** 0.5, shape).astype(np.float32)
-        self.native.write(vectors, rng.normal(0, 0.3, shape[0]).astype(np.float32), squares)
-
-    @property
-    def weights(self) -> Weights:
-        m, n = int(self.sizes.sum()), len(self.sizes)
-        vectors, linear = np.empty((m, n - 1, self.dim), dtype=np.float32), np.empty(m, dtype=np.float32)
-        self.native.read(vectors, linear)
-        first = np.cumsum(self.sizes) - self.sizes
-        v, w = {}, []
-        for i in range(n):
-            own = slice(first[i], first[i] + self.sizes[i])
-            w.append(linear[own].astype(np.float64))
-            for place, j in enumerate(j for j in range(n) if j != i):
-                v[i, j] = vectors[own, place].astype(np.float64)
-        return Weights(v, w, float(self.bias[0]))
-
-    def score(self, ids: np.ndarray, **options: object) -> np.ndarray:
-        logits = np.empty(len(ids), dtype=np.float32)
-        self.native.score(loaded(ids, self.sizes), logits, **options)
-        return logits
-
-    def step(
-        self,
-        ids: np.ndarray,
-        labels: np.ndarray,
-        weights: np.ndarray | None = None,
-        vectors: Optimizer | None = None,
-        linear: Optimizer | None = None,
-        **options: object,
-    ) -> float:
-        vectors, linear = vectors or adagrad(0.1), linear or adagrad(0.1)
-        return self.native.step(loaded(ids, self.sizes), labels, weights, vectors, linear, **options)
-
-
-def assert_close(native: Weights, literal: Weights, rtol: float = 2e-5) -> None:
-    np.testing.assert_allclose(native.bias, literal.bias, rtol=rtol)
-    for ours, theirs in zip(native.w, literal.w, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=1e-6)
-    for pair, vectors in literal.v.items():
-        np.testing.assert_allclose(native.v[pair], vectors, rtol=rtol, atol=1e-6)
 
 
 @levels
@@ -102,7 +27,9 @@ def test_scores_follow_equation_5(level: str, dim: int, n: int) -> None:
     model = Model(sizes_of(n), dim)
     ids, _ = draw(sizes_of(n), 5)
     weights = model.weights
-    np.testing.assert_allclose(model.score(ids, level=level), [weights.score(row) for row in ids], atol=2e-5)
+    np.testing.assert_allclose(
+        model.score(ids, level=level), [weights.score(row) for row in rows_of_values(EncodedRows(ids))], atol=2e-5
+    )
 
 
 @levels
@@ -115,12 +42,13 @@ def test_steps_follow_the_gradient_of_the_loss(level: str, dim: int) -> None:
     ids, labels = draw(sizes, 1)
     model.step(ids, labels, vectors=adagrad(squares**0.5), linear=adagrad(squares**0.5), level=level)
     after = model.weights
+    (row,) = rows_of_values(EncodedRows(ids))
 
     def slope(array: np.ndarray, place: tuple[int, ...]) -> float:
         losses = []
         for change in (1e-4, -2e-4):
             array[place] += change
-            losses.append(before.loss(ids[0], labels[0]))
+            losses.append(before.loss(row, labels[0]))
         array[place] += 1e-4
         return (losses[0] - losses[1]) / 2e-4
 
@@ -129,39 +57,6 @@ def test_steps_follow_the_gradient_of_the_loss(level: str, dim: int) -> None:
         moved = old - new
         expected = np.array([slope(old, place) for place in np.ndindex(old.shape)]).reshape(old.shape)
         np.testing.assert_allclose(moved, expected, atol=2e-6)
-
-
-def literal_steps(
-    model: Model,
-    ids: np.ndarray,
-    labels: np.ndarray,
-    row_weights: np.ndarray,
-    rates: tuple[float, float],
-    l2: tuple[float, float],
-) -> tuple[Weights, float]:
-    """Train a copy of the weights, a tile at a time, with sums of squares that begin as the model's do."""
-    now, start = model.weights, float(model.bias[1])
-    v_squares = {pair: np.full(len(vectors), start) for pair, vectors in now.v.items()}
-    w_squares, bias_squares, losses = [np.full(len(w), start) for w in now.w], start, 0.0
-    for begin in range(0, len(ids), TILE):
-        tile = slice(begin, begin + TILE)
-        logits = [now.score(row) for row in ids[tile]]
-        for row, label, weight, logit in zip(ids[tile], labels[tile], row_weights[tile], logits, strict=True):
-            slope = weight * (1 / (1 + np.exp(-logit)) - label)
-            losses += weight * (np.logaddexp(0, logit) - label * logit)
-            bias_squares += slope**2
-            now.bias -= rates[1] * slope / bias_squares**0.5
-            for i, f in enumerate(row):
-                g = slope + l2[1] * now.w[i][f]
-                w_squares[i][f] += g**2
-                now.w[i][f] -= rates[1] * g / w_squares[i][f] ** 0.5
-            for i, j in combinations(range(len(row)), 2):
-                x, y = now.v[i, j][row[i]].copy(), now.v[j, i][row[j]].copy()
-                for pair, f, own, other in (((i, j), row[i], x, y), ((j, i), row[j], y, x)):
-                    g = slope * other + l2[0] * own
-                    v_squares[pair][f] += (g**2).mean()
-                    now.v[pair][f] -= rates[0] * g / v_squares[pair][f] ** 0.5
-    return now, losses / row_weights.sum()
 
 
 @levels

@@ -15,11 +15,14 @@ rng = np.random.default_rng(6)
 
 @pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_log_loss_and_its_gradient(level: str, weighted: bool) -> None:
+@pytest.mark.parametrize("rates", [False, True])
+def test_log_loss_and_its_gradient(level: str, weighted: bool, rates: bool) -> None:
     logits = np.concatenate([rng.normal(0, 8, 1000), [0, -0.0, 1e-4, -1e-4, 30, -30, 86, -86, 1000, -1000]]).astype(
         np.float32
     )
-    labels = (rng.random(len(logits)) < 0.5).astype(np.float32)
+    labels = rng.random(len(logits)).astype(np.float32)  # click rates
+    if not rates:
+        labels = np.round(labels)
     weights = rng.random(len(logits)).astype(np.float32) if weighted else None
     slopes = np.empty_like(logits)
     loss = _native.log_loss(logits, labels, weights, slopes, level)

@@ -3,94 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
 
 import numpy as np
 import pytest
-from tests.helpers import literal
 from tests.helpers.batches import draw, loaded, sizes_of
+from tests.helpers.lists import rows_of_values
+from tests.helpers.polynomial import RULES, TILE, Model, literal_steps
 
 import fm2
 from fm2._native import Poly2
-from fm2.training.tables import Optimizer, adagrad, adam, ftrl
+from fm2.data.rows import EncodedRows
+from fm2.training.tables import adagrad, adam, ftrl
 
 levels = pytest.mark.parametrize("level", fm2.cpu_info()["levels"])
 fields = pytest.mark.parametrize("n", [2, 3, 7, 12])
-TILE = 32  # rows that are scored before the first of them moves a weight
-BITS = 6  # few enough for pairs to share weights
-
-
-class Model:
-    """The native model, with weights that are not zero."""
-
-    def __init__(self, sizes: list[int], rule: Optimizer, bits: int = BITS, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.sizes = np.array(sizes, dtype=np.int32)
-        self.first = np.cumsum(self.sizes) - self.sizes
-        cell = Poly2.cell(rule)
-        self.pairs, self.linear, self.bias = (np.zeros((n, cell), np.float32) for n in (2**bits, self.sizes.sum(), 1))
-        for cells in (self.pairs, self.linear, self.bias):
-            cells[:] = rng.random(cells.shape) + 0.1
-            cells[:, 0] -= 0.6
-        self.bias = self.bias[0]
-        self.native = Poly2(self.sizes, bits, self.pairs, self.linear, self.bias)
-
-    def cells(self, row: np.ndarray) -> Iterator[tuple[str, int]]:
-        """Give the tables and the numbers of the weights that equation 3 adds up for a row."""
-        features = [int(base + id) for base, id in zip(self.first, row, strict=True)]
-        yield "bias", 0
-        for feature in features:
-            yield "linear", feature
-        for a, b in combinations(enumerate(row.tolist()), 2):
-            yield "pairs", literal.pair_hash(a, b, BITS)
-
-    def state(self) -> dict[str, np.ndarray]:
-        tables = {"bias": self.bias[None], "linear": self.linear, "pairs": self.pairs}
-        return {name: table.astype(np.float64) for name, table in tables.items()}
-
-    def score(self, ids: np.ndarray, **options: object) -> np.ndarray:
-        logits = np.empty(len(ids), dtype=np.float32)
-        self.native.score(loaded(ids, self.sizes), logits, **options)
-        return logits
-
-
-def by_adagrad(cell: np.ndarray, g: float, rate: float, l1: float, l2: float) -> None:
-    g += l2 * cell[0]
-    cell[1] += g**2
-    cell[0] -= rate * g / cell[1] ** 0.5
-
-
-def by_ftrl(cell: np.ndarray, g: float, rate: float, l1: float, l2: float) -> None:
-    sigma = ((cell[2] + g**2) ** 0.5 - cell[2] ** 0.5) / rate
-    cell[1] += g - sigma * cell[0]
-    cell[2] += g**2
-    beyond = max(abs(cell[1]) - l1, 0)
-    cell[0] = -np.sign(cell[1]) * beyond / ((1 + cell[2] ** 0.5) / rate + l2)
-
-
-RULES = {
-    "adagrad": (adagrad(0.05, l2=0.01), adagrad(0.1, l2=0.02), by_adagrad, 0.0),
-    "ftrl": (ftrl(0.05, l1=0.2, l2=0.01), ftrl(0.1, l1=0.2, l2=0.02), by_ftrl, 0.2),
-}
 rules = pytest.mark.parametrize("rule", RULES)
-
-
-def literal_steps(
-    model: Model, rule: str, ids: np.ndarray, labels: np.ndarray, row_weights: np.ndarray
-) -> tuple[dict[str, np.ndarray], float]:
-    """Train a copy of the model, a tile at a time; every occurrence of a weight moves it."""
-    _, _, move, l1 = RULES[rule]
-    settings = {"pairs": (0.05, l1, 0.01), "linear": (0.1, l1, 0.02), "bias": (0.1, 0.0, 0.0)}
-    now, losses = model.state(), 0.0
-    for begin in range(0, len(ids), TILE):
-        tile = slice(begin, begin + TILE)
-        logits = [sum(now[name][number][0] for name, number in model.cells(row)) for row in ids[tile]]
-        for row, label, weight, logit in zip(ids[tile], labels[tile], row_weights[tile], logits, strict=True):
-            losses += weight * (np.logaddexp(0, logit) - label * logit)
-            slope = weight * (1 / (1 + np.exp(-logit)) - label)
-            for name, number in model.cells(row):
-                move(now[name][number], slope, *settings[name])
-    return now, losses / row_weights.sum()
 
 
 @levels
@@ -98,8 +25,7 @@ def literal_steps(
 def test_scores_follow_equation_3(level: str, n: int) -> None:
     model = Model(sizes_of(n), adagrad())
     ids, _ = draw(sizes_of(n), 70)
-    state = model.state()
-    expected = [sum(state[name][number][0] for name, number in model.cells(row)) for row in ids]
+    expected = model.literal_logits(rows_of_values(EncodedRows(ids)), model.state())
     np.testing.assert_allclose(model.score(ids, level=level), expected, atol=2e-5)
 
 

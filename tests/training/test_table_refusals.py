@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from tests.helpers.tables import SIZES, draw_ids, loaded, make_table, normal
 
 from fm2 import _native
 from fm2._native import update
+from fm2.data.rows import EncodedRows, Lists
 from fm2.training.tables import Dropout, EmbeddingTable, Optimizer, adagrad, fm_logits, linear_logits, minibatch
 
 
@@ -23,7 +26,34 @@ def test_unknown_ids_and_rows_raise_errors() -> None:
         assert len(batch) == 0
     for row in (100, -1, 2**40):
         with pytest.raises(IndexError, match=f"row {row} does not exist; there are 100 rows"):
-            batch.load(draw_ids(100), np.array([3, row]))
+            batch.load(draw_ids(100), order=np.array([3, row]))
+
+
+@pytest.mark.parametrize(
+    ("number", "lists", "message"),
+    [
+        (2, Lists.of([[0], [1]]), "there is no list 2"),
+        (-1, Lists.of([[0], [1]]), "there is no list -1"),
+        (0, Lists.of([]), "there is no list 0"),
+        (1, Lists(np.array([0, 1, 3]), np.zeros(2, np.int32)), "the offsets of list 1 are out of range"),
+        (1, Lists(np.array([0, 1, 0]), np.zeros(2, np.int32)), "the offsets of list 1 are out of range"),
+        (0, Lists(np.array([-1, 1]), np.zeros(2, np.int32)), "the offsets of list 0 are out of range"),
+        (1, Lists.of([[0], [3, 40]]), "the id of field 2 must be between 0 and 39, got 40"),
+        (1, Lists.of([[0], [-1, 3]]), "the id of field 2 must be between 0 and 39, got -1"),
+        (1, Lists.of([[0], [1, 2]], [[1], [1, math.nan]]), "a weight is not a finite number"),
+        (1, Lists.of([[0], [1, 2]], [[1], [math.inf, 1]]), "a weight is not a finite number"),
+    ],
+)
+@pytest.mark.parametrize("rows", [80, 1000])
+def test_invalid_lists_raise_errors(number: int, lists: Lists, message: str, rows: int) -> None:
+    batch, ids = minibatch(SIZES), draw_ids(rows)
+    ids[:, 2] = 0
+    ids[77, 2] = number
+    with pytest.raises(IndexError, match=f"row [0-9]+ of the batch: .*{message}"):
+        batch.load(ids, EncodedRows(ids, {2: lists}).native_lists())
+    assert len(batch) == 0
+    batch.load(draw_ids(rows))
+    assert len(batch) == rows
 
 
 def test_mismatched_arrays_raise_errors() -> None:
@@ -48,6 +78,10 @@ def test_mismatched_arrays_raise_errors() -> None:
         batch.load(draw_ids(3).astype(np.int64))
     with pytest.raises(ValueError, match="ids must have 4 columns, got 3"):
         batch.load(draw_ids(3)[:, :3].copy())
+    with pytest.raises(ValueError, match="expected lists for 4 fields, got 3"):
+        batch.load(draw_ids(3), [None] * 3)
+    with pytest.raises(ValueError, match="the lists of field 1 have 2 ids, but 1 weights"):
+        batch.load(draw_ids(3), [None, (np.array([0, 2]), np.zeros(2, np.int32), normal(1)), None, None])
     for wrong in (
         linear.update_by_logits(normal(9)),
         table.update_by_logits(normal(10)),

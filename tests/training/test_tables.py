@@ -48,7 +48,7 @@ def test_gather_concatenates_the_weights_of_all_features(level: str, dims: list[
     table, ids = make_table(dims, adagrad()), draw_ids(500)
     batch = minibatch(SIZES)
     for order in (rng.permutation(500)[:rows], rng.integers(0, 500, rows, dtype=np.int32), np.full(rows, 7)):
-        batch.load(ids, order)
+        batch.load(ids, order=order)
         out = np.empty((rows, table.width), dtype=np.float32)
         _native.gather(table.native, batch, out, level=level)
         assert np.array_equal(out, look_up(table, ids[order]))
@@ -60,7 +60,7 @@ def test_a_batch_loads_from_a_memory_mapped_file(tmp_path: Path) -> None:
     ids = draw_ids(50)
     np.save(tmp_path / "ids.npy", ids)
     table, batch = make_table([3, 1, 8, 17], adagrad()), minibatch(SIZES)
-    batch.load(np.load(tmp_path / "ids.npy", mmap_mode="r"), np.array([4, 4, 49]))
+    batch.load(np.load(tmp_path / "ids.npy", mmap_mode="r"), order=np.array([4, 4, 49]))
     assert len(batch) == 3
     assert np.array_equal(table.gather(batch), look_up(table, ids[[4, 4, 49]]))
 
@@ -284,7 +284,7 @@ def test_results_do_not_depend_on_the_number_of_threads(rule: Callable[..., Opti
         )
         batch, seen = minibatch(SIZES), []
         for step in range(1, 4):
-            batch.load(ids, order[1000 * (step - 1) : 1000 * step], threads)
+            batch.load(ids, [], order[1000 * (step - 1) : 1000 * step], threads)
             seen.append(mixed.gather(batch, dropout=dropout, step=step, threads=threads))
             logits, sums = fm_logits(linear, factors, batch, threads)
             seen += [logits, sums]

@@ -15,6 +15,7 @@ from fm2 import Fm2Error, Schema, prepare
 from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settings
 from fm2.cli.main import main
+from fm2.data.rows import EncodedRows
 from fm2.evaluation import metrics
 from fm2.models.registry import specs
 from fm2.training.construction import make_backend, make_model
@@ -49,7 +50,7 @@ def take_steps(backend, dataset, steps=20, batch=50):
     for _ in range(steps):
         order = random.integers(0, len(labels), batch)
         weights = (1 + labels[order]).astype(np.float32)
-        losses.append(backend.step(dataset.train.ids, order, labels[order], weights, 1.0))
+        losses.append(backend.step(dataset.train.encoded, order, labels[order], weights, 1.0))
     return losses
 
 
@@ -69,7 +70,7 @@ def test_native_steps_match_torch(dataset, name, linear, optimizer):
     assert isinstance(native, NativeBackend)
     np.testing.assert_allclose(take_steps(native, dataset), take_steps(plain, dataset), rtol=1e-4)
     ids = np.asarray(dataset.validation.ids)
-    np.testing.assert_allclose(native.score(ids), plain.score(ids), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(native.score(EncodedRows(ids)), plain.score(EncodedRows(ids)), rtol=1e-3, atol=1e-4)
     for key, values in plain.weights().items():
         np.testing.assert_allclose(native.weights()[key], values, rtol=2e-3, atol=2e-4, err_msg=key)
 
@@ -80,7 +81,7 @@ def test_fmfms_kernel_and_autograd_apply_the_same_dropout(dataset, linear):
     other._forward_backward = AutogradForwardBackward(other.model, 0, other._dropout)
     np.testing.assert_allclose(take_steps(ours, dataset), take_steps(other, dataset), rtol=1e-5)
     ids = np.asarray(dataset.validation.ids)
-    np.testing.assert_allclose(ours.score(ids), other.score(ids), atol=1e-5)
+    np.testing.assert_allclose(ours.score(EncodedRows(ids)), other.score(EncodedRows(ids)), atol=1e-5)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -68,7 +68,9 @@ public:
     const std::vector<std::string>& names() const { return names_; }
     bool next();  // advances to the next batch; false at the end
     std::size_t rows() const;
-    // A column of the current batch. Throws std::invalid_argument if its type is unsupported, such as lists.
+    // A column of the current batch; all cells of `no_column` are missing. Throws std::invalid_argument if its type is unsupported, such as
+    // nested lists.
+    static constexpr std::size_t no_column = SIZE_MAX;
     std::unique_ptr<Column> column(std::size_t index) const;
 
 private:

@@ -22,17 +22,40 @@ struct Batch {
     std::array<TextBuffer, capacity> buffers;
 };
 
+struct ListCell;
+struct ListFormat;
+
 class Column {
 public:
     virtual ~Column() = default;
     // Reads the cells [first, first + count) into the batch; count is at most Batch::capacity.
     virtual void read(std::size_t first, std::size_t count, Batch& batch) const = 0;
+    // Reads a cell that is stored as a list. Returns false if the column has no lists: then the text of a cell has to be split.
+    virtual bool read_list(std::size_t /*row*/, const ListFormat& /*format*/, ListCell& /*cell*/) const { return false; }
 };
 
 using Columns = std::vector<std::unique_ptr<Column>>;
 
 // Why a row is bad.
-enum class Fault : std::uint8_t { columns, label, number, time, encoding, quote, item, value, repeated };
+enum class Fault : std::uint8_t {
+    columns,
+    label,
+    number,
+    time,
+    encoding,
+    quote,
+    item,
+    value,
+    repeated,
+    clicks,
+    impressions,
+    excess,
+    weight,
+    value_weight,
+    value_weights,
+    values,
+    quoted_separator
+};
 
 struct BadRow {
     std::size_t row;     // within the block

@@ -16,7 +16,8 @@ namespace fm2 {
 struct Layout {
     static constexpr std::int32_t max_dim = 1024;
 
-    // Throws std::invalid_argument if fields overlap, or if a dimension or a size is out of range.
+    // Fields with the same offset, dimension and size share their rows, and thus their features. Throws std::invalid_argument if fields
+    // overlap otherwise, or if a dimension or a size is out of range.
     Layout(std::vector<std::int64_t> offset, std::vector<std::int32_t> dim, std::vector<std::int32_t> size);
 
     std::size_t fields() const { return dim.size(); }
@@ -24,9 +25,11 @@ struct Layout {
     std::vector<std::int64_t> offset;
     std::vector<std::int32_t> dim, size;
     std::vector<std::int32_t> start;  // first column of a field in a gathered row
-    std::vector<std::int64_t> first;  // number of a field's first feature, counted over all fields
+    std::vector<std::int64_t> first;  // number of a field's first feature, counted over all fields; shared ones count once
+    std::vector<std::size_t> owner;   // the first field with the same rows: the field itself unless they are shared
     std::int64_t floats = 0;          // length of the buffer
-    std::int64_t features = 0;        // of all fields together
+    std::int64_t features = 0;        // of all fields together; shared ones count once
+    bool shares = false;              // whether any rows are shared
     std::int32_t width = 0;           // of a gathered row: the sum of the dimensions
     bool equal_dims = true;
 };
@@ -36,6 +39,9 @@ struct Layout {
 struct Dropout {
     float element = 0, field = 0;
     std::uint64_t seed = 0;
+    float value = 0;  // of single values of a multi-valued field, which Minibatch::load drops
+
+    void check() const;  // throws std::invalid_argument if a probability is not at least 0 and below 1
 };
 
 // The mask of one batch, which is hashed and not stored: m(row of the batch, column) is 0 or 1 / ((1 - element) (1 - field)). It depends
@@ -62,6 +68,7 @@ struct Embeddings {
     float* average = nullptr;
     std::int32_t* touched = nullptr;
     float decay = 0;
+    bool keep_zeros = false;  // weights that are zero, such as pruned ones, get no gradient
 };
 
 // The gradient of the loss for a batch, in one of these forms:
@@ -94,7 +101,7 @@ void score(const Kernels& kernels, const Minibatch& batch, const Embeddings* lin
            float* logits, float* sums, std::size_t threads);
 
 // Updates every distinct feature of the batch once, with its summed gradient; `step` counts from 1. The result is bit-identical for any
-// number of threads: one thread processes a field, and sums follow the order of the rows.
+// number of threads: one thread processes a field, or all fields that share rows, and sums follow the order of the rows.
 void update(const Kernels& kernels, Minibatch& batch, std::span<const Update> updates, std::int64_t step, std::size_t threads);
 
 // Updates the moving average of every row to the given step.

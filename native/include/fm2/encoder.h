@@ -1,6 +1,7 @@
 // Encodes the columns of a table as ids. The vocabularies are fixed; values they do not have are unknown, id 0.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "fm2/arrow.h"
+#include "fm2/rows.h"
 #include "fm2/string_index.h"
 #include "fm2/text.h"
 #include "fm2/transform.h"
@@ -18,37 +20,61 @@ namespace fm2 {
 class Encoder {
 public:
     Encoder(std::vector<Field> fields, std::vector<std::string> missing)
-        : fields_(std::move(fields)), reader_(std::move(missing)), tables_(fields_.size()), views_(fields_.size()) {}
+        : fields_(std::move(fields)),
+          has_lists_(std::ranges::any_of(fields_, &Field::is_list)),
+          reader_(std::move(missing)),
+          tables_(fields_.size()),
+          views_(fields_.size()),
+          number_ids_(fields_.size()) {}
 
     // Sets the vocabulary of a field: text i ends at ends[i] of the bytes and has the id i + 1.
     void set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
     // The same with a table that someone else owns and keeps.
-    void set_vocabulary(std::size_t field, const StringIndexView& table) { views_[field] = table; }
+    void set_vocabulary(std::size_t field, const StringIndexView& table);
     std::size_t fields() const { return fields_.size(); }
+    const Field& field(std::size_t index) const { return fields_[index]; }
+    bool has_lists() const { return has_lists_; }
+
+    // All of the following append a list per row to lists[field] of every list field, and write its number as the id.
 
     // Writes ids[row][field] for complete rows of text. Malformed rows are listed as bad, and all their ids are unknown.
     struct EncodedText {
         TextBlock block;
         std::vector<std::int32_t> ids;
+        std::vector<ListBuffer> lists;  // one per field; only those of list fields are used
     };
     void encode(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last, std::size_t threads,
                 EncodedText& out) const;
 
     // Writes ids[row][field] for the rows [first, first + count) of the table's batch.
     void encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,
-                std::size_t threads, std::int32_t* ids) const;
+                std::size_t threads, std::int32_t* ids, std::vector<ListBuffer>& lists) const;
 
-    // Writes ids[field] for one row of cells, one per column; missing cells are empty. Allocates nothing after the first call of a thread.
-    void encode(std::span<const std::string_view> cells, std::int32_t* ids) const;
+    // Writes ids[field] for one row of cells, one per column; missing cells are empty. Allocates nothing after the first calls of a thread.
+    // If values[field] is not null, it has the values of that multi-valued field, and the text of its column is not used.
+    void encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
+                std::span<ListCell* const> values = {}) const;
 
 private:
-    void encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids) const;
+    void encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids,
+                std::vector<ListBuffer>& lists) const;
+    void encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
+                      std::vector<ListBuffer>& lists) const;
     void encode_field(std::size_t field, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids) const;
+    void encode_lists(std::size_t field, const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
+                      ListBuffer& lists) const;
+    void encode_numbers(std::size_t field, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids,
+                        ListBuffer& lists) const;
+    void encode_list(std::size_t field, std::span<const std::string_view> cells, ListCell* values, ListBuffer& lists) const;
+    void add_list(std::size_t field, const ListCell& cell, ListBuffer& lists) const;
+    void add_number(std::size_t field, std::string_view cell, ListBuffer& lists) const;
 
     std::vector<Field> fields_;
+    bool has_lists_;
     CellReader reader_;
     std::vector<StringIndex> tables_;  // of the vocabularies that the encoder owns
     std::vector<StringIndexView> views_;
+    std::vector<std::vector<std::int32_t>> number_ids_;  // by field and code, of numbers with weighted features
 };
 
 }  // namespace fm2

@@ -54,9 +54,14 @@ struct Ffm {
     float* bias = nullptr;   // the bias and its sum of squares
 };
 
+// The vector of a multi-valued field i for field j is the weighted sum of its values' vectors, p_ij = Σ_a w_a v_aj, and its linear weight
+// the weighted sum of theirs. Values of the same field do not interact.
+//
 // Adagrad with one sum of squares per vector. With the gradient g of a vector of K weights, including l2 times the vector:
 //   n += |g|² / K        v -= rate g / √(n + ε²)
-// For a linear weight and the bias K is 1; the bias has no l2.
+// For a linear weight and the bias K is 1; the bias has no l2. With the gradient s of the logit, the gradient of value a's vector for j is
+// s w_a p_ji, and that of its linear weight s w_a, plus l2. A row updates its values one after the other: a value that occurs twice is
+// updated twice, and the second time l2 and n refer to the result of the first. All p are those before the row's first update.
 struct FfmOptimizers {
     Optimizer vectors, linear;
 };

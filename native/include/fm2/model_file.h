@@ -22,7 +22,7 @@ struct BadModel : std::runtime_error {
 
 class ModelFile {
 public:
-    static constexpr std::uint32_t version = 2;
+    static constexpr std::uint32_t version = 3;
     static constexpr std::size_t alignment = 64, name_size = 48;
 
     // Throws BadModel if the file is not valid; no content can cause anything worse. With `verify`, the checksum of all bytes is compared.
@@ -35,6 +35,7 @@ public:
     std::uint64_t checksum() const { return checksum_; }  // of everything after the header, when it was written
     std::size_t offset(std::string_view name) const { return static_cast<std::size_t>(bytes(name).data() - mapping_.data()); }
     std::vector<std::string> names() const;
+    bool has(std::string_view name) const;
     std::span<const std::byte> bytes(std::string_view name) const;  // throws BadModel if the section does not exist
 
     // Returns a section as numbers. Throws BadModel if it does not exist or, with `count`, does not have so many.

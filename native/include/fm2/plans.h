@@ -1,7 +1,8 @@
 // The plans: ways to score a compiled model, and the memory layout of the feature rows each of them reads.
 //
 // A feature row is one contiguous piece of memory with everything a feature contributes to a prediction. Its numbers are float32,
-// float16, or int8 with a scale; the linear weight is always float32.
+// float16, or int8 with a scale; the linear weight is always float32. A prediction is linear in the feature row of each field, so a
+// multi-valued field contributes the weighted sum of its features' rows.
 #pragma once
 
 #include <cstddef>
@@ -86,6 +87,9 @@ struct FeatureTable {
 // The plans "sums", "sum of embeddings" and "spectral": the logit is the sum of the linear weights plus Σ_k sign_k (Σ z_k)². A
 // factorization machine has this form, and so has any quadratic form through its spectrum. A rank of 0 is logistic regression. With
 // hash_bits, the weights of Poly2's pairs are added.
+//
+// The square includes the product of each field's vector with itself, which is not a pair of fields. The linear weights of single-valued
+// fields are reduced by it. That of a multi-valued field depends on all its values, so it is subtracted when a row is scored.
 struct SumsPlan {
     std::vector<FeatureTable> fields;
     RowLayout layout;  // the first part is z
@@ -105,6 +109,8 @@ struct FieldAwarePlan {
     std::size_t dim;
     Dtype dtype;
     float bias;
+
+    std::size_t scratch_floats() const { return fields.size() * layout.second; }  // for rows with lists
 };
 
 using Plan = std::variant<MatrixPlan, SumsPlan, FieldAwarePlan>;

@@ -13,6 +13,7 @@ namespace fm2 {
 // two or three.
 struct Poly2 {
     static constexpr std::int32_t max_hash_bits = 30, max_fields = 1024;
+    static constexpr std::size_t max_pairs = std::size_t{1} << 22;  // of values in a row; those of a few rows are stored
 
     // The minimum number of floats per cell: w, then n (Adagrad) or z and n (FTRL). A power of two never crosses a cache line.
     static std::size_t cell_of(const Optimizer& optimizer) { return optimizer.rule == Optimizer::Rule::ftrl ? 4 : 2; }
@@ -24,6 +25,11 @@ struct Poly2 {
     float* bias = nullptr;    // [cell]
 };
 
+// The values of a multi-valued field have weights: value a contributes w_a times its linear weight, and the pair of values a and b of two
+// fields w_a w_b times the pair's weight. Values of the same field do not form pairs. With the gradient s of the logit, the gradients of
+// these weights are s w_a and s w_a w_b. Every occurrence in a row updates its weight separately, in order: fields first, then positions in
+// the list, and pairs in the order of their first value, then their second. A value that occurs twice, or two pairs that share a weight,
+// therefore cause two updates, and the second one starts from the result of the first.
 struct Poly2Optimizers {
     Optimizer pairs, linear;  // both Adagrad or both FTRL; the bias uses `linear` without l1 and l2
 };

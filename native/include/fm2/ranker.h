@@ -27,30 +27,26 @@ public:
     virtual ~Ranker() = default;
 
     const Scorer& scorer() const { return *scorer_; }
-    std::span<const std::size_t> context() const { return context_; }
-    std::span<const std::size_t> candidate() const { return candidate_; }
+    std::span<const std::size_t> context() const { return context_.fields(); }
+    std::span<const std::size_t> candidate() const { return candidate_.fields(); }
     virtual std::size_t width() const = 0;  // of a candidate's vector
 
-    // Returns the query of context ids [context fields]. All functions throw std::out_of_range if a field does not have an id.
-    Query query(const Kernels& kernels, const std::int32_t* ids) const;
-    // Writes the catalog rows [rows, stride] of candidate ids [rows, candidate fields]: the vector, the candidate's own part, and zeros up
-    // to padded(width() + 1), which is the smallest stride.
-    void describe(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* catalog, std::size_t stride,
-                  std::size_t threads) const;
-    // Writes the logits [rows] of candidate ids [rows, candidate fields].
-    void score(const Kernels& kernels, const Query& query, const std::int32_t* ids, std::size_t rows, float* logits,
-               std::size_t threads) const;
+    // Returns the query of one row of the context's fields. All functions throw like Scorer::score.
+    Query query(const Kernels& kernels, const Rows& context) const;
+    // Writes the catalog rows [rows, stride] of rows of the candidates' fields: the vector, the candidate's own part, and zeros up to
+    // padded(width() + 1), which is the smallest stride.
+    void describe(const Kernels& kernels, const Rows& candidates, float* catalog, std::size_t stride, std::size_t threads) const;
+    // Writes the logits of rows of the candidates' fields.
+    void score(const Kernels& kernels, const Query& query, const Rows& candidates, float* logits, std::size_t threads) const;
 
 protected:
-    virtual Query make_query(const Kernels& kernels, const std::int32_t* ids) const = 0;
+    virtual Query make_query(const Kernels& kernels, const Rows& context) const = 0;
     // Writes the vectors [rows, stride] and the own parts [rows] of candidates.
-    virtual void make_vectors(const Kernels& kernels, const std::int32_t* ids, std::size_t rows, float* vectors, std::size_t stride,
-                              float* parts) const = 0;
+    virtual void make_vectors(const Kernels& kernels, const Rows& candidates, float* vectors, std::size_t stride, float* parts) const = 0;
 
 private:
     std::shared_ptr<const Scorer> scorer_;
-    std::vector<std::size_t> context_, candidate_;
-    std::vector<std::int32_t> context_sizes_, candidate_sizes_;
+    RowFormat context_, candidate_;
 };
 
 struct TopRow {

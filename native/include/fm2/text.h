@@ -19,6 +19,9 @@ struct TextFormat {
     std::size_t columns = 0;  // number of cells in a valid row
     bool libffm = false;      // "label field:feature:value ...": one column for the label, then one for each of these fields
     StringIndex libffm_fields;
+    // By libffm field: whether it may repeat, and whether its features may have weights (values other than 1).
+    enum class Libffm : std::uint8_t { single, multivalued, weighted };
+    std::vector<Libffm> libffm_lists;
 };
 
 // The cells of a piece of text, by column. Refers to the text, which must stay in memory.
@@ -49,6 +52,7 @@ private:
     };
     enum class Status { complete, truncated, broken };  // truncated: the text ends before the cell does
     class View;
+    class LibffmList;
 
     void read_plain();
     void read_quoted();
@@ -56,11 +60,13 @@ private:
     Status read_unquoted_cell(std::size_t begin, Cell& value, CellEnd& after) const;
     Status read_quoted_cell(std::size_t begin, Cell& value, CellEnd& after);
     std::size_t skip_broken_line(std::size_t begin);
-    void read_libffm(const StringIndex& fields);
-    void read_libffm_line(std::string_view line, const StringIndex& fields);
+    void read_libffm(const TextFormat& format);
+    void read_libffm_line(std::string_view line, const TextFormat& format);
     void read_libffm_label(std::string_view label);
-    void read_libffm_item(std::string_view item, const StringIndex& fields);
+    void read_libffm_item(std::string_view item, const TextFormat& format);
+    void finish_libffm_lists();
 
+    bool is_list(std::size_t field) const { return !lists_.empty() && libffm_lists_[field] != TextFormat::Libffm::single; }
     Cell* cells(std::size_t column) { return cells_.data() + column * capacity_ + slots_; }  // of the current row
     Cell cell(std::string_view text) const;
     Cell cell_since(std::size_t copied) const;  // the cell that consists of the bytes of copies_ from `copied` on
@@ -77,6 +83,9 @@ private:
     std::vector<Row> rows_;
     std::vector<BadRow> bad_;
     std::vector<std::uint32_t> marks_;
+    std::vector<std::string>
+        lists_;  // by libffm field: the items of the current row, separated by blanks; none if no field is multi-valued
+    std::vector<TextFormat::Libffm> libffm_lists_;
 };
 
 }  // namespace fm2

@@ -10,12 +10,13 @@
 
 #include "fm2/cells.h"
 #include "fm2/hash.h"
+#include "fm2/list_cell.h"
 
 namespace fm2 {
 
 std::optional<double> parse_number(std::string_view text);  // finite numbers only
 
-// The paper's transform: floor(ln(x)^2) if x > 2, else x. Fractions are rounded down first.
+// The transform of the paper's code: ceil(ln(x)^2 + 1), which is at least 3, if x > 2, else x. Fractions are rounded down first.
 std::int64_t log_square(double x);
 
 // The bucket of a value; a boundary belongs to the bucket above it.
@@ -36,15 +37,16 @@ int weekday(std::int64_t seconds);  // Monday is 0
 int hour(std::int64_t seconds);
 
 struct Transform {
-    enum class Kind : std::uint8_t { none, log_square, quantiles, weekday, hour };
+    enum class Kind : std::uint8_t { none, log_square, quantiles, weekday, hour, interpolate, linear };
 
     Kind kind = Kind::none;
-    std::vector<float> boundaries;   // of quantiles
+    std::vector<float> boundaries;   // of quantiles; the knots of interpolate; mean and standard deviation of linear
     std::optional<TimeFormat> time;  // of weekday and hour
 
     // Replaces every cell with its token, the text that identifies its feature. A missing cell stays empty. Adds the indices of cells that
     // cannot be parsed to `bad`, and leaves these cells unchanged.
     void apply(Batch& batch, std::vector<std::size_t>& bad) const;
+    bool learns() const { return kind == Kind::quantiles || kind == Kind::interpolate || kind == Kind::linear; }  // from training rows
     Fault fault() const;  // the fault of a cell that cannot be parsed
     std::optional<std::int64_t> token(std::string_view cell) const;  // of a number or a time
 };
@@ -55,7 +57,10 @@ struct Field {
     std::size_t column = 0;  // index among the columns that are read
     Transform transform;
     unsigned hash_bits = 0;  // 0 if the field has a vocabulary
+    std::optional<ListFormat> list;  // of a multi-valued field
 
+    // Whether a row has a list of weighted features in this field instead of one feature.
+    bool is_list() const { return list || transform.kind == Transform::Kind::interpolate || transform.kind == Transform::Kind::linear; }
     std::int32_t hashed(std::string_view token) const { return static_cast<std::int32_t>(hash_bytes(token) >> (64 - hash_bits)); }
 };
 
@@ -66,7 +71,16 @@ public:
     void read(const Column& column, std::size_t first, std::size_t count, Batch& batch) const;
     std::string_view read(std::string_view cell) const;
 
+    // Reads one cell of a multi-valued field: the tokens of its values, and their weights after pooling. A missing cell has one value, the
+    // empty text. `weights` is the column of weights, if there is one.
+    void read(const Column& column, const Column* weights, std::size_t row, const ListFormat& format, ListCell& cell) const;
+    void read(std::string_view text, std::optional<std::string_view> weights, const ListFormat& format, ListCell& cell) const;
+    // The same for values that have already been split, and their weights before pooling.
+    void finish(const ListFormat& format, ListCell& cell) const;
+
 private:
+    void read(const Column& column, std::size_t row, const ListFormat& format, ListCell& cell) const;
+
     std::vector<std::string> missing_;
 };
 

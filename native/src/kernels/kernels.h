@@ -14,6 +14,7 @@
 #include "fm2/ffm.h"
 #include "fm2/plans.h"
 #include "fm2/poly2.h"
+#include "fm2/rows.h"
 
 namespace fm2 {
 
@@ -24,38 +25,55 @@ struct Lookup {
     std::size_t begin, end;
 };
 
-// One field of a batch: its distinct features, and each row's index among them (its slot).
-struct FieldBatch {
-    std::size_t field;
-    std::size_t rows;           // of the batch
-    const std::int32_t* slots;  // [rows]
-    std::size_t count;          // of distinct features
+// The distinct features of one or more fields that share their rows of a table.
+struct Distinct {
+    std::size_t field;             // one of the fields
+    std::size_t count;             // of distinct features
     const std::int32_t* features;  // [count]
 };
 
+// The values of one field in a batch, and each value's index among the distinct features (its slot).
+struct FieldBatch {
+    std::size_t field;
+    std::size_t rows;           // of the batch
+    const std::int32_t* slots;  // [rows], or for a multi-valued field [values]
+    const BatchLists* lists;    // null unless the field is multi-valued
+};
+
 struct TableKernels {
-    // Copies the rows' embeddings to out [size, width] and applies the mask.
+    // Copies the rows' embeddings to out [size, width] and applies the mask. Everywhere, a multi-valued field contributes the weighted sum
+    // of its features' rows.
     void (*gather)(const Lookup& lookup, const Mask& mask, float* out);
     // logits[row] += the sum of the row's linear weights.
     void (*add_linear)(const Lookup& lookup, float* logits);
     // logits[row] += the pair terms of a factorization machine; sums[row] = the sum of its embeddings. Both include the signs, if any.
     void (*add_pairs)(const Lookup& lookup, const float* signs, float* logits, float* sums);
-    // sums [count, dim] = the gradients of the field's distinct features, from gradient.rows, or from gradient.sums without the
-    // term that depends on the weights.
-    void (*sum_gradients)(const FieldBatch& batch, const Layout& layout, const Gradient& gradient, float* sums);
-    // sums [count] = for each distinct feature, the sum of the logit gradients of its rows.
+    // sums [count, dim] += the gradients of the field's distinct features, from gradient.rows, or from gradient.sums. The latter is, for a
+    // field with single values, without the term that depends on the weights.
+    void (*sum_gradients)(const FieldBatch& batch, const Embeddings& table, const Gradient& gradient, float* sums);
+    // sums [count] += for each distinct feature, the sum of the logit gradients of its rows, times the weights of its values.
     void (*sum_logits)(const FieldBatch& batch, const float* logits, float* sums);
     // Updates the distinct features with the gradients sums - logit_sums * signs * weights; logit_sums [count] may be null.
-    void (*update_rows)(const FieldBatch& batch, const Update& update, std::int64_t step, const float* sums, const float* logit_sums);
+    void (*update_rows)(const Distinct& distinct, const Update& update, std::int64_t step, const float* sums, const float* logit_sums);
     // Updates the moving averages of features [begin, end) of a field to the given step.
     void (*finish_average)(const Embeddings& table, std::size_t field, std::size_t begin, std::size_t end, std::int64_t step);
 };
 
-// A few rows of a batch, with pointers to their features' weights.
+// The values of a multi-valued field in a few rows. Row r has the values [offsets[r], offsets[r + 1]).
+struct FfmList {
+    std::size_t field;
+    float* table;  // the weights of the field's features
+    BatchLists values;
+};
+
+// A few rows of a batch, with pointers to their features' weights. A multi-valued field has a buffer instead: `pool` writes the weighted
+// sum of its values' weights there for one row, and `update` may overwrite it.
 struct FfmTile {
     const FfmLayout& layout;
-    std::size_t rows;
-    float* const* weights;  // [rows, fields]
+    std::size_t begin, end;  // rows
+    float* const* weights;   // [end, fields]
+    std::span<const FfmList> lists;
+    float* partners;  // a buffer as long as a row of weights, if there are lists
 };
 
 // The contribution of each block to the rows' logits.
@@ -66,25 +84,59 @@ struct FfmKernels {
     void (*score)(const FfmTile& tile, std::size_t begin, std::size_t end, FfmTerms& terms);
     // Updates the weights of blocks [begin, end), row by row, with the gradients [rows] of the logits.
     void (*update)(const FfmTile& tile, std::size_t begin, std::size_t end, const float* gradients, const FfmOptimizers& optimizers);
+    // Fills the buffers of a row's multi-valued fields for blocks [begin, end).
+    void (*pool)(const FfmTile& tile, std::size_t row, std::size_t begin, std::size_t end);
+    // Updates the values of a row's multi-valued fields, with the gradient of the logit, after `pool` and before `update`.
+    void (*update_lists)(const FfmTile& tile, std::size_t row, std::size_t begin, std::size_t end, float gradient,
+                         const FfmOptimizers& optimizers);
 };
 
-inline std::size_t poly2_pairs(const Poly2& model, std::size_t fields) { return model.hash_bits ? fields * (fields - 1) / 2 : 0; }
+// The values of a row and their pairs: those of different fields, in order.
+struct Poly2Row {
+    std::size_t values, pairs;
+    const std::uint32_t* starts;  // [fields + 1] the number of each field's first value in the row, then of all values
+    const std::uint64_t* features;  // [values], counted over all fields
+    const std::uint64_t* keys;      // [values]
+    const float* weights;           // [values]; null: all 1
+    std::uint32_t* buckets;         // [pairs] the pairs' weights; written by `score`
+    float* products;                // [pairs] the products of the values' weights; null: all 1; written by `score`
+};
 
-// A few rows of a batch.
+// A few rows of a batch, one after the other.
 struct Poly2Tile {
+    // `weighted` if there are multi-valued fields.
+    template <bool weighted>
+    Poly2Row row(std::size_t number) const {
+        if constexpr (!weighted)
+            return {fields, pairs, starts, features + number * fields, keys + number * fields, nullptr, buckets + number * pairs, nullptr};
+        const std::size_t value = first_value[number] - first_value[0], pair = first_pair[number] - first_pair[0];
+        return {first_value[number + 1] - first_value[number],
+                first_pair[number + 1] - first_pair[number],
+                starts + number * (fields + 1),
+                features + value,
+                keys + value,
+                weights + value,
+                buckets + pair,
+                products + pair};
+    }
+
     const Poly2& model;
     std::size_t fields, rows;
-    const std::uint64_t* features;  // [rows, fields], counted over all fields
-    const std::uint64_t* keys;      // [rows, fields]
-    std::uint32_t* buckets;         // [rows, pairs] the pairs' weights; written by `score`
-
-    std::size_t pairs() const { return poly2_pairs(model, fields); }
+    std::size_t pairs;                            // of a row, if no field is multi-valued
+    const std::size_t *first_value, *first_pair;  // [rows + 1] otherwise
+    const std::uint32_t* starts;                  // [rows, fields + 1], or [fields + 1] if no field is multi-valued
+    const std::uint64_t *features, *keys;
+    const float* weights;  // null if no field is multi-valued
+    std::uint32_t* buckets;
+    float* products;
 };
 
 // One of several shares of the weights.
 struct Poly2Part {
     std::size_t number, of;  // number < of
-    std::uint32_t* scratch;     // [2, pairs + 1]
+    std::size_t pairs;        // of a row, at most
+    std::uint32_t* buckets;   // scratch [2, pairs + 1]
+    float* products;          // scratch [2, pairs + 1]; null if no field is multi-valued
 };
 
 // A few rows of a batch for logistic regression. Each thread processes some of the fields, whose weights stay in its processor's
@@ -99,6 +151,11 @@ struct LinearTile {
 
     std::size_t groups() const { return (batch.fields() + group_fields - 1) / group_fields; }
     std::size_t begin_of(std::size_t group) const { return std::min(batch.fields(), group * group_fields); }
+    bool has_lists(std::size_t group) const {
+        for (std::size_t f = begin_of(group); f < begin_of(group + 1); ++f)
+            if (batch.is_list(f)) return true;
+        return false;
+    }
 };
 
 struct Poly2Kernels {
@@ -149,18 +206,18 @@ struct AttentionKernels {
 };
 
 struct ScoringKernels {
-    // Write the logits [rows] of ids [rows, fields], which must be valid. `scratch` has the plan's scratch_floats().
-    void (*score_matrices)(const MatrixPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits, float* scratch);
-    void (*score_sums)(const SumsPlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
-    void (*score_field_aware)(const FieldAwarePlan& plan, const std::int32_t* ids, std::size_t rows, float* logits);
+    // Write the logits of rows, which must be valid. `scratch` has the plan's scratch_floats().
+    void (*score_matrices)(const MatrixPlan& plan, const Rows& rows, float* logits, float* scratch);
+    void (*score_sums)(const SumsPlan& plan, const Rows& rows, float* logits);
+    void (*score_field_aware)(const FieldAwarePlan& plan, const Rows& rows, float* logits, float* scratch);
     // Writes the numbers of a part (0 or 1) of a feature row as floats; returns the linear weight.
     float (*unpack)(Dtype dtype, const RowLayout& layout, const std::byte* row, std::size_t part, float* out);
-    // Adds the numbers of the first part of a feature row to `out`; returns the linear weight.
-    float (*accumulate)(Dtype dtype, const RowLayout& layout, const std::byte* row, float* out);
+    // Adds `weight` times the numbers of a part of a feature row to `out`; returns `weight` times the linear weight.
+    float (*accumulate)(Dtype dtype, const RowLayout& layout, const std::byte* row, std::size_t part, float weight, float* out);
     // For one field and rows whose ids are `id_stride` apart: writes the embeddings to out [rows, stride] and adds the linear weights to
-    // linear [rows].
-    void (*embed)(Dtype dtype, const MatrixField& field, const std::int32_t* ids, std::size_t id_stride, std::size_t rows, float* out,
-                  std::size_t stride, float* linear);
+    // linear [rows]. If there are lists, the ids are numbers of lists.
+    void (*embed)(Dtype dtype, const MatrixField& field, const Lists& lists, const std::int32_t* ids, std::size_t id_stride,
+                  std::size_t rows, float* out, std::size_t stride, float* linear);
     // Adds the pair terms <product, preceding embeddings> of fields whose products are all cached as float32 to terms [rows]. The ids of
     // field f are in columns[f] of rows that are `id_stride` apart. `vectors` [rows, stride] is readable up to a multiple of eight.
     void (*add_products)(std::span<const MatrixField> fields, const std::size_t* columns, const std::int32_t* ids, std::size_t id_stride,

@@ -38,7 +38,7 @@ class ChunkedArray:
 Saved = Mapping[str, NDArray[Any] | ChunkedArray]  # to be written
 
 
-def save_arrays(path: Path, arrays: Saved, values: dict[str, Any]) -> None:
+def save_arrays(path: Path, arrays: Saved, values: dict[str, Any], operation: str = "train") -> None:
     """Write arrays to a file, and JSON values to its header.
 
     The safetensors library cannot write in chunks, so this writes the format itself: the length of the header, the
@@ -59,7 +59,8 @@ def save_arrays(path: Path, arrays: Saved, values: dict[str, Any]) -> None:
                 for chunk in array.make() if isinstance(array, ChunkedArray) else [array]:
                     file.write(np.ascontiguousarray(chunk).data)
     except OSError as error:
-        raise Fm2Error(f"train: cannot write {path}: {error.strerror}; the previous file is intact") from error
+        reason = f"cannot write {path}: {error.strerror}; the previous file is intact"
+        raise Fm2Error(f"{operation}: {reason}") from error
 
 
 class _OpenFile(Mapping[str, NDArray[Any]]):

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import Saved, Stored, open_arrays, save_arrays
+from fm2.artifacts.run_directory import CALIBRATION
 from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
 from fm2.errors import Fm2Error
+from fm2.files import write_errors
 from fm2.schema import Schema
 
 if TYPE_CHECKING:  # its module needs torch
@@ -28,6 +30,7 @@ class ModelFile:
     """The content of an open model file.
 
     ``counts`` has the number of parameters and of operations per prediction; files of older versions lack it.
+    ``negative_rate`` is the share of the rows without a click in training, which the bias is corrected for.
     """
 
     config: dict[str, Any]
@@ -36,6 +39,7 @@ class ModelFile:
     metrics: dict[str, Any]
     counts: dict[str, int]
     arrays: Stored
+    negative_rate: float = 1.0
 
     def weights(self, name: str, shape: Sequence[int] | None = None) -> NDArray[np.float32]:
         """Return the weights called ``name``; raise ValueError unless they are finite float32 of this shape."""
@@ -55,8 +59,12 @@ def save_model(
     schema: Schema,
     vocabularies: Sequence[Vocabulary],
     metrics: dict[str, Any],
+    negative_rate: float = 1.0,
 ) -> None:
-    """Write a model, with the schema and the vocabularies that encode its input, to one file."""
+    """Write a model, with the schema and the vocabularies that encode its input, to one file.
+
+    The calibration of an earlier model in the same directory is removed.
+    """
     arrays: dict[str, Any] = {f"model.{name}": values for name, values in weights.items()}
     for index, vocabulary in enumerate(vocabularies):
         for name, dtype in ARRAYS.items():
@@ -69,6 +77,10 @@ def save_model(
         "metrics": metrics,
         "counts": {"parameters": model.n_parameters, "flops": model.flops()},
     }
+    if negative_rate != 1:
+        values["negative_rate"] = negative_rate
+    with write_errors(path, "train"):
+        path.with_name(CALIBRATION).unlink(missing_ok=True)
     save_arrays(path, arrays, values)
 
 
@@ -101,13 +113,17 @@ def open_model(run: str | Path) -> Iterator[ModelFile]:
         ]
         _check_sizes(values["model"], schema, vocabularies)
         metrics, counts = dict(values["metrics"]), dict(values.get("counts", {}))
-        yield ModelFile(values["model"], schema, vocabularies, metrics, counts, arrays)
+        rate = values.get("negative_rate", 1.0)
+        if type(rate) not in (int, float) or not 0 < rate <= 1:
+            raise ValueError(f"the negative rate is {rate!r}")
+        yield ModelFile(values["model"], schema, vocabularies, metrics, counts, arrays, float(rate))
 
 
 def _check_sizes(config: dict[str, Any], schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
     """Raise ValueError if the model, the schema and the vocabularies contradict each other."""
     if config["field_sizes"] != [len(vocabulary) for vocabulary in vocabularies]:
         raise ValueError("the sizes of the vocabularies differ from the model's field sizes")
-    for field, vocabulary in zip(schema.fields, vocabularies, strict=True):
-        if bool(vocabulary.hashed) != bool(field.hash_bits) or not np.isfinite(vocabulary.boundaries).all():
+    for field, owner, vocabulary in zip(schema.fields, schema.owners, vocabularies, strict=True):
+        hashed = bool(schema.fields[owner].hash_bits)
+        if bool(vocabulary.hashed) != hashed or not np.isfinite(vocabulary.boundaries).all():
             raise ValueError(f"the vocabulary of the field '{field.name}' contradicts its schema")

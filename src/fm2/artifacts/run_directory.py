@@ -9,6 +9,7 @@ from typing import Any
 from fm2.errors import Fm2Error
 from fm2.files import check_output, write_errors, write_text
 
+CALIBRATION = "calibration.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.jsonl"
 SETTINGS = "settings.toml"

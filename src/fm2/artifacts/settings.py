@@ -55,6 +55,7 @@ class Settings:
     initial_accumulator: Annotated[float, 0.0, 1e9] = 0.0
     dropout: Annotated[float, 0.0, 0.99] = 0.0
     field_dropout: Annotated[float, 0.0, 0.99] = 0.0
+    value_dropout: Annotated[float, 0.0, 0.99] = 0.0
     ema_decay: Annotated[float, 0.0, 0.999999] = 0.0
     positive_weight: Annotated[float, 1e-9, 1e9] = 1.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.cli.command import Argument, command
+from fm2.cli.command import Argument, command, flag
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     "generate a click log with known probabilities",
     description="Generate a click log whose labels are drawn from a random field-matrixed model.",
     example="fm2 generate log.tsv --rows 200000 --features 50000",
-    notes="The true probability of each row is written to OUT.truth.npy.",
+    notes="The true probability of each row is written to OUT.truth.npy, and the schema of a log with lists to "
+    "OUT.schema.toml.",
     arguments=(
         Argument("out", "output file: .tsv or .tsv.gz in Criteo's format, or .parquet", metavar="OUT"),
         Argument("--rows", "number of rows", int, default=1_000_000),
         Argument("--fields", "number of columns besides the label", int, default=39),
         Argument("--features", "number of distinct values in all fields together", int, default=1_000_000),
+        Argument("--multivalued", "number of columns with lists of values, besides --fields", int, default=0),
+        Argument("--values", "average number of values in a list", int, default=10),
+        flag("--weighted", "give the values in lists weights"),
+        Argument("--click-rate", "expected share of clicks", float, default=0.25),
         Argument("--seed", "random seed of the model and the rows", int, default=0),
         shared.OVERWRITE,
     ),
@@ -40,7 +45,9 @@ def generate(options: argparse.Namespace) -> None:
         log = generate(
             Path(options.out),
             progress=lambda rows: progress.update(rows, rows),
-            **shared.pick(options, "rows", "fields", "features", "seed"),
+            **shared.pick(
+                options, "rows", "fields", "features", "multivalued", "values", "weighted", "click_rate", "seed"
+            ),
         )
     print(f"wrote {log.rows:,} rows to {log.path} ({log.click_rate:.1%} clicks), true probabilities to {log.truth}")
     print(f"best expected scores of any model: AUC {log.auc:.4f}, log loss {log.log_loss:.4f}")
@@ -59,6 +66,8 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--schema", "TOML file that declares the fields and the label", metavar="FILE", alternative=True),
         Argument("--label", "click column (0 or 1); the fields are inferred", metavar="COLUMN", alternative=True),
         Argument("--like", "dataset whose schema, buckets and vocabulary are reused", metavar="DATA", alternative=True),
+        Argument("--impressions", "column of impressions; the label counts their clicks", metavar="COLUMN"),
+        Argument("--weight", "column of row weights", metavar="COLUMN"),
         Argument("--out", "output directory", metavar="DATA", required=True),
         Argument("--validation", "separate files for the validation split", metavar="FILE", many=True),
         Argument("--test", "separate files for the test split", metavar="FILE", many=True),
@@ -67,6 +76,7 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--seed", "random seed of the split", int, default=0),
         Argument("--min-count", "treat values with fewer occurrences as unknown, in every field", int),
         Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
+        Argument("--negative-rate", "keep this share of the training rows without a click", float, default=1.0),
         Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
         shared.OVERWRITE,
         shared.THREADS,
@@ -79,10 +89,13 @@ def prepare(options: argparse.Namespace) -> None:
     from fm2.data.prepare import prepare
 
     like = Dataset.open(options.like) if options.like else None
+    if like:
+        for option in ("min_count", "impressions", "weight"):
+            if getattr(options, option) is not None:
+                name = option.replace("_", "-")
+                raise Fm2Error(f"prepare: --{name} cannot be combined with --like, which reuses a schema")
     schema = like.schema if like else _schema(options)
     if options.min_count is not None:
-        if like:
-            raise Fm2Error("prepare: --min-count cannot be combined with --like, which reuses a schema")
         schema = schema.with_min_count(options.min_count)
     if options.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
         shared.warn("no timestamp field; assuming that the rows are in chronological order")
@@ -92,7 +105,7 @@ def prepare(options: argparse.Namespace) -> None:
         options.out,
         fractions=shared.numbers(float, "prepare: --fractions", options.fractions, "numbers like 0.8,0.1,0.1"),
         **shared.pick(options, "validation", "test", "split", "seed", "vocabulary"),
-        **shared.pick(options, "bad_rows", "overwrite", "threads"),
+        **shared.pick(options, "negative_rate", "bad_rows", "overwrite", "threads"),
     )
     _print(describe(dataset), options.json)
 
@@ -100,9 +113,11 @@ def prepare(options: argparse.Namespace) -> None:
 def _schema(options: argparse.Namespace) -> Schema:
     from fm2.schema import Schema
 
-    if options.preset:
-        return Schema.preset(options.preset)
-    return Schema.load(options.schema) if options.schema else Schema.infer(options.source[0], label=options.label)
+    targets = {name: getattr(options, name) for name in ("impressions", "weight") if getattr(options, name)}
+    if options.label:
+        return Schema.infer(options.source[0], label=options.label, **targets)
+    schema = Schema.preset(options.preset) if options.preset else Schema.load(options.schema)
+    return schema.replace(**targets)
 
 
 @command(

@@ -1,4 +1,4 @@
-"""Commands for compiled models: ``compile``, ``inspect``, ``rank``, ``export``."""
+"""Commands for compiled models: ``compile``, ``inspect``, ``rank``, ``explain``, ``export``."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def rank(options: argparse.Namespace) -> None:
     from fm2.engine.scorer import load
 
     scorer = load(options.model)
-    context = _read_context(options.context)
+    context = _read_object(options.context, "rank", "context")
     candidates = _read_candidates(options.candidates)
     for number, candidate in enumerate(candidates, start=1):
         for column in candidate.keys() & context.keys():
@@ -117,23 +117,25 @@ def rank(options: argparse.Namespace) -> None:
             print(f"{place:>8}  {probability:.6f}  {json.dumps(candidates[place], ensure_ascii=False)}")
 
 
-def _read_context(text: str) -> dict[str, Any]:
+def _read_object(text: str, operation: str, name: str) -> dict[str, Any]:
+    """Read a JSON object, or a file with one."""
     try:
-        context = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
+        values = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
     except OSError as error:
-        raise Fm2Error(f"rank: context '{text[:80]}' is neither JSON nor a readable file: {error.strerror}") from error
+        reason = f"is neither JSON nor a readable file: {error.strerror}"
+        raise Fm2Error(f"{operation}: {name} '{text[:80]}' {reason}") from error
     except ValueError as error:
-        raise Fm2Error(f"rank: context '{text[:80]}' is neither JSON nor a JSON file: {error}") from error
-    if not isinstance(context, dict):
-        raise Fm2Error(f"rank: expected a JSON object as the context, got {type(context).__name__}")
-    return context
+        raise Fm2Error(f"{operation}: {name} '{text[:80]}' is neither JSON nor a JSON file: {error}") from error
+    if not isinstance(values, dict):
+        raise Fm2Error(f"{operation}: expected a JSON object as the {name}, got {type(values).__name__}")
+    return values
 
 
 def _read_candidates(path: str) -> list[dict[str, Any]]:
     try:
         lines = sys.stdin.readlines() if path == "-" else Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise Fm2Error(f"rank: cannot read {path}: {error}") from error
+        raise Fm2Error(f"rank: cannot read {path} as lines of JSON, one candidate each: {error}") from error
     candidates = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -144,6 +146,43 @@ def _read_candidates(path: str) -> list[dict[str, Any]]:
             raise Fm2Error(f"rank: {path} line {number}: expected a JSON object, got {type(candidate).__name__}")
         candidates.append(candidate)
     return candidates
+
+
+@command(
+    "explain",
+    "show what a row's prediction consists of",
+    description="Show the contributions of fields and pairs of fields to the logit of a row, largest first, and those "
+    "of the values of multi-valued fields.",
+    example='fm2 explain model.fm2 \'{"user": "u1", "tags": "news|sports"}\' --top 5',
+    notes="ROW is a JSON object or a file with one. The contributions of all fields and pairs and the bias add up to "
+    "the logit.",
+    arguments=(
+        Argument("model", "compiled model (fm2 compile)", metavar="MODEL"),
+        Argument("row", "values by column", metavar="ROW"),
+        Argument("--top", "number of contributions to print", int, default=10),
+        shared.JSON,
+    ),
+)
+def explain(options: argparse.Namespace) -> None:
+    from fm2.engine.scorer import load
+
+    scorer = load(options.model)
+    explanation = scorer.explain(_read_object(options.row, "explain", "row"))
+    values = {name: [vars(value) for value in parts] for name, parts in explanation.values.items()}
+    largest = explanation.largest(options.top)
+    if options.json:
+        logit = {"probability": explanation.probability, "logit": explanation.logit, "bias": explanation.bias}
+        print(json.dumps({**logit, "largest": dict(largest), "values": values}))
+        return
+    kind = "probability" if scorer.calibration is None else "uncalibrated probability"
+    print(f"{kind} {explanation.probability:.6f}, logit {explanation.logit:.4f}, bias {explanation.bias:.4f}\n")
+    for name, term in largest:
+        print(f"{term:>10.4f}  {name}")
+    for name, parts in values.items():
+        print(f"\n{name}: {'weight':>10}{'linear':>10}{'pairs':>10}")
+        for part in parts:
+            numbers = "".join(f"{part[key]:>10.4f}" for key in ("weight", "linear", "pairs"))
+            print(f"{'':{len(name) + 2}}{numbers}  {'(missing)' if part['value'] is None else part['value']}")
 
 
 @command(
@@ -169,4 +208,4 @@ def export(options: argparse.Namespace) -> None:
     print(f"wrote {out.stat().st_size:,} bytes to {out}")
 
 
-COMMANDS = (compile, inspect, rank, export)
+COMMANDS = (compile, inspect, rank, explain, export)

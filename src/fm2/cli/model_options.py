@@ -34,6 +34,7 @@ SHARED: tuple[tuple[str, Any, str, str], ...] = (
     ("weight_decay", float, "decoupled weight decay of the networks' matrices, as in AdamW", REGULARIZATION),
     ("dropout", float, "dropout rate of embedding elements", REGULARIZATION),
     ("field_dropout", float, "dropout rate of entire fields", REGULARIZATION),
+    ("value_dropout", float, "dropout rate of single values of multi-valued fields", REGULARIZATION),
     ("ema_decay", float, "decay of the exponential moving average of the weights; 0 disables it", REGULARIZATION),
     ("metric", Metric, "validation metric that selects the best model (default: log_loss)", EVALUATION),
     ("evaluations_per_epoch", int, "evaluations on the validation split per epoch (default: 4)", EVALUATION),

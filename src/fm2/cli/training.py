@@ -1,4 +1,4 @@
-"""Commands that train and apply models: ``train``, ``evaluate``, ``predict``."""
+"""Commands that train and apply models: ``train``, ``calibrate``, ``evaluate``, ``predict``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.cli.command import NOTHING_WRITTEN, Argument, command
+from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
     from fm2.engine.scorer import Scorer
     from fm2.training.run import Run
 
+SPLITS = ("train", "validation", "test")
+INTERVAL = "95% interval by a bootstrap over rows"
 TRAINED_MODEL = Argument("path", "run directory (fm2 train) or compiled model (fm2 compile)", metavar="MODEL")
 
 
@@ -101,6 +103,46 @@ def train(options: argparse.Namespace) -> None:
 
 
 @command(
+    "calibrate",
+    "calibrate the probabilities of a trained model",
+    description="Fit a calibration of a run's probabilities and store it in the run.",
+    example="fm2 calibrate run data --method isotonic",
+    notes="Predictions, compiled and exported models use the calibration; compile again after calibrating. Both "
+    "methods keep the order of the predictions; --by keeps it among rows with the same value.",
+    arguments=(
+        shared.RUN,
+        shared.MODEL_DATA,
+        Argument(
+            "--method", "increasing map of the logits, or a line", choices=("isotonic", "platt"), default="isotonic"
+        ),
+        Argument("--by", "also shift the logit by the value of this field", metavar="FIELD"),
+        Argument(
+            "--split", "split to fit on; test rows are then no longer unseen", choices=SPLITS, default="validation"
+        ),
+        shared.JSON,
+    ),
+    interrupted="the calibration was not changed",
+)
+def calibrate(options: argparse.Namespace) -> None:
+    from fm2.artifacts.model_file import check_model
+    from fm2.data.dataset import Dataset
+
+    dataset = Dataset.open(options.data)
+    check_model(Path(options.run_path))
+
+    from fm2.training.calibrate import calibrate  # after the checks: importing torch takes seconds
+
+    fitted = calibrate(options.run_path, dataset, **shared.pick(options, "method", "by", "split"))
+    if options.json:
+        errors = {"before": vars(fitted.before), "after": vars(fitted.after)}
+        print(json.dumps({"rows": fitted.rows, "knots": len(fitted.calibration.knots), **errors}))
+        return
+    print(f"calibrated {options.run_path} on {options.split} ({fitted.rows:,} rows); calibration error on these rows:")
+    print(f"  before  {fitted.before}")
+    print(f"  after   {fitted.after}")
+
+
+@command(
     "evaluate",
     "evaluate a trained or compiled model",
     description="Evaluate a trained or compiled model on a split of a dataset.",
@@ -108,14 +150,15 @@ def train(options: argparse.Namespace) -> None:
     arguments=(
         TRAINED_MODEL,
         shared.MODEL_DATA,
-        Argument("--split", "split to evaluate", choices=("train", "validation", "test"), default="test"),
+        Argument("--split", "split to evaluate", choices=SPLITS, default="test"),
+        flag("--uncalibrated", "ignore the calibration (fm2 calibrate)"),
         shared.THREADS,
         shared.JSON,
     ),
 )
 def evaluate(options: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
-    from fm2.evaluation.evaluate import evaluate_split, mostly_unknown
+    from fm2.evaluation.evaluate import mostly_unknown, score_calibrated
     from fm2.evaluation.id_mapping import make_id_map
 
     dataset = Dataset.open(options.data)
@@ -126,10 +169,23 @@ def evaluate(options: argparse.Namespace) -> None:
             f"{options.data} was not prepared with --like: values that are too rare in it count as unknown, even if "
             "the model knows them"
         )
-    metrics = evaluate_split(model, dataset, options.split)
-    rows = len(dataset.split(options.split))
+    totals = dataset.manifest["splits"][options.split]
+    size = ", ".join(f"{totals[name]:,} {name}" for name in ("rows", "impressions") if name in totals)
+    if model.negative_rate != 1:
+        shared.warn(f"trained on {model.negative_rate:g} of the rows without a click; the bias is corrected for that")
+    scores = score_calibrated(model, dataset, options.split)
+    calibration = None if options.uncalibrated else model.calibration
+    metrics, errors = scores.metrics(calibration), scores.calibration_errors(calibration)
     _warn_unknown(mostly_unknown(model, dataset, options.split))
-    _print_metrics(metrics, f"{options.path}, {options.split} ({rows:,} rows)", options.json)
+    if options.json:
+        for stage, error in errors.items() if calibration else ():
+            metrics |= {f"{stage}_{name}": value for name, value in vars(error).items()}
+        print(json.dumps(metrics))
+        return
+    _print_metrics(metrics, f"{options.path}, {options.split} ({size})", as_json=False)
+    print(f"calibration error, {INTERVAL}:")
+    for stage, error in errors.items():
+        print(f"  {stage:<18} {error}")
 
 
 def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
@@ -195,4 +251,4 @@ def _print_metrics(metrics: dict[str, Any], title: str, as_json: bool) -> None:
         print(f"  {name.replace('_', ' '):<18} {value:.5f}")
 
 
-COMMANDS = (train, evaluate, predict)
+COMMANDS = (train, calibrate, evaluate, predict)

@@ -189,8 +189,8 @@ def _check_untrained(run: Run, small: FactorizationMachine) -> Run:
 
 
 def _measure_moments(weights: Weights, run: Run, dataset: Dataset) -> Moments:
-    ids = map_ids(spectrum.sample_rows(dataset.train.ids), run.id_map(dataset, "cut"))
-    return spectrum.measure_moments(weights, ids)
+    rows, row_weights = spectrum.sample_rows(dataset.train)
+    return spectrum.measure_moments(weights, map_ids(rows, run.id_map(dataset, "cut")), row_weights)
 
 
 def draw_ranks(path: Path, rows: Sequence[dict[str, Any]], trained: bool = True) -> None:

@@ -16,7 +16,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.compression.moments import Matrix, Moments, field_embeddings, field_matrix, power_and_inverse, weighted_moments
+from fm2.compression.moments import (
+    Matrix,
+    Moments,
+    Occurrences,
+    field_embeddings,
+    field_matrix,
+    field_moments,
+    field_vectors,
+    power_and_inverse,
+    shares_of,
+    weighted_moments,
+)
+from fm2.data.rows import Lists
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
 
@@ -41,12 +53,15 @@ class Basis:
         return int(self.axes.shape[1])
 
 
-def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float, metric: Matrix | None = None) -> Basis:
+def principal_basis(
+    table: NDArray[Any], counts: NDArray[Any], variance: float, metric: Matrix | None = None, centered: bool = True
+) -> Basis:
     """Find the fewest principal components, at least one, that keep a share of the variance of a table's rows.
 
-    Each row is weighted by its count. With a ``metric`` G, the variance is E[xᵀ √G x].
+    Each row is weighted by its count. With a ``metric`` G, the variance is E[xᵀ √G x]. Unless it is ``centered``, the
+    basis is linear: its mean is 0.
     """
-    moments = weighted_moments(table, counts)
+    moments = weighted_moments(table, counts, centered)
     # The square root of √G. G is zero if all pairs of the field are pruned.
     root, inverse = power_and_inverse(np.eye(len(moments.mean)) if metric is None else metric, 0.25)
     variances, directions = np.linalg.eigh(root @ moments.covariance @ root)
@@ -61,22 +76,42 @@ def principal_basis(table: NDArray[Any], counts: NDArray[Any], variance: float, 
 
 
 def find_bases(
-    model: FactorizationMachine, counts: Sequence[Matrix], weighting: Weighting, variance: float
+    model: FactorizationMachine, occurrences: Sequence[Occurrences], weighting: Weighting, variance: float
 ) -> list[Basis]:
-    """Find a basis of every field's embeddings; ``counts`` has the occurrences of each feature, field by field."""
+    """Find a basis of every field's vectors; fields that share their embeddings have the same one.
+
+    The basis of a list field is linear. A mean would have to be multiplied by the sum of the list's weights, which is
+    not always 1.
+    """
     if weighting not in get_args(Weighting):
         raise Fm2Error(f"shrink: weighting must be one of {', '.join(get_args(Weighting))}, got '{weighting}'")
     tables = field_embeddings(model)
-    metrics: Sequence[Matrix | None] = [None] * len(counts)
+    is_list = [isinstance(found, Lists) for found in occurrences]
+    metrics: list[Matrix] | None = None
     if weighting == "interactions":
-        moments = [weighted_moments(table, count) for table, count in zip(tables, counts, strict=True)]
+        moments = field_moments(model, occurrences)
         metrics = [_metric(model, moments, field) for field in range(len(moments))]
     elif weighting == "features":  # features that never occur still have their random initial embedding
-        counts = [np.minimum(count, 1) for count in counts]
-    return [
-        principal_basis(table, count, variance, metric)
-        for table, count, metric in zip(tables, counts, metrics, strict=True)
-    ]
+        occurrences = [_occurs(found, len(table)) for found, table in zip(occurrences, tables, strict=True)]
+    owners = model.embedding.owners
+    bases = {}
+    for owner in sorted(set(owners)):
+        fields = [field for field in range(len(tables)) if owners[field] == owner]
+        vectors, counts = zip(*(field_vectors(tables[field], occurrences[field]) for field in fields), strict=True)
+        bases[owner] = principal_basis(
+            np.concatenate(vectors),
+            np.concatenate([shares_of(count) for count in counts]),
+            variance,
+            None if metrics is None else np.sum([metrics[field] for field in fields], axis=0),
+            centered=not any(is_list[field] for field in fields),
+        )
+    return [bases[owner] for owner in owners]
+
+
+def _occurs(occurrences: Occurrences, size: int) -> Matrix:
+    """Return 1 for each feature of a field that occurs, and 0 for the others."""
+    counts = np.bincount(occurrences.ids, minlength=size) if isinstance(occurrences, Lists) else occurrences
+    return np.minimum(counts, 1).astype(np.float64)
 
 
 def _metric(model: FactorizationMachine, moments: Sequence[Moments], field: int) -> Matrix:

@@ -1,6 +1,6 @@
 """``fm2.prune``: remove the pairs of fields whose interaction matters least, and train the others further.
 
-The term of a pair, v_iᵀ M v_j, is a function of one feature, plus a function of the other, plus the interaction proper,
+The term of a pair, v_iᵀ M v_j, is a function of one field, plus a function of the other, plus the interaction proper,
 (v_i - m_i)ᵀ M (v_j - m_j), where m are the means. The bias and the linear terms can take over the first two. Only the
 interaction proper is lost with the pair, and its standard deviation over the data is the strength of the pair.
 """
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from fm2.artifacts.run_directory import check_run_output
-from fm2.compression.moments import Matrix, field_matrix, field_moments
-from fm2.compression.retraining import check_matrices, count_features, retraining_settings, temporary_run
+from fm2.compression.moments import Occurrences, field_matrix, field_moments
+from fm2.compression.retraining import check_matrices, find_occurrences, retraining_settings, temporary_run
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
@@ -50,22 +50,22 @@ def prune(
     dataset = Dataset.of(data)
     model = check_matrices("prune", first)
     check_run_output("prune", Path(out), resume, overwrite, source=first.path)
-    counts = count_features(first, dataset, "prune")
-    strengths = pair_strengths(model, counts)
+    occurrences = find_occurrences(first, dataset, "prune")
+    strengths = pair_strengths(model, occurrences)
     pruned = weakest_pairs(strengths, keep)
     on_pairs(strengths, pruned)
     options = retraining_settings(first) | settings | {"resume": resume, "overwrite": overwrite, "callback": watch}
-    with temporary_run(without_pairs(model, pruned, counts), first, Path(out)) as start:
+    with temporary_run(without_pairs(model, pruned, occurrences), first, Path(out)) as start:
         return train(model.name, dataset, out, start=start, **options)
 
 
-def pair_strengths(model: FactorizationMachine, counts: Sequence[Matrix]) -> dict[Pair, float]:
+def pair_strengths(model: FactorizationMachine, occurrences: Sequence[Occurrences]) -> dict[Pair, float]:
     """Return the strength of every pair of fields: the standard deviation of its interaction proper, in logits.
 
-    Features occur as often as ``counts`` says, and fields are taken to be independent. With the covariances C of the
-    embeddings, the strength is the square root of trace(Mᵀ C_i M C_j).
+    Features occur as often as ``occurrences`` says, and fields are taken to be independent. With the covariances C of
+    the fields' vectors, the strength is the square root of trace(Mᵀ C_i M C_j).
     """
-    C = [moments.covariance for moments in field_moments(model, counts)]
+    C = [moments.covariance for moments in field_moments(model, occurrences)]
     strengths = {}
     for i, j in combinations(range(len(C)), 2):
         M = field_matrix(model, i, j)
@@ -83,14 +83,14 @@ def weakest_pairs(strengths: dict[Pair, float], keep: float) -> list[Pair]:
 
 
 def without_pairs(
-    model: FactorizationMachine, pruned: Collection[Pair], counts: Sequence[Matrix]
+    model: FactorizationMachine, pruned: Collection[Pair], occurrences: Sequence[Occurrences]
 ) -> FactorizationMachine:
-    """Return the model without some pairs; bias and linear terms take over what is a function of one feature."""
+    """Return the model without some pairs; bias and linear terms take over what is a function of one field."""
     small = build({**model.config, "pruned": [list(pair) for pair in pruned]}, seed=None)
     assert isinstance(small, FactorizationMachine)
     small.load_state_dict(model.state_dict())
     small.interaction.prune(list(pruned))
-    means = [moments.mean for moments in field_moments(model, counts)]
+    means = [moments.mean for moments in field_moments(model, occurrences)]
     slopes = [np.zeros_like(mean) for mean in means]
     constant = 0.0
     for i, j in pruned:

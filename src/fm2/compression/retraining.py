@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from fm2.artifacts.run_directory import SETTINGS, check_run_output
 from fm2.artifacts.settings import read_settings
-from fm2.compression.moments import Matrix
+from fm2.compression.moments import Occurrences
+from fm2.compression.spectrum import sample_rows
 from fm2.data.dataset import Dataset
+from fm2.data.rows import Lists
 from fm2.errors import Fm2Error
+from fm2.evaluation.id_mapping import IdMap, map_ids
 from fm2.evaluation.metrics import evaluate, sigmoid
 from fm2.files import write_errors, write_text
 from fm2.models import FactorizationMachine
@@ -49,18 +52,29 @@ def retraining_settings(run: Run, low_rate: bool = True) -> dict[str, Any]:
     return {**settings, "learning_rate_scale": LOW_RATE if low_rate else 1.0}
 
 
-def count_features(run: Run, dataset: Dataset, operation: str = "evaluate") -> list[Matrix]:
-    """Count how often each of a model's features occurs in the training rows, field by field, the unknown one first.
+def find_occurrences(run: Run, dataset: Dataset, operation: str = "evaluate") -> list[Occurrences]:
+    """Return how often each of a model's features occurs in the training rows, field by field, the unknown one first.
 
-    The dataset may be another one than the model was trained on; its values are matched by their text.
+    A list field has the lists of some of the training rows instead. The dataset may be another one than the model was
+    trained on; its values are matched by their text.
     """
+    id_map = run.id_map(dataset, operation)
     sizes = dataset.field_sizes
+    lists = _sample_lists(dataset, id_map)
     counts = np.split(feature_counts(dataset, dataset.vocabularies), np.cumsum(sizes)[:-1])
-    id_map = run.id_map(dataset, operation) or [np.arange(size, dtype=np.int32) for size in sizes]
-    return [
-        np.bincount(ids, count, minlength=size).astype(np.float64)
-        for ids, count, size in zip(id_map, counts, run.model.field_sizes, strict=True)
-    ]
+    occurrences: list[Occurrences] = []
+    for field, size in enumerate(run.model.field_sizes):
+        if field in lists:
+            occurrences.append(lists[field])
+            continue
+        ids = np.arange(sizes[field]) if id_map is None else id_map[field]
+        occurrences.append(np.bincount(ids, counts[field], minlength=size).astype(np.float64))
+    return occurrences
+
+
+def _sample_lists(dataset: Dataset, id_map: IdMap | None) -> Mapping[int, Lists]:
+    rows, _ = sample_rows(dataset.train)
+    return map_ids(rows, id_map).compact().lists if rows.lists else {}
 
 
 @contextlib.contextmanager
@@ -74,7 +88,7 @@ def temporary_run(model: FactorizationMachine, run: Run, out: Path) -> Iterator[
         parent.mkdir(parents=True, exist_ok=True)
         directory = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=parent)
     with directory as name:
-        Run(run.path, model, run.encoder, run.metrics).save(name)
+        Run(run.path, model, run.encoder, run.metrics, negative_rate=run.negative_rate).save(name)
         yield Path(name)
 
 
@@ -92,7 +106,8 @@ def measure(run: Run, dataset: Dataset, logits: NDArray[np.float32] | None = Non
     model, split = run.model, measured_split(dataset)
     assert isinstance(model, FactorizationMachine)
     probabilities = sigmoid(split_logits(run, dataset) if logits is None else logits).astype(np.float32)
-    metrics = evaluate(dataset.split(split).labels, probabilities)
+    rows = dataset.split(split)
+    metrics = evaluate(rows.labels, probabilities, rows.weights)
     return {
         "dimension": float(np.mean(model.embedding.dims)),
         "flops": min(model.flops_by_plan().values()),
@@ -104,7 +119,7 @@ def measure(run: Run, dataset: Dataset, logits: NDArray[np.float32] | None = Non
 
 def split_logits(run: Run, dataset: Dataset) -> NDArray[np.float32]:
     """Return a model's logits on the split that models are measured on."""
-    return run.logits(dataset.split(measured_split(dataset)).ids, run.id_map(dataset))
+    return run.logits(dataset.split(measured_split(dataset)).encoded, run.id_map(dataset))
 
 
 def sweep(

@@ -15,7 +15,7 @@ from fm2.compression.dimensions import Basis, Weighting, find_bases
 from fm2.compression.moments import Matrix, field_embeddings, field_matrix
 from fm2.compression.retraining import (
     check_matrices,
-    count_features,
+    find_occurrences,
     measure,
     retraining_settings,
     sweep,
@@ -59,7 +59,7 @@ def shrink(
     check_run_output("shrink", Path(out), resume, overwrite, source=first.path)
     if "dim" in settings:
         raise Fm2Error("shrink: it chooses the dimensions itself; remove dim from the settings")
-    bases = find_bases(model, count_features(first, dataset, "shrink"), weighting, variance)
+    bases = find_bases(model, find_occurrences(first, dataset, "shrink"), weighting, variance)
     on_bases(bases)
     options = retraining_settings(first, low_rate=warm) | settings
     options |= {"resume": resume, "overwrite": overwrite, "callback": watch}

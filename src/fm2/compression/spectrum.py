@@ -5,8 +5,8 @@ each feature is computed in advance. Three ideas make a small r accurate:
 
 - The error is measured where the data is. What is cut is C^1/2 S C^1/2, where C is the covariance of v over rows
   weighted by p (1 - p), the effect of their logits on the loss.
-- The diagonal blocks of S are free. What they add, 1/2 Σ λ z² of each feature alone, is subtracted from its linear
-  weight.
+- The diagonal blocks of S are free. What they add, 1/2 Σ λ z² of each field alone, is subtracted again: from the
+  linear weight of the feature or, in a list field, at prediction.
 - The error E matters only for deviations from the mean m of v, because
   1/2 vᵀ E v = 1/2 (v - m)ᵀ E (v - m) + (E m)ᵀ v - 1/2 mᵀ E m, and bias and linear terms take over the last two.
 """
@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.compression.moments import SMALLEST, Matrix, Moments, power_and_inverse, weighted_moments
+from fm2.compression.moments import SMALLEST, Matrix, Moments, pooled, power_and_inverse, weighted_moments
 from fm2.compression.weights import Floats, Weights
+from fm2.data.dataset import Split
+from fm2.data.rows import EncodedRows
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import sigmoid
 from fm2.models.registry import specs
@@ -113,49 +115,64 @@ def block_diagonal(blocks: Sequence[Matrix]) -> Matrix:
 
 
 def estimate_moments(weights: Weights) -> Moments:
-    """Estimate the moments of v from how often each feature occurs, as if fields were independent."""
+    """Estimate the moments of v from how often each feature occurs, as if fields were independent.
+
+    The lengths of lists are unknown here: a list field counts as if it had one value in every row.
+    """
     fields = [weighted_moments(table, weights.counts(field)) for field, table in enumerate(weights.embeddings)]
     covariance = block_diagonal([moments.covariance for moments in fields])
     return Moments(np.concatenate([moments.mean for moments in fields]), covariance)
 
 
-def sample_rows(ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return every n-th row, as many as are needed to measure the moments."""
-    return np.asarray(ids[:: max(-(-len(ids) // MAX_ROWS), 1)])
+def sample_rows(split: Split) -> tuple[EncodedRows, Floats | None]:
+    """Return every n-th row, as many as are needed to measure the moments, and the weights of these rows, if any."""
+    chosen = slice(None, None, max(-(-len(split) // MAX_ROWS), 1))
+    return split.encoded[chosen], None if split.weights is None else np.asarray(split.weights[chosen])
 
 
-def measure_moments(weights: Weights, ids: NDArray[np.int32]) -> Moments:
-    """Measure the moments of v over rows of ids, each weighted by the effect of its logit on the loss."""
+def measure_moments(weights: Weights, encoded: EncodedRows, row_weights: Floats | None = None) -> Moments:
+    """Measure the moments of v over encoded rows, each weighted by the effect of its logit on the loss."""
     width = sum(weights.dims)
     total, sums, products = 0.0, np.zeros(width), np.zeros((width, width))
-    for rows, logits in _rows_and_logits(weights, ids):
+    begin = 0
+    for rows, logits in _rows_and_logits(weights, encoded):
         p = sigmoid(logits)
-        row_weights = (p * (1 - p)).astype(np.float32)
-        total += float(row_weights.sum(dtype=np.float64))
-        sums += row_weights @ rows
-        products += (rows * row_weights[:, None]).T @ rows
+        effects = (p * (1 - p)).astype(np.float32)
+        if row_weights is not None:
+            effects *= row_weights[begin : begin + len(rows)]
+        begin += len(rows)
+        total += float(effects.sum(dtype=np.float64))
+        sums += effects @ rows
+        products += (rows * effects[:, None]).T @ rows
     if not total:  # no rows
         return estimate_moments(weights)
     mean = sums / total
     return Moments(mean, products / total - np.outer(mean, mean))
 
 
-def exact_logits(weights: Weights, ids: NDArray[np.int32]) -> Floats:
-    """Return the logits of rows of ids, computed with the complete block matrix."""
-    return np.concatenate([np.empty(0, np.float32), *(logits for _, logits in _rows_and_logits(weights, ids))])
+def exact_logits(weights: Weights, encoded: EncodedRows) -> Floats:
+    """Return the logits of encoded rows, computed with the complete block matrix."""
+    return np.concatenate([np.empty(0, np.float32), *(logits for _, logits in _rows_and_logits(weights, encoded))])
 
 
-def _rows_and_logits(weights: Weights, ids: NDArray[np.int32]) -> Iterator[tuple[Floats, Floats]]:
+def _rows_and_logits(weights: Weights, encoded: EncodedRows) -> Iterator[tuple[Floats, Floats]]:
     """Yield v and the logits of chunks of rows."""
     S = block_matrix(weights).astype(np.float32)
-    for begin in range(0, len(ids), ROWS_PER_CHUNK):
-        columns = ids[begin : begin + ROWS_PER_CHUNK].T
-        rows = np.concatenate(
-            [table[column] for table, column in zip(weights.embeddings, columns, strict=True)], axis=1
-        )
+    for begin in range(0, len(encoded), ROWS_PER_CHUNK):
+        chunk = encoded[begin : begin + ROWS_PER_CHUNK]
+        rows = np.concatenate(_look_up(weights.embeddings, chunk), axis=1)
         logits = weights.bias + np.einsum("ij,ij->i", rows @ S, rows) / 2
-        logits += sum(linear[column] for linear, column in zip(weights.linear, columns, strict=True))
+        logits += sum(_look_up(weights.linear, chunk))
         yield rows, logits
+
+
+def _look_up(tables: Sequence[Floats], rows: EncodedRows) -> list[Floats]:
+    """Return each field's part of the rows; list fields have the weighted sums of their features' weights."""
+    columns = enumerate(zip(tables, rows.ids.T, strict=True))
+    return [
+        pooled(table, rows.lists[field].take(column)) if field in rows.lists else table[column]
+        for field, (table, column) in columns
+    ]
 
 
 def _cut_weighted(S: Matrix, dims: Sequence[int], rank: int, moments: Moments) -> tuple[Matrix, Matrix]:

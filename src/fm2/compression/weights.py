@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.artifacts.calibration import Calibration, read_calibration
 from fm2.artifacts.model_file import ModelFile, open_model
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
@@ -38,6 +40,8 @@ class Weights:
     embeddings: Sequence[Floats]  # [size, dim]; FFM: [size, (n - 1) dim]
     blocks: dict[tuple[int, int], Floats]
     pairs: Floats | None = None  # Poly2 only
+    negative_rate: float = 1.0
+    calibration: Calibration | None = None
 
     @property
     def spec(self) -> ModelSpec:
@@ -78,7 +82,9 @@ def read_weights(path: str | Path) -> Weights:
         spec = get_spec(file.config["model"])
         if spec.compile_plan is None:
             raise Fm2Error(f"{path}: {spec.name} cannot be compiled; use fm2 export to write it as ONNX")
-        return _read(file, spec)
+        weights = _read(file, spec)
+    calibration = read_calibration(Path(path), weights.sizes, weights.schema.fields)
+    return dataclasses.replace(weights, calibration=calibration)
 
 
 def _read(file: ModelFile, spec: ModelSpec) -> Weights:
@@ -86,7 +92,8 @@ def _read(file: ModelFile, spec: ModelSpec) -> Weights:
     sizes, n = config["field_sizes"], len(config["field_sizes"])
     dims = [config["dim"] * (n - 1)] * n if spec.dimensions == "scalar" else spec.dims(config)
     _check_signs(config, dims)
-    embeddings = _by_field(file, "embedding.weight", sizes, dims)
+    owners = None if spec.dimensions == "scalar" else _owners(config, dims)  # the vectors of an FFM are never shared
+    embeddings = _by_field(file, "embedding.weight", sizes, dims, owners)
     ones = [1] * n
     linear = zip(
         _by_field(file, "linear.weight", sizes, ones),
@@ -106,6 +113,7 @@ def _read(file: ModelFile, spec: ModelSpec) -> Weights:
         embeddings,
         _blocks(spec, file, dims),
         file.weights("pairs.weight").ravel() if "hash_bits" in config else None,
+        file.negative_rate,
     )
 
 
@@ -117,16 +125,38 @@ def _check_signs(config: dict[str, Any], dims: Sequence[int]) -> None:
         raise ValueError(f"signs must be one 1 or -1 for each dimension of an fm, got {signs}")
 
 
-def _by_field(file: ModelFile, name: str, sizes: Sequence[int], dims: Sequence[int]) -> list[Floats]:
-    """Split a flat table into one table per field; a missing table is zero."""
-    shapes = list(zip(sizes, dims, strict=True))
+def _owners(config: dict[str, Any], dims: Sequence[int]) -> list[int]:
+    """Return the index of the field whose embeddings each field uses. Raise ValueError if they cannot be shared."""
+    sizes = config["field_sizes"]
+    owners = config.get("owners", list(range(len(sizes))))
+    if not isinstance(owners, list) or len(owners) != len(sizes) or not all(type(owner) is int for owner in owners):
+        raise ValueError(f"owners must be one field per field, got {owners}")
+    for field, owner in enumerate(owners):
+        shared = 0 <= owner < len(owners) and owners[owner] == owner
+        if not shared or (sizes[field], dims[field]) != (sizes[owner], dims[owner]):
+            raise ValueError(f"field {field} cannot use the embeddings of field {owner}")
+    return owners
+
+
+def _by_field(
+    file: ModelFile, name: str, sizes: Sequence[int], dims: Sequence[int], owners: Sequence[int] | None = None
+) -> list[Floats]:
+    """Split a flat table into one table per field; a missing table is zero.
+
+    Fields with the same owner share one table, stored in the place of the first of them.
+    """
+    owners = range(len(sizes)) if owners is None else owners
+    shapes = {owner: (sizes[owner], dims[owner]) for owner in owners}
     if f"model.{name}" not in file.arrays:
-        return [np.zeros(shape, np.float32) for shape in shapes]
+        tables = {owner: np.zeros(shape, np.float32) for owner, shape in shapes.items()}
+        return [tables[owner] for owner in owners]
     flat = file.weights(name).reshape(-1)
-    ends = list(itertools.accumulate(size * dim for size, dim in shapes))
+    ends = list(itertools.accumulate(size * dim for size, dim in shapes.values()))
     if len(flat) != ends[-1]:
         raise ValueError(f"{name} has {len(flat)} values, expected {ends[-1]}")
-    return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
+    parts = zip(shapes.items(), np.split(flat, ends[:-1]), strict=True)
+    tables = {owner: part.reshape(shape) for (owner, shape), part in parts}
+    return [tables[owner] for owner in owners]
 
 
 def _blocks(spec: ModelSpec, file: ModelFile, dims: Sequence[int]) -> dict[tuple[int, int], Floats]:

@@ -12,25 +12,46 @@ from fm2.schema import Schema
 Policy = Literal["stop", "skip"]
 
 BAD_ROWS = "bad_rows.tsv"
+MOST_VALUES = 65_536  # as in list_cell.h
+LARGEST_WEIGHT = 3.4028234e38  # weights are float32
 
 
 def explain_fault(schema: Schema, columns: int, field: int, fault: str, text: bytes) -> str:
     """Explain why a row is bad, with the field and its value."""
     value = printable(text.decode(errors="backslashreplace"))
+    weighted_value, _, weight = value.rpartition(":")
     name = f"field '{schema.names[field]}'" if field >= 0 else "the time column"
     timestamps = [field for field in schema.fields[max(field, 0) :] if field.kind == "timestamp"]
     time_format = timestamps[0].format if timestamps else ""
     return {
         "columns": f"expected {columns} columns, got {value}",
         "label": f"label '{schema.label}' is '{value}', not 0 or 1",
+        "clicks": f"label '{schema.label}' is '{value}', not an integer from 0 to 4294967295",
+        "impressions": f"impressions '{schema.impressions}' is '{value}', not an integer from 1 to 4294967295",
+        "excess": f"label '{schema.label}' exceeds the impressions '{schema.impressions}': {value}",
+        "weight": f"weight '{schema.weight}' is '{value}', not a finite number of at least 0",
         "number": f"{name} is '{value}', not a number",
         "time": f"{name} is '{value}', not a time in the format {time_format}",
         "encoding": f"{name} is '{value}', not UTF-8 text",
-        "quote": f"unbalanced quotes: {value}",
+        "quote": f"unbalanced quotes, or a quoted cell over 1 MB: {value}",
         "item": f"'{value}' is not field:feature:value with a field of the schema",
-        "value": f"'{value}' has a value other than 1; weighted features are not supported",
-        "repeated": f"'{value}' repeats a field; fields with several features are not supported",
+        "value": f"'{value}' has a value other than 1; weights require a field with multivalued and weighted",
+        "repeated": f"'{value}' repeats a field; only multi-valued fields may have several features",
+        "value_weight": f"{name}: the weight of '{weighted_value}' is '{weight}', {_weight_problem(weight)}",
+        "value_weights": f"{name} has {value}",
+        "values": f"{name} has {value} values, but at most {MOST_VALUES} are allowed without max_values",
+        "quoted_separator": f"{name} has a separator inside quotes, after '{value}'; no value may contain it",
     }[fault]
+
+
+def _weight_problem(weight: str) -> str:
+    try:
+        number = float(weight)
+    except ValueError:
+        return "not a number"
+    if number < 0:
+        return "negative"
+    return "infinite" if number > LARGEST_WEIGHT else "not a number"  # Python also reads blanks and underscores
 
 
 class BadRows:

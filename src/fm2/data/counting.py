@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.log_reader import Block, ScratchRows
-from fm2.data.splits import SPLITS, Assignment
+from fm2.data.numbers import NumberCodes, learn_boundaries
+from fm2.data.rows import native_lists
+from fm2.data.splits import DROPPED, SPLITS, Assignment
 from fm2.data.vocabulary import Vocabulary
 from fm2.schema import Field, Schema
 
-Assign = Callable[[Block], Assignment]
-Boundaries = Mapping[int, NDArray[np.float32]]
+Impressions = NDArray[np.uint32] | None  # of each row of a block; None: every row is one impression
+Assign = Callable[[Block], tuple[Assignment, Impressions]]  # the split of each row, and what is left of its impressions
 
-QUANTILE_SAMPLE = 1_000_000
+NUMBER_SAMPLE = 1_000_000
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows and clicks of each split, and for each field how often each code occurs. Quantile fields have no counts."""
+    """Totals of each split, and for each field without boundaries how often each code occurs.
 
-    rows: NDArray[np.int64]
-    clicks: NDArray[np.int64]
+    The totals are rows, clicks and, if the schema has them, impressions, weight and weighted clicks.
+    """
+
+    totals: dict[str, NDArray[np.float64]]
+    dropped: int  # rows that belong to no split
     codes: list[NDArray[np.int64]]
+
+    def of_split(self, number: int) -> dict[str, int | float]:
+        """Return the totals of one split."""
+        return {
+            name: float(sums[number]) if "weight" in name else int(sums[number]) for name, sums in self.totals.items()
+        }
 
 
 def count_rows(
@@ -40,77 +52,101 @@ def count_rows(
     all_splits: bool,
     threads: int,
 ) -> Counts:
-    """Count the rows of all splits, and the codes of the training rows, or of ``all_splits``."""
-    rows = np.zeros(len(SPLITS), np.int64)
-    clicks = np.zeros(len(SPLITS), np.int64)
-    codes = [np.zeros(1 << field.hash_bits if field.hash_bits else 0, np.int64) for field in schema.fields]
-    vocabulary_fields = [i for i, f in enumerate(schema.fields) if not f.hash_bits and f.transform != "quantiles"]
+    """Count the rows of all splits, and the codes of the training rows, or of ``all_splits``.
+
+    With impressions, a row counts as often as it has impressions.
+    """
+    totals: dict[str, NDArray[np.float64]] = {}
+    dropped = 0
+    owners = [schema.fields[owner] for owner in schema.owners]
+    codes = [np.zeros(1 << owner.hash_bits if owner.hash_bits else 0, np.int64) for owner in owners]
+    vocabulary_fields = [i for i, f in enumerate(owners) if not f.hash_bits and not f.has_boundaries]
     for block in blocks:
-        split = assign(block)
-        rows += np.bincount(split, minlength=len(SPLITS))
-        clicks += np.bincount(split[block.labels == 1], minlength=len(SPLITS))
+        split, impressions = assign(block)
+        for name, values in _to_add(block, impressions).items():
+            sums = np.bincount(split, values, minlength=len(SPLITS) + 1).astype(np.float64)
+            totals[name] = totals.get(name, 0) + sums[: len(SPLITS)]
+        dropped += int(np.count_nonzero(split == DROPPED))
         for index in vocabulary_fields:
             size = len(codes[index])
             if (needed := collector.size(index)) > size:
                 codes[index] = np.pad(codes[index], (0, max(needed, size * 5 // 4) - size))
-        _native.count_codes(block.codes, _counted(split, all_splits), codes, threads)
+        lists = native_lists(block.lists, len(codes))
+        _native.count_codes(block.codes, lists, _counted(split, impressions, all_splits), codes, threads)
     for index in vocabulary_fields:
         codes[index] = codes[index][: collector.size(index)]
-    return Counts(rows, clicks, codes)
+    return Counts(totals or {"rows": np.zeros(len(SPLITS))}, dropped, codes)
 
 
-def learn_quantiles(
-    schema: Schema, known: Sequence[Vocabulary], scratch: ScratchRows, assign: Assign, training_rows: int
+def _to_add(block: Block, impressions: Impressions) -> dict[str, NDArray[Any] | None]:
+    """Return what each row adds to the totals of its split; None stands for 1."""
+    values: dict[str, NDArray[Any] | None] = {"rows": None, "clicks": block.labels}
+    if impressions is not None:
+        values["impressions"] = impressions
+    if block.weights is not None:
+        values["weight"] = block.weights * (1.0 if impressions is None else impressions)
+        values["weighted_clicks"] = block.weights * block.labels.astype(np.float64)
+    return values
+
+
+def learn_numbers(
+    schema: Schema,
+    known: Sequence[Vocabulary],
+    scratch: ScratchRows,
+    assign: Assign,
+    training_rows: int,
 ) -> dict[int, NDArray[np.float32]]:
-    """Return the boundaries of quantile fields: the ``known`` ones, or from up to a million spaced training rows."""
-    fields = {index: field for index, field in enumerate(schema.fields) if field.transform == "quantiles"}
+    """Return the boundaries of numeric fields: the ``known`` ones, or from up to a million spaced training rows.
+
+    With impressions, ``training_rows`` is the number of impressions, and these are spaced.
+    """
+    fields = {index: field for index, field in enumerate(schema.fields) if field.has_boundaries}
     if known or not fields:
         return {index: known[index].boundaries for index in fields}
-    step = -(-training_rows // QUANTILE_SAMPLE)
+    step = -(-training_rows // NUMBER_SAMPLE)
     seen = 0
     samples: list[NDArray[np.float32]] = []
     for block in scratch.blocks(list(fields)):
-        training = np.flatnonzero(assign(block) == 0)
-        samples.append(block.codes[:, training[-seen % step :: step]].view(np.float32))
-        seen += len(training)
+        split, impressions = assign(block)
+        training = np.flatnonzero(split == 0)
+        if impressions is None:
+            spaced, count = training[-seen % step :: step], len(training)
+        else:
+            ends = np.cumsum(impressions[training], dtype=np.int64)
+            count = int(ends[-1]) if len(ends) else 0
+            spaced = training[np.searchsorted(ends, np.arange(-seen % step, count, step), side="right")]
+        samples.append(block.codes[:, spaced].view(np.float32))
+        seen += count
     sample = np.concatenate(samples, axis=1)
-    return {index: _quantiles(sample[i], field) for i, (index, field) in enumerate(fields.items())}
+    return {
+        index: learn_boundaries(sample[i], field, -(-field.min_count // step))
+        for i, (index, field) in enumerate(fields.items())
+    }
 
 
-def count_buckets(
-    boundaries: Boundaries, scratch: ScratchRows, assign: Assign, *, all_splits: bool
+def count_numbers(
+    numbers: NumberCodes, scratch: ScratchRows, assign: Assign, *, all_splits: bool, threads: int
 ) -> dict[int, NDArray[np.int64]]:
-    """Count how often each bucket of each quantile field occurs; the last count is that of the missing value."""
-    counts = {index: np.zeros(len(bounds) + 2, np.int64) for index, bounds in boundaries.items()}
-    if not boundaries:
+    """Count how often each code of the fields with boundaries occurs."""
+    counts = {index: np.zeros(len(numbers.texts(index)), np.int64) for index in numbers.fields}
+    if not counts:
         return counts
-    for block in scratch.blocks(list(boundaries)):
-        counted = _counted(assign(block), all_splits) == 1
-        for codes, (index, bounds) in zip(block.codes, boundaries.items(), strict=True):
-            counts[index] += np.bincount(bucket_codes(codes, bounds)[counted], minlength=len(bounds) + 2)
+    for block in scratch.blocks(list(numbers.fields)):
+        counted = _counted(*assign(block), all_splits)
+        codes, lists = numbers.encode(dict(zip(numbers.fields, block.codes, strict=True)), threads)
+        for index, count in counts.items():
+            if index in lists:
+                values, times = lists[index].ids, np.repeat(counted, lists[index].sizes)
+            else:
+                values, times = codes[index], counted
+            count += np.bincount(values, times, minlength=len(count)).astype(np.int64)
     return counts
 
 
-def bucket_codes(codes: NDArray[np.int32], boundaries: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Turn the codes of a quantile field, which are the bits of floats, into bucket numbers; NaN is the last."""
-    values = codes.view(np.float32)
-    buckets = np.searchsorted(boundaries, values, side="right")
-    return np.where(np.isnan(values), len(boundaries) + 1, buckets)
-
-
-def _counted(split: Assignment, all_splits: bool) -> NDArray[np.uint8]:
-    return np.ones(len(split), np.uint8) if all_splits else (split == 0).astype(np.uint8)
-
-
-def _quantiles(values: NDArray[np.float32], field: Field) -> NDArray[np.float32]:
-    largest = np.finfo(np.float32).max  # larger numbers became infinite, but a boundary has to be finite
-    values = np.clip(values[~np.isnan(values)], -largest, largest)
-    if len(values) == 0:
-        return values
-    shares = np.arange(1, field.buckets) / field.buckets
-    boundaries = np.unique(np.quantile(values, shares, method="higher").astype(np.float32))
-    above_minimum: NDArray[np.float32] = boundaries[boundaries > values.min()]
-    return above_minimum
+def _counted(split: Assignment, impressions: Impressions, all_splits: bool) -> NDArray[Any]:
+    """Return how often each row is counted."""
+    counted = split != DROPPED if all_splits else split == 0
+    return counted.astype(np.uint8) if impressions is None else np.where(counted, impressions, np.uint32(0))
 
 
 @dataclass(frozen=True)
@@ -121,30 +157,51 @@ class FieldIds:
     ids: NDArray[np.int32]
     dropped: int
 
+    def with_counts(self, counts: NDArray[np.int64]) -> FieldIds:
+        """Return the same ids with the counts of one of the fields that share them, by code."""
+        if self.vocabulary.hashed:
+            return dataclasses.replace(self, vocabulary=dataclasses.replace(self.vocabulary, counts=counts))
+        kept = self.ids > 0
+        counts_by_id = np.zeros_like(self.vocabulary.counts)
+        counts_by_id[self.ids[kept] - 1] = counts[kept]
+        vocabulary = dataclasses.replace(self.vocabulary, counts=counts_by_id)
+        return FieldIds(vocabulary, self.ids, dropped=int(np.count_nonzero((counts > 0) & ~kept)))
+
 
 def build_vocabularies(
     schema: Schema,
     counts: Sequence[NDArray[np.int64]],
-    boundaries: Boundaries,
+    numbers: NumberCodes,
     collector: _native.Collector,
     known: Sequence[Vocabulary],
 ) -> list[FieldIds]:
-    """Assign ids to the values of each field that are frequent enough, or in its ``known`` vocabulary."""
+    """Assign ids to the values of each field that are frequent enough, or in its ``known`` vocabulary.
+
+    Fields that share a vocabulary have the same codes. The vocabulary has the values of its owner: a history often
+    contains items because they were clicked, so counting it as well would reveal the labels of rare items. Only a
+    missing value counts in all fields.
+    """
 
     def values_of(index: int, codes: NDArray[np.int64]) -> Vocabulary:
         """Return the values of codes as a vocabulary without counts."""
-        if index in boundaries:
-            missing = len(boundaries[index]) + 1
-            texts = ["" if code == missing else str(code) for code in codes.tolist()]
-            return dataclasses.replace(Vocabulary.of(texts), boundaries=boundaries[index])
+        if index in numbers.fields:
+            texts = numbers.texts(index)
+            known = Vocabulary.of([texts[code] for code in codes.tolist()])
+            return dataclasses.replace(known, boundaries=numbers.boundaries[index])
         data, ends = collector.values(index, codes)
         empty = Vocabulary.of([])
         return dataclasses.replace(empty, data=np.frombuffer(data, np.uint8), ends=np.array(ends, np.uint64))
 
-    return [
-        _build(field, counts[index], functools.partial(values_of, index), known[index] if known else None)
-        for index, field in enumerate(schema.fields)
-    ]
+    built: dict[int, FieldIds] = {}
+    for owner in set(schema.owners):
+        sharing = [index for index, other in enumerate(schema.owners) if other == owner]
+        values = functools.partial(values_of, owner)
+        own_counts = counts[owner]
+        if len(sharing) > 1 and not schema.fields[owner].hash_bits:
+            missing = np.diff(values(np.arange(len(own_counts))).ends, prepend=np.uint64(0)) == 0
+            own_counts = np.where(missing, sum(counts[index] for index in sharing), own_counts)
+        built[owner] = _build(schema.fields[owner], own_counts, values, known[owner] if known else None)
+    return [built[owner].with_counts(counts[index]) for index, owner in enumerate(schema.owners)]
 
 
 def _build(
@@ -157,6 +214,9 @@ def _build(
         hashed = dataclasses.replace(Vocabulary.of([]), counts=counts, hashed=len(counts))
         return FieldIds(hashed, np.arange(1, len(counts) + 1, dtype=np.int32), dropped=0)
     kept = counts >= field.min_count
+    if field.has_boundaries and field.is_list:
+        kept[:-2] = True  # all knots
+        kept[-1] = False  # the code of the unknown value
     if known is not None:
         rare = np.flatnonzero(~kept)
         kept[rare] = values_of(rare).ids_in(known)[1:] > 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fm2.data.encoder import Encoder
+from fm2.data.list_files import open_lists
+from fm2.data.rows import EncodedRows, Lists
 from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import Vocabulary, load_vocabularies
 from fm2.errors import Fm2Error
@@ -27,15 +30,37 @@ VOCABULARIES = "vocabularies.npz"
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of one split: ids (rows × fields, numbered per field), labels, and row numbers in the log."""
+    """The rows of one split: ids (rows × fields, numbered per field), labels, and row numbers in the log.
+
+    The id of a multi-valued field is the number of one of its ``lists``, which all splits share. If the schema has
+    impressions, the labels are click rates, otherwise 0 or 1. ``weights`` are the row weights times the impressions;
+    None means that every row has the weight 1.
+    """
 
     name: str
     ids: NDArray[np.int32]
-    labels: NDArray[np.uint8]
+    labels: NDArray[np.uint8 | np.float64]
     rows: NDArray[np.int64]
+    lists: Mapping[int, Lists] = field(default_factory=dict)
+    weights: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def encoded(self) -> EncodedRows:
+        """The ids together with the lists of multi-valued fields."""
+        return EncodedRows(self.ids, self.lists)
+
+
+def label_type(schema: Schema) -> type[np.uint8 | np.float64]:
+    """Return the type of the labels: 0 or 1, or a click rate."""
+    return np.float64 if schema.impressions else np.uint8
+
+
+def is_weighted(schema: Schema) -> bool:
+    """Return whether the rows have weights or count several impressions."""
+    return bool(schema.weight or schema.impressions)
 
 
 class Dataset:
@@ -55,7 +80,7 @@ class Dataset:
             format = f"{manifest['format']} {manifest['version']}"
             sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
             rows = [manifest["splits"][name]["rows"] for name in SPLITS]
-            complete = len(manifest["fields"]) > 0 and min(rows) >= 0
+            complete = len(manifest["fields"]) > 0 and min(rows) >= 0 and 0 < _negative_rate(manifest) <= 1
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             reason = f"no readable {MANIFEST}" if path.exists() else "file not found"
             raise Fm2Error(f"{path} is not a prepared dataset ({reason}); create one with fm2 prepare") from error
@@ -85,9 +110,13 @@ class Dataset:
         self._check_unchanged()
         ids, labels, rows = (self._array(name, part) for part in ("ids", "labels", "rows"))
         consistent = ids.shape == (len(labels), len(self.schema.fields)) and labels.shape == rows.shape == (len(ids),)
-        if not consistent or [str(array.dtype) for array in (ids, labels, rows)] != ["int32", "uint8", "int64"]:
+        types = [np.int32, label_type(self.schema), np.int64]
+        weights = self._array(name, "weights") if is_weighted(self.schema) else None
+        if weights is not None:
+            consistent = consistent and weights.shape == rows.shape and weights.dtype == np.float32
+        if not consistent or [array.dtype for array in (ids, labels, rows)] != types:
             raise Fm2Error(f"{self.path} is damaged: the arrays of the split '{name}' are inconsistent")
-        return Split(name, ids, labels, rows)
+        return Split(name, ids, labels, rows, self.lists, weights)
 
     def _array(self, split: str, part: str) -> Any:
         mode: Any = "r" if self.manifest["splits"][split]["rows"] else None  # an empty array cannot be mapped
@@ -100,6 +129,11 @@ class Dataset:
         """Raise an error if the directory was replaced, so that its files cannot be mixed with loaded ones."""
         if Dataset.open(self.path).manifest != self.manifest:
             raise Fm2Error(f"{self.path} has been replaced since it was opened; open it again")
+
+    @functools.cached_property
+    def lists(self) -> dict[int, Lists]:
+        """The lists of multi-valued fields, which the rows of all splits refer to."""
+        return open_lists(self.path, self.schema, self.manifest["files"])
 
     @functools.cached_property
     def train(self) -> Split:
@@ -123,6 +157,11 @@ class Dataset:
         return load_vocabularies(self.path / VOCABULARIES, len(self.schema.fields))
 
     @property
+    def negative_rate(self) -> float:
+        """The share of the training rows without a click that were kept."""
+        return _negative_rate(self.manifest)
+
+    @property
     def field_sizes(self) -> list[int]:
         """The number of ids of each field, including the unknown id."""
         return [entry["features"] for entry in self.manifest["fields"]]
@@ -132,18 +171,22 @@ class Dataset:
         """The encoder of this dataset."""
         return Encoder(self.schema, self.vocabularies)
 
-    def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32]:
+    def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32] | EncodedRows:
         """Encode rows with the vocabularies of this dataset; see :meth:`Encoder.encode`."""
         return self.encoder.encode(rows, threads)
 
-    def decode(self, ids: NDArray[np.integer[Any]]) -> dict[str, list[str | None]]:
-        """Return the values of ids by field: None is the missing value, ``<unknown>`` is id 0."""
-        return self.encoder.decode(ids)
+    def decode(self, rows: NDArray[Any] | EncodedRows) -> dict[str, list[Any]]:
+        """Return the values of encoded rows by field; see :meth:`Encoder.decode`."""
+        return self.encoder.decode(rows)
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{name} {entry['rows']:,}" for name, entry in self.manifest["splits"].items())
         size = f"{len(self.schema.fields)} fields, {sum(self.field_sizes):,} features"
         return f"Dataset({str(self.path)!r}: {size}; {rows})"
+
+
+def _negative_rate(manifest: dict[str, Any]) -> float:
+    return float(manifest.get("settings", {}).get("negative_rate", 1.0))
 
 
 def read_row_values(
@@ -166,7 +209,8 @@ def read_row_values(
         raise Fm2Error(f"{operation}: {kind}: expected one number per row, got the shape {list(array.shape)}")
     splits = (dataset.train, dataset.validation, dataset.test)
     least = max((int(split.rows.max()) + 1 for split in splits if len(split)), default=0)
-    most = sum(len(split) for split in splits) + dataset.manifest["bad_rows"]["count"]
+    left_out = dataset.manifest["bad_rows"]["count"] + dataset.manifest["settings"].get("dropped_rows", 0)
+    most = sum(len(split) for split in splits) + left_out
     if not least <= len(array) <= most:
         raise Fm2Error(f"{operation}: {kind}: expected {most:,} numbers, one per row of the log, got {len(array):,}")
     return array

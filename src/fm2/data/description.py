@@ -3,49 +3,79 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from fm2.data.bad_rows import BAD_ROWS
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import require
+from fm2.schema import Field
 
 MOST_FREQUENT = 3
 PIPED_WIDTH = 160
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """Return rows and click rate of each split, and kind, features, unknown share and frequent values of each field."""
-    splits = {
-        name: {**entry, "click_rate": entry["clicks"] / entry["rows"] if entry["rows"] else None}
-        for name, entry in dataset.manifest["splits"].items()
-    }
-    rows = sum(entry["rows"] for entry in splits.values())
-    counted_rows = rows if dataset.manifest["settings"]["vocabulary"] == "all" else splits["train"]["rows"]
+    """Return rows and click rate of each split, and kind, features, unknown share and frequent values of each field.
+
+    The shares of a multi-valued field are shares of its values. ``lists`` has their number per row, and the shares of
+    empty and missing lists; ``single`` says that no list has more than one value, as with a wrong separator.
+    """
+    splits = {name: {**entry, "click_rate": _click_rate(entry)} for name, entry in dataset.manifest["splits"].items()}
+    rows = {name: entry.get("impressions", entry["rows"]) for name, entry in splits.items()}
+    counted = list(rows) if dataset.manifest["settings"]["vocabulary"] == "all" else ["train"]
     fields = [
-        {
-            "name": field.name,
-            "kind": field.kind,
-            "how": field.transform or field.part or (f"hash, {field.hash_bits} bits" if field.hash_bits else ""),
-            "features": entry["features"] - 1,  # without the unknown feature
-            "dropped": entry["dropped"],
-            "unknown": {
-                name: count / splits[name]["rows"] if splits[name]["rows"] else None
-                for name, count in entry["unknown"].items()
-            },
-            "most_frequent": _most_frequent(vocabulary, counted_rows),
-        }
+        _describe_field(field, entry, vocabulary, rows, counted)
         for field, entry, vocabulary in zip(
             dataset.schema.fields, dataset.manifest["fields"], dataset.vocabularies, strict=True
         )
     ]
-    return {"path": str(dataset.path), "splits": splits, "fields": fields, "bad_rows": dataset.manifest["bad_rows"]}
+    sampled = {"negative_rate": dataset.negative_rate} if dataset.negative_rate != 1 else {}
+    bad_rows = dataset.manifest["bad_rows"]
+    return {"path": str(dataset.path), "splits": splits, **sampled, "fields": fields, "bad_rows": bad_rows}
 
 
-def _most_frequent(vocabulary: Vocabulary, rows: int) -> list[dict[str, Any]]:
+def _click_rate(totals: dict[str, Any]) -> float | None:
+    """Return the click rate of a split as a model sees it: weighted, and per impression."""
+    if "weight" in totals:
+        clicks, rows = totals["weighted_clicks"], totals["weight"]
+    else:
+        clicks, rows = totals["clicks"], totals.get("impressions", totals["rows"])
+    return clicks / rows if rows else None
+
+
+def _describe_field(
+    field: Field, entry: dict[str, Any], vocabulary: Vocabulary, rows: dict[str, int], counted: Sequence[str]
+) -> dict[str, Any]:
+    lists = entry.get("lists")
+    values = lists["values"] if lists else rows  # by split
+    description = {
+        "name": field.name,
+        "kind": "multi-valued" if field.multivalued else field.kind,
+        "how": field.transform or field.part or (f"hash, {field.hash_bits} bits" if field.hash_bits else ""),
+        "features": entry["features"] - 1,  # without the unknown feature
+        "dropped": entry["dropped"],
+        "unknown": {name: count / values[name] if values[name] else None for name, count in entry["unknown"].items()},
+        "most_frequent": _most_frequent(vocabulary, sum(values[name] for name in counted)),
+    }
+    if lists and field.multivalued:
+        values_total, empty, missing = (sum(lists[name].values()) for name in ("values", "empty", "missing"))
+        total = sum(rows.values())
+        description["lists"] = {
+            "values_per_row": (values_total - missing) / total,  # a missing list has one value, the missing value
+            "empty": empty / total,
+            "missing": missing / total,
+            "single": bool(values_total) and values_total == total - empty,
+        }
+    return description
+
+
+def _most_frequent(vocabulary: Vocabulary, counted: int) -> list[dict[str, Any]]:
     order = vocabulary.counts.argsort(kind="stable")[::-1] if vocabulary.hashed else range(len(vocabulary.counts))
     return [
-        {"value": vocabulary.value(int(index) + 1), "share": int(vocabulary.counts[index]) / rows}
+        {"value": vocabulary.value(int(index) + 1), "share": int(vocabulary.counts[index]) / counted}
         for index in list(order[:MOST_FREQUENT])
         if vocabulary.counts[index]
     ]
@@ -60,26 +90,36 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
     console.print(_split_table(description["splits"]), "", _field_table(description["fields"]), sep="\n")
+    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)  # the terminal wraps sentences
     features = sum(field["features"] for field in description["fields"])
-    summary = f"\n{len(description['fields'])} fields, {features:,} features, in {description['path']}"
-    console.print(summary, highlight=False, markup=False)
+    say(f"\n{len(description['fields'])} fields, {features:,} features, in {description['path']}")
+    if "negative_rate" in description:
+        rate = description["negative_rate"]
+        say(f"train has {rate:g} of its rows without a click; models correct their bias for that")
+    for field in description["fields"]:
+        if "lists" in field:
+            shares = [f"{field['lists'][name]:.1%} of the lists are {name}" for name in ("empty", "missing")]
+            say(f"{field['name']}: {', '.join(shares)}")
+            if field["lists"]["single"]:
+                say(f"warning: {field['name']}: no list has more than one value; check the separator in the schema")
     reasons = dict(description["bad_rows"])
     skipped = reasons.pop("count")
     if skipped:
         share = skipped / (skipped + sum(entry["rows"] for entry in description["splits"].values()))
         counts = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items() if count)
-        console.print(f"{skipped:,} bad rows ({share:.1%}) were skipped ({counts}); see {BAD_ROWS}")
+        say(f"{skipped:,} bad rows ({share:.1%}) were skipped ({counts}); see {BAD_ROWS}")
 
 
 def _split_table(splits: dict[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table("split", box=None, pad_edge=False)
-    for heading in ("rows", "clicks", "click rate"):
+    totals = [total for total in ("rows", "impressions", "clicks", "weight") if total in splits["train"]]
+    for heading in (*totals, "click rate"):
         table.add_column(heading, justify="right")
     for name, entry in splits.items():
         rate = "" if entry["click_rate"] is None else f"{entry['click_rate']:.4f}"
-        table.add_row(name, f"{entry['rows']:,}", f"{entry['clicks']:,}", rate)
+        table.add_row(name, *(f"{entry[total]:,.0f}" for total in totals), rate)
     return table
 
 
@@ -99,6 +139,8 @@ def _field_table(fields: list[dict[str, Any]]) -> Any:
             for entry in field["most_frequent"]
         )
         kind = f"{field['kind']} {field['how']}".strip()
+        if "lists" in field:
+            kind += f", {field['lists']['values_per_row']:.1f} values"
         shares = [field["unknown"][split] for split in ("train", "test")]
         unknown = ["" if share is None else f"{share:.1%}" for share in shares]
         counts = (f"{field['features']:,}", f"{field['dropped']:,}", *unknown)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from fm2 import _native
 from fm2.data.bad_rows import BadRows, explain_fault
 from fm2.data.encoder import native_fields
 from fm2.data.row_inputs import native_errors
+from fm2.data.rows import Lists
 from fm2.data.sources import BATCH_ROWS, ROW_BYTES, FrameSource, Source
 from fm2.data.text_files import TextFile, read_chunks
 from fm2.errors import Fm2Error
@@ -24,19 +25,23 @@ from fm2.schema import Field, Schema
 
 @dataclass(frozen=True)
 class Block:
-    """Good rows of the log: codes (fields × rows), labels and times.
+    """Good rows of the log: codes (fields × rows), labels and times; impressions and weights if the schema has them.
 
-    The codes of a field number its distinct values in order of appearance. The rows are consecutive rows of the log
-    from ``first`` on, without those at the offsets ``dropped``. ``split`` is set if the rows come from a source for
-    validation or test.
+    The codes of a field number its distinct values in order of appearance. Those of a multi-valued field are in its
+    ``lists``, one per row; ``codes`` is 1 where the list is missing. The rows are consecutive rows of the log from
+    ``first`` on, without those at the offsets ``dropped``. ``split`` is set if the rows come from a source for
+    validation or test. With impressions, the labels are numbers of clicks.
     """
 
     codes: NDArray[np.int32]
-    labels: NDArray[np.uint8]
+    lists: Mapping[int, Lists]
+    labels: NDArray[np.uint8 | np.uint32]
     times: NDArray[np.int64]
     first: int
     dropped: NDArray[np.int64]
     split: int | None
+    impressions: NDArray[np.uint32] | None = None
+    weights: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,10 +64,13 @@ class LogReader:
         self.collector = _native.Collector(
             native_fields(schema, columns),
             label=0,
+            impressions=columns.index(schema.impressions) if schema.impressions else None,
+            weight=columns.index(schema.weight) if schema.weight else None,
             time=columns.index(time.column) if time else None,
             time_format=(time and time.format) or "",
             missing=list(schema.missing),
             threads=threads,
+            owners=list(schema.owners),
         )
 
     def read(self, sources: Sequence[tuple[Source, int | None]], show_progress: bool | None) -> Iterator[Block]:
@@ -99,7 +107,7 @@ class LogReader:
         for batch, positions in source.batches(self._schema.source_columns):
             for start in range(0, batch.rows, BATCH_ROWS):
                 count = min(BATCH_ROWS, batch.rows - start)
-                with native_errors(f"prepare: {source}"):  # an unsupported column type, such as lists
+                with native_errors(f"prepare: {source}"):  # an unsupported column type, such as nested lists
                     block = self.collector.read_frame(batch, start, count, positions)
                 rows_read += count
                 self._bytes_read = rows_read * ROW_BYTES
@@ -110,11 +118,21 @@ class LogReader:
         dropped = self._report_bad_rows(block, source, start)
         first = self._rows_read
         self._rows_read += block.rows
+        schema = self._schema
+        labels = block.clicks if schema.impressions else block.labels
+        impressions = block.impressions if schema.impressions else None
+        weights = block.weights if schema.weight else None
+        arrays = enumerate(self.collector.lists(block))
+        lists = {index: Lists(*array) for index, array in arrays if array is not None}
         if not len(dropped):
-            return Block(block.codes, block.labels, block.times, first, dropped, split)
+            return Block(block.codes, lists, labels, block.times, first, dropped, split, impressions, weights)
+        good = np.delete(np.arange(block.rows), dropped)
         codes = np.delete(block.codes, dropped, axis=1)
+        lists = {index: table.take(good) for index, table in lists.items()}
         times = np.delete(block.times, dropped) if len(block.times) else block.times
-        return Block(codes, np.delete(block.labels, dropped), times, first, dropped, split)
+        impressions = None if impressions is None else np.delete(impressions, dropped)
+        weights = None if weights is None else np.delete(weights, dropped)
+        return Block(codes, lists, np.delete(labels, dropped), times, first, dropped, split, impressions, weights)
 
     def _report_bad_rows(self, block: _native.Block, source: Source, start: int) -> NDArray[np.int64]:
         dropped: list[int] = []
@@ -133,38 +151,71 @@ class LogReader:
         return np.array(dropped, np.int64)
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """A block in the temporary files: the number of rows, times, and values of each multi-valued field."""
+
+    rows: int
+    times: int
+    values: dict[int, int]
+    first: int
+    dropped: NDArray[np.int64]
+    split: int | None
+
+
 class ScratchRows:
     """Blocks in temporary files: written once, then read in order as often as needed, one block at a time."""
 
     def __init__(self, directory: Path, fields: int) -> None:
         self._fields = fields
-        self._paths = [directory / f"scratch.{name}" for name in ("codes", "labels", "times")]
+        self._paths = [directory / f"scratch.{name}" for name in ("codes", "targets", "times", "lists")]
+        self._targets: list[np.dtype[Any] | None] = []  # the types of labels, impressions and weights
         self._files = [path.open("wb") for path in self._paths]
-        self._stored: list[tuple[int, int, int, NDArray[np.int64], int | None]] = []
+        self._stored: list[_Stored] = []
         self.rows = 0
 
     def record(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Write blocks as they pass through."""
         for block in blocks:
-            for file, values in zip(self._files, (block.codes, block.labels, block.times), strict=True):
-                file.write(np.ascontiguousarray(values).data)
-            self._stored.append((len(block), len(block.times), block.first, block.dropped, block.split))
+            targets = (block.labels, block.impressions, block.weights)
+            self._targets = [None if values is None else values.dtype for values in targets]
+            lists = [
+                array for table in block.lists.values() for array in (table.offsets, table.ids, table.value_weights())
+            ]
+            for file, arrays in zip(self._files, ((block.codes,), targets, (block.times,), lists), strict=True):
+                for values in arrays:
+                    if values is not None:
+                        file.write(np.ascontiguousarray(values).data)
+            value_counts = {index: len(table.ids) for index, table in block.lists.items()}
+            stored = _Stored(len(block), len(block.times), value_counts, block.first, block.dropped, block.split)
+            self._stored.append(stored)
             self.rows += len(block)
             yield block
 
     def blocks(self, fields: Sequence[int] | None = None) -> Iterator[Block]:
-        """Yield the blocks with the codes of all fields, or of these fields only, which reads less."""
+        """Yield the blocks with the codes of all fields, or of these fields only, without lists, which reads less."""
         for written in self._files:
             written.flush()
         start = 0
         with contextlib.ExitStack() as stack:
-            codes_file, labels_file, times_file = (stack.enter_context(path.open("rb")) for path in self._paths)
-            for rows, time_count, first, dropped, split in self._stored:
-                codes = self._read_codes(codes_file, start, rows, fields)
-                labels = np.fromfile(labels_file, np.uint8, rows)
-                times = np.fromfile(times_file, np.int64, time_count)
-                yield Block(codes, labels, times, first, dropped, split)
-                start += self._fields * rows
+            files = [stack.enter_context(path.open("rb")) for path in self._paths]
+            codes_file, targets_file, times_file, lists_file = files
+            for stored in self._stored:
+                codes = self._read_codes(codes_file, start, stored.rows, fields)
+                lists = {}
+                for index, count in stored.values.items() if fields is None else ():
+                    offsets = np.fromfile(lists_file, np.int64, stored.rows + 1)
+                    lists[index] = Lists(
+                        offsets, np.fromfile(lists_file, np.int32, count), np.fromfile(lists_file, np.float32, count)
+                    )
+                labels, impressions, weights = (
+                    None if dtype is None else np.fromfile(targets_file, dtype, stored.rows) for dtype in self._targets
+                )
+                assert labels is not None
+                times = np.fromfile(times_file, np.int64, stored.times)
+                place = (stored.first, stored.dropped, stored.split)
+                yield Block(codes, lists, labels, times, *place, impressions, weights)
+                start += self._fields * stored.rows
 
     def _read_codes(self, file: IO[bytes], start: int, rows: int, fields: Sequence[int] | None) -> NDArray[np.int32]:
         if fields is None:

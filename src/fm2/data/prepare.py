@@ -11,29 +11,32 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from fm2 import _native
 from fm2.cpu import check_threads
 from fm2.data import counting
 from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
 from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.log_reader import Block, LogReader, ScratchRows
+from fm2.data.numbers import NumberCodes
+from fm2.data.sampling import TRAIN, NegativeSampling
 from fm2.data.sources import Source, open_sources
-from fm2.data.splits import SPLITS, check_fractions, ordered_split, random_split
+from fm2.data.split_files import write_splits
+from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
 from fm2.progress import Progress
 from fm2.schema import Schema
+
+Split = Callable[[Block], Assignment]
 
 
 def prepare(
@@ -47,6 +50,7 @@ def prepare(
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     vocabulary: Literal["train", "all"] = "train",
+    negative_rate: float = 1.0,
     bad_rows: Policy = "stop",
     overwrite: bool = False,
     threads: int = 0,
@@ -63,6 +67,10 @@ def prepare(
     ``validation`` and ``test`` are separate sources for these splits. The vocabularies contain the values of the
     training rows only, unless ``vocabulary`` is "all".
 
+    ``negative_rate`` keeps only this share of the training rows without a click, chosen by a hash of the seed and the
+    row number. The other splits stay complete. A model that is trained on the dataset corrects its bias, so that it
+    predicts the click rate of the complete log.
+
     >>> import polars, tempfile
     >>> log = polars.DataFrame({"click": [0, 1] * 50, "site": ["a", "b", "b", "c"] * 25})
     >>> from fm2 import Field
@@ -77,9 +85,9 @@ def prepare(
     has_source = (False, validation is not None, test is not None)
     shares = check_fractions(fractions, has_source, training_required=not known)
     sources = _open_sources(source, validation, test, schema)
-    all_splits = vocabulary == "all"
     timestamps = [field for field in schema.fields if field.kind == "timestamp"] if split == "time" else []
     time = timestamps[0] if timestamps else None
+    sampling = NegativeSampling(negative_rate, seed)
 
     with atomic_directory(Path(out), "prepare", "dataset", MANIFEST, overwrite) as directory:
         skipped, scratch = BadRows(directory, bad_rows), ScratchRows(directory, len(schema.fields))
@@ -87,43 +95,42 @@ def prepare(
             reader = LogReader(schema, time, skipped, threads)
             blocks = scratch.record(reader.read(sources, progress))
             if split == "random":
-                assign = _respect_sources(lambda block: random_split(block.rows, shares, seed))
+                assign = _assign(lambda block: random_split(block.rows, shares, seed), sampling)
             else:
                 collections.deque(blocks, maxlen=0)  # reads and records all blocks
-                assign = _respect_sources(_split_in_order(scratch, shares, by_time=time is not None))
+                assign = _assign(_split_in_order(scratch, shares, by_time=time is not None), sampling)
                 blocks = _with_progress("counting", scratch, progress)
-            counts = counting.count_rows(
-                blocks, assign, schema, reader.collector, all_splits=all_splits, threads=threads
-            )
+            counted: Any = {"all_splits": vocabulary == "all", "threads": threads}
+            counts = counting.count_rows(blocks, assign, schema, reader.collector, **counted)
             if scratch.rows == 0:
                 raise Fm2Error(f"prepare: all {skipped.count} rows are bad; the first is {skipped.first}")
-            if counts.rows[0] == 0 and not known:
+            training = counts.of_split(TRAIN)
+            if training["rows"] == 0 and not known:
                 raise Fm2Error(f"prepare: none of the {scratch.rows} rows is for training; more rows are needed")
-            boundaries = counting.learn_quantiles(schema, known, scratch, assign, int(counts.rows[0]))
-            buckets = counting.count_buckets(boundaries, scratch, assign, all_splits=all_splits)
-            code_counts = [buckets.get(index, count) for index, count in enumerate(counts.codes)]
-            fields = counting.build_vocabularies(schema, code_counts, boundaries, reader.collector, known)
+            if not counts.totals.get("weight", np.ones(1)).any():
+                raise Fm2Error(f"prepare: all weights are zero (column '{schema.weight}')")
+            seen = int(training.get("impressions", training["rows"]))
+            number_codes = NumberCodes(schema, counting.learn_numbers(schema, known, scratch, assign, seen))
+            of_numbers = counting.count_numbers(number_codes, scratch, assign, **counted)
+            code_counts = [of_numbers.get(index, count) for index, count in enumerate(counts.codes)]
+            fields = counting.build_vocabularies(schema, code_counts, number_codes, reader.collector, known)
             blocks = _with_progress("writing", scratch, progress)
+            split_rows = counts.totals["rows"].astype(np.int64).tolist()
             ids_of = [field.ids for field in fields]
-            split_rows = counts.rows.tolist()
-            files, unknown = write_splits(directory, blocks, assign, split_rows, ids_of, boundaries, threads)
+            written = write_splits(directory, blocks, assign, split_rows, schema, ids_of, number_codes, threads)
         schema.save(directory / SCHEMA)
         save_vocabularies(directory / VOCABULARIES, [field.vocabulary for field in fields])
         other_files = [directory / name for name in (SCHEMA, VOCABULARIES, *([BAD_ROWS] if skipped.count else []))]
-        splits = zip(SPLITS, split_rows, counts.clicks.tolist(), strict=True)
-        settings = {"split": split, "seed": seed, "vocabulary": vocabulary}
+        settings: dict[str, Any] = {"split": split, "seed": seed, "vocabulary": vocabulary}
+        if negative_rate != 1:
+            settings |= {"negative_rate": negative_rate, "dropped_rows": counts.dropped}
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "splits": {name: {"rows": rows, "clicks": clicks} for name, rows, clicks in splits},
+            "splits": {name: counts.of_split(number) for number, name in enumerate(SPLITS)},
             "fields": [
-                {
-                    "name": name,
-                    "features": len(field.vocabulary),
-                    "dropped": field.dropped,
-                    "unknown": dict(zip(SPLITS, missed.tolist(), strict=True)),
-                }
-                for name, field, missed in zip(schema.names, fields, unknown.T, strict=True)
+                {"name": name, "features": len(field.vocabulary), "dropped": field.dropped, **written.of_field(index)}
+                for index, (name, field) in enumerate(zip(schema.names, fields, strict=True))
             ],
             "bad_rows": {"count": skipped.count, **skipped.faults},
             "sources": [
@@ -131,7 +138,7 @@ def prepare(
             ],
             "settings": settings | {"fractions": list(shares), "like": bool(known)},
             "files": {file.name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for file in other_files}
-            | files,
+            | written.files,
         }
         (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
     return Dataset.open(out)
@@ -170,12 +177,20 @@ def _open_sources(source: Any, validation: Any, test: Any, schema: Schema) -> li
     return [(opened, role) for source, role in roles if source is not None for opened in open_sources(source, schema)]
 
 
-def _respect_sources(assign: counting.Assign) -> counting.Assign:
-    """Keep the rows of a source for validation or test in its split; ``assign`` the others."""
-    return lambda block: assign(block) if block.split is None else np.full(len(block), block.split, np.uint8)
+def _assign(split: Split, sampling: NegativeSampling) -> counting.Assign:
+    """Keep the rows of a source for validation or test in its split; ``split`` the others and sample them."""
+
+    def assign(block: Block) -> tuple[Assignment, counting.Impressions]:
+        if block.split is not None:
+            assignment = np.full(len(block), block.split, np.uint8)
+        else:
+            assignment = sampling.drop(block, split(block))
+        return assignment, sampling.impressions(block, assignment)
+
+    return assign
 
 
-def _split_in_order(scratch: ScratchRows, shares: Sequence[float], by_time: bool) -> counting.Assign:
+def _split_in_order(scratch: ScratchRows, shares: Sequence[float], by_time: bool) -> Split:
     def order(block: Block) -> NDArray[np.int64]:
         return block.times if by_time else block.rows
 
@@ -190,70 +205,3 @@ def _with_progress(title: str, scratch: ScratchRows, shown: bool | None) -> Iter
             yield block
             rows += len(block)
             progress.update(rows, rows)
-
-
-def write_splits(
-    directory: Path,
-    blocks: Iterable[Block],
-    assign: counting.Assign,
-    rows: Sequence[int],
-    ids_of: list[NDArray[np.int32]],
-    boundaries: counting.Boundaries,
-    threads: int,
-) -> tuple[dict[str, dict[str, Any]], NDArray[np.int64]]:
-    """Replace codes with ids and write the rows of each split; ``rows`` is the number of rows of each.
-
-    Return the size and checksum of each file, and how many values of each split and field are unknown.
-    """
-    fields = len(ids_of)
-    arrays = (("ids", (fields,), np.int32), ("labels", (), np.uint8), ("rows", (), np.int64))
-    writers = [
-        [_NpyWriter(directory / split / f"{name}.npy", (count, *shape), dtype) for name, shape, dtype in arrays]
-        for split, count in zip(SPLITS, rows, strict=True)
-    ]
-    unknown = np.zeros((len(SPLITS), fields), np.int64)
-    for block in blocks:
-        for index, bounds in boundaries.items():
-            block.codes[index] = counting.bucket_codes(block.codes[index], bounds)
-        assignment = assign(block)
-        order = np.argsort(assignment, kind="stable").astype(np.int32)
-        ids = np.empty((len(order), fields), np.int32)
-        _native.codes_to_ids(block.codes, order, ids_of, ids, threads)
-        end = 0
-        for number, count in enumerate(np.bincount(assignment, minlength=len(SPLITS))):
-            part = slice(end, end + int(count))
-            unknown[number] += (ids[part] == 0).sum(axis=0)
-            values: list[NDArray[Any]] = [ids[part], block.labels[order[part]], block.rows[order[part]]]
-            for writer, array in zip(writers[number], values, strict=True):
-                writer.append(array)
-            end = part.stop
-    files = {writer.path.relative_to(directory).as_posix(): writer.close() for split in writers for writer in split}
-    return files, unknown
-
-
-class _NpyWriter:
-    """Write an array of known shape to a .npy file, some rows at a time; compute the checksum at the same time."""
-
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        self.path = path
-        self._dtype = np.dtype(dtype)
-        self._rows_left = shape[0]
-        path.parent.mkdir(exist_ok=True)
-        self._file = path.open("wb")
-        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
-        self._file.flush()
-        self._hash = hashlib.sha256(path.read_bytes())
-
-    def append(self, rows: NDArray[Any]) -> None:
-        data = np.ascontiguousarray(rows, dtype=self._dtype).data
-        self._rows_left -= len(rows)
-        self._file.write(data)
-        self._hash.update(data)
-
-    def close(self) -> dict[str, Any]:
-        """Close the file; return its size and checksum."""
-        if self._rows_left:
-            raise ValueError(f"{self.path.name}: {self._rows_left} rows are missing")
-        self._file.close()
-        return {"bytes": self.path.stat().st_size, "sha256": self._hash.hexdigest()}

@@ -16,7 +16,7 @@ CRITEO_NUMERIC_FIELDS = 13
 
 
 def criteo() -> Schema:
-    """Return the schema of Criteo's display advertising log. Its files have no header."""
+    """Return the schema of Criteo's display advertising log, with the paper's transform. Its files have no header."""
     fields = [Field(f"I{i}", "numeric", min_count=8) for i in range(1, 14)]
     fields += [Field(f"C{i}", min_count=8) for i in range(1, 27)]
     return Schema(fields, label="label", columns=["label", *(field.name for field in fields)])

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.data.rows import EncodedRows
 from fm2.errors import Fm2Error
+from fm2.schema import Field
 
 LARGEST_ID = np.iinfo(np.int32).max
 
@@ -64,3 +66,13 @@ def _check_columns(columns: Mapping[str, Any], operation: str) -> None:
             raise Fm2Error(f"{operation}: column '{name}' is a single value; pass one row as a list of one dict")
     if len({len(values) for values in columns.values()}) > 1:
         raise Fm2Error(f"{operation}: the columns differ in length")
+
+
+def check_lists(rows: EncodedRows, fields: Sequence[Field], operation: str) -> None:
+    """Raise an error unless rows have lists for exactly the list fields among these fields."""
+    for index, setting in enumerate(fields):
+        if setting.is_list and index not in rows.lists:
+            expected = "pass raw values, or EncodedRows with its lists"
+            raise Fm2Error(f"{operation}: field '{setting.name}' has several features per row; {expected}")
+        if index in rows.lists and not setting.is_list:
+            raise Fm2Error(f"{operation}: field '{setting.name}' has one feature per row, not lists")

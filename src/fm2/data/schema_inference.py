@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fm2.data.decompress import file_kind, open_stream, read_start
+from fm2.data.list_inference import ListColumn, infer_list, libffm_lists, list_column, share_vocabularies
+from fm2.data.numbers import are_quantities
 from fm2.data.sources import find_files, is_frame, open_parquet
 from fm2.data.text_files import SEPARATORS, find_columns, first_line, is_libffm, split_line
 from fm2.errors import Fm2Error, require
@@ -15,6 +19,7 @@ from fm2.schema import Field, Schema
 
 SAMPLE_ROWS = 10_000
 FEW_VALUES = 20
+INFERRED_BUCKETS = 20  # chosen on the validation rows of benchmarks/numeric.py
 TIME_FORMATS = {
     "%Y-%m-%d %H:%M:%S": re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"),
     "%Y-%m-%dT%H:%M:%S": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"),
@@ -25,25 +30,31 @@ TIME_FORMATS = {
 }
 MOSTLY = 0.95  # the share of values that must match a pattern; the others will be bad rows, not unknown values
 CODE = re.compile(r"0\d+")  # a leading zero means an identifier, not a number
-INTEGER = re.compile(r"[+-]?\d+")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IDENTIFIER = re.compile(r"(^|_)(id|ids|key|code|hash)$|Id$|ID$")
 
 
-def infer_schema(source: Any, label: str, min_count: int) -> Schema:
+def infer_schema(source: Any, label: str, min_count: int, weight: str = "", impressions: str = "") -> Schema:
     """Suggest a schema: timestamp and numeric fields where the values match, and categorical fields otherwise.
 
+    Columns of lists are multi-valued, and so are columns of text in which a separator (``| ; ,`` or a blank) divides
+    most cells into values that occur again and again. Lists of the values of one other column, such as a history of
+    items, share its vocabulary and embeddings.
+
     A column of numbers is numeric if it has many distinct values, no leading zeros, and a name that does not end like
-    an identifier (``ad_id``). Integers get the transform ``log_square``, other numbers ``quantiles``. Up to 5 % of the
-    values may not match.
+    an identifier (``ad_id``). Integers must also be distributed like counts or amounts, unlike identifiers. Up to 5 %
+    of the values may not match.
     """
     columns = _sample_frame(source) if is_frame(source) else _sample_file(find_files(source)[0], label)
-    find_columns(list(columns), [label], "infer: the log")
-    fields = [_infer_field(name, values, min_count) for name, values in columns.items() if name != label]
-    return Schema(fields, label=label)
+    targets = [name for name in (label, weight, impressions) if name]
+    find_columns(list(columns), targets, "infer: the log")
+    fields = [_infer_field(name, values, min_count) for name, values in columns.items() if name not in targets]
+    return Schema(share_vocabularies(fields, columns), label, weight=weight, impressions=impressions)
 
 
-def _infer_field(name: str, values: Sequence[str], min_count: int) -> Field:
+def _infer_field(name: str, values: Sequence[str] | ListColumn, min_count: int) -> Field:
+    if isinstance(values, ListColumn):
+        return values.field(name, min_count)
     present = [value for value in values if value]
 
     def mostly(pattern: re.Pattern[str]) -> bool:
@@ -52,32 +63,41 @@ def _infer_field(name: str, values: Sequence[str], min_count: int) -> Field:
     for format, pattern in TIME_FORMATS.items():
         if mostly(pattern):
             return Field(name, "timestamp", format=format, min_count=min_count)
-    quantity = len(set(present)) > FEW_VALUES and not IDENTIFIER.search(name) and not mostly(CODE)
-    if quantity and mostly(INTEGER):
-        return Field(name, "numeric", min_count=min_count)
-    if quantity and mostly(NUMBER):
-        return Field(name, "numeric", transform="quantiles", min_count=min_count)
-    return Field(name, min_count=min_count)
+    if mostly(NUMBER) and not mostly(CODE) and _are_quantities(name, present, min_count):
+        return Field(name, "numeric", transform="quantiles", buckets=INFERRED_BUCKETS, min_count=min_count)
+    return infer_list(name, present, min_count) or Field(name, min_count=min_count)
 
 
-def _sample_frame(frame: Any) -> dict[str, list[str]]:
+def _are_quantities(name: str, numbers: Sequence[str], min_count: int) -> bool:
+    """Return whether numbers measure something, instead of being identifiers or one of a few values."""
+    if len(set(numbers)) <= FEW_VALUES or IDENTIFIER.search(name):
+        return False
+    values = np.array([float(number) for number in numbers if NUMBER.fullmatch(number)])
+    integers = values[values == np.floor(values)]
+    return len(integers) < MOSTLY * len(values) or are_quantities(integers, min_count)
+
+
+def _sample_frame(frame: Any) -> dict[str, list[str] | ListColumn]:
     polars = require("polars", "train", "inferring a schema")
     if not hasattr(frame, "collect_batches"):
         frame = (frame if isinstance(frame, polars.DataFrame) else polars.from_arrow(frame)).lazy()
-    texts = {}
+    texts: dict[str, list[str] | ListColumn] = {}
     for column in frame.head(SAMPLE_ROWS).collect().get_columns():
+        if lists := list_column(column, polars):
+            texts[column.name] = lists
+            continue
         if column.dtype.is_temporal() and column.dtype != polars.Time:
             column = column.cast(polars.Datetime).dt.strftime("%Y-%m-%d %H:%M:%S")
         texts[column.name] = [value or "" for value in column.cast(polars.String).to_list()]
     return texts
 
 
-def _sample_file(path: Path, label: str) -> dict[str, list[str]]:
+def _sample_file(path: Path, label: str) -> dict[str, list[str] | ListColumn]:
     if file_kind(path) == "parquet":
         return _sample_frame(open_parquet(path).frame)
     line, header_bytes = first_line(path)
     if is_libffm(line):
-        return {label: ["0"]} | {field: [] for field in _libffm_fields(path)}
+        return {label: ["0"], **_libffm_fields(path)}
     names = max((split_line(line, separator) for separator in SEPARATORS), key=len)
     separator = next(separator for separator in SEPARATORS if split_line(line, separator) == names)
     find_columns(names, [label], f"{path} line 1")
@@ -89,11 +109,9 @@ def _sample_file(path: Path, label: str) -> dict[str, list[str]]:
     return {name: [row[i] for row in rows if len(row) == len(names)] for i, name in enumerate(names)}
 
 
-def _libffm_fields(path: Path) -> list[str]:
+def _libffm_fields(path: Path) -> dict[str, list[str] | ListColumn]:
     """Return the fields of a libffm file. Read all of it, because a rare field may first appear late."""
-    fields: set[bytes] = set()
     with open_stream(path) as (stream, _):
-        for line in stream:
-            fields.update(item.partition(b":")[0] for item in line.split()[1:])
-    numbers = sorted((field.decode(errors="replace") for field in fields), key=lambda field: (len(field), field))
-    return [number for number in numbers if number.isdigit()]
+        fields = {field.decode(errors="replace"): lists for field, lists in libffm_lists(stream).items()}
+    numbers = sorted((field for field in fields if field.isdigit()), key=lambda field: (len(field), field))
+    return {number: fields[number] or [] for number in numbers}

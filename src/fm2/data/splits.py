@@ -11,8 +11,10 @@ from fm2.errors import Fm2Error
 
 SPLITS = ("train", "validation", "test")
 
+DROPPED = len(SPLITS)  # the row belongs to no split
+
 Values = NDArray[np.int64]
-Assignment = NDArray[np.uint8]  # the index in SPLITS of each row
+Assignment = NDArray[np.uint8]  # the index in SPLITS of each row, or DROPPED
 
 HISTOGRAM_BINS = 4096
 
@@ -31,9 +33,16 @@ def check_fractions(
 
 def random_split(rows: Values, fractions: Sequence[float], seed: int) -> Assignment:
     """Assign rows by a hash of the seed and the row number; nothing else affects the split of a row."""
-    mixed = _mix(_mix(np.array([seed], dtype=np.int64).astype(np.uint64)) + rows.astype(np.uint64))
-    share = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
-    return np.searchsorted(np.cumsum(fractions)[:2], share, side="right").astype(np.uint8)
+    return np.searchsorted(np.cumsum(fractions)[:2], uniform(rows, seed), side="right").astype(np.uint8)
+
+
+def uniform(rows: Values, seed: int, stream: int = 0) -> NDArray[np.float64]:
+    """Return a number in [0, 1) for every row: a hash of the seed and the row number, independent for each stream."""
+    start = _mix(np.array([seed], dtype=np.int64).astype(np.uint64))
+    for _ in range(stream):
+        start = _mix(start)
+    mixed = _mix(start + rows.astype(np.uint64))
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
 
 
 def ordered_split(blocks: Callable[[], Iterable[Values]], fractions: Sequence[float]) -> Callable[[Values], Assignment]:

@@ -108,9 +108,12 @@ def open_text_file(path: Path, schema: Schema, labeled: bool) -> TextFile:
     line, header_bytes = first_line(path)
     mark_bytes = len(BYTE_ORDER_MARK) if read_start(path, len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
     if is_libffm(line):
-        label, *fields = schema.source_columns
-        return TextFile(path, (label, *fields), mark_bytes, _native.TextFormat.libffm(fields))
-    required = schema.source_columns[0 if labeled else 1 :]
+        fields = list(schema.feature_columns)
+        multivalued = [field.column for field in schema.fields if field.multivalued]
+        weighted = [field.column for field in schema.fields if field.weighted and not field.weight_column]
+        format = _native.TextFormat.libffm(fields, multivalued, weighted)
+        return TextFile(path, (schema.label, *fields), mark_bytes, format)
+    required = schema.source_columns if labeled else schema.feature_columns
     cells = {separator: split_line(line, separator) for separator in SEPARATORS}
     for separator, names in cells.items():
         if set(required) <= set(names):
@@ -130,8 +133,9 @@ def _check_is_not_header(splittings: Sequence[list[str]], schema: Schema, requir
 
 def _headerless_layout(cells: dict[str, list[str]], schema: Schema, labeled: bool) -> tuple[Sequence[str], str]:
     """Return the column names and the separator that fit the number of cells in the first line."""
-    unlabeled = [name for name in schema.columns if name != schema.label]
-    for names in (schema.columns,) if labeled else (schema.columns, unlabeled):
+    without_label = [name for name in schema.columns if name != schema.label]
+    without_targets = [name for name in schema.columns if name not in schema.target_columns]
+    for names in (schema.columns,) if labeled else (schema.columns, without_label, without_targets):
         for separator in SEPARATORS:
             if len(cells[separator]) == len(names):
                 return names, separator

@@ -18,6 +18,7 @@ from fm2.compression import spectrum
 from fm2.compression.moments import Moments
 from fm2.compression.weights import Floats, Weights, read_weights
 from fm2.data.dataset import Dataset
+from fm2.data.rows import EncodedRows, Lists
 from fm2.engine import plans
 from fm2.engine.matrix_plans import cached_features, field_orders, matrix_plan
 from fm2.engine.model_file import MAGIC, ModelWriter, Sections
@@ -26,12 +27,13 @@ from fm2.engine.scorer import load
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
 from fm2.files import atomic_file, check_replaceable, write_errors
+from fm2.schema import Field, Pooling
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
 Progress = Callable[[str], None]
 MEASURED_ROWS = 5000
 DEFAULT_MEMORY, DEFAULT_RANK = 4e9, 16
-TRANSFORMS = ("none", "log_square", "quantiles", "weekday", "hour")  # fm2::Transform::Kind
+TRANSFORMS = ("none", "log_square", "quantiles", "weekday", "hour", "interpolate", "linear")  # fm2::Transform::Kind
 SLOT_BYTES = 16  # fm2::TableView::Slot
 
 
@@ -87,10 +89,9 @@ def compile(
     rank = DEFAULT_RANK if rank is None else rank
     spectrum.check_rank(weights, rank)
     watch("approximating the field matrices")
-    training, others = _sample_rows(weights, Path(run), data)
-    moments = None if training is None else spectrum.measure_moments(weights, training)
+    moments, rows = _measure(weights, Path(run), data)
     compiled = write(weights, [spectral_plan(weights, rank, dtype, moments)], out)
-    return replace(compiled, logit_error=_logit_error(weights, out, others))
+    return replace(compiled, logit_error=_logit_error(weights, out, rows))
 
 
 def _check_options(plan: str, rank: int | None, dtype: str, memory: float, data: object) -> None:
@@ -140,15 +141,16 @@ class _Draft:
         self._weights = weights
         meta_bytes = len(self._metadata(dict.fromkeys(titles, 0.001))) + 16 * len(titles)
         reserved: Sections = {"rows": plan.row_bytes, "meta": meta_bytes}
-        self._writer = ModelWriter(path, {**plan.sections, **_encoder_sections(weights), **reserved})
+        calibration = weights.calibration.sections() if weights.calibration else {}
+        self._writer = ModelWriter(path, {**plan.sections, **_encoder_sections(weights), **calibration, **reserved})
         self.rounding_error = plan.write_rows(self._writer["rows"])
         self.store({})
 
-    def measure(self, ids: NDArray[np.int32]) -> float:
+    def measure(self, rows: EncodedRows) -> float:
         """Return the median microseconds per prediction."""
         scorer = load(self.path, verify=False)
         for _ in range(2):  # the first time, pages are not mapped yet
-            latencies = scorer.measure_latency(ids)
+            latencies = scorer.measure_latency(rows)
         return round(float(np.median(latencies)) * 1e6, 3)
 
     def store(self, measured: dict[str, float]) -> None:
@@ -162,6 +164,7 @@ class _Draft:
             "model": self._weights.config,
             "schema": self._weights.schema.to_dict(),
             "metrics": self._weights.metrics,
+            "negative_rate": self._weights.negative_rate,
             "plan": self.plan.title,
             "measured": measured,
         }
@@ -171,15 +174,16 @@ class _Draft:
 def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
     """Return the sections that encode raw rows: field types, and vocabularies as hash tables."""
     schema, vocabularies = weights.schema, weights.vocabularies
-    columns = schema.source_columns[1:]  # without the label
+    columns = schema.feature_columns
     fields = [
         (
             columns.index(field.column),
             TRANSFORMS.index(field.transform or field.part or "none"),
-            field.hash_bits or 0,
+            schema.fields[owner].hash_bits,
             len(vocabulary.boundaries),
+            *_list_settings(field, columns),
         )
-        for field, vocabulary in zip(schema.fields, vocabularies, strict=True)
+        for field, vocabulary, owner in zip(schema.fields, vocabularies, schema.owners, strict=True)
     ]
     slots = [  # a hashed field has no hash table
         _native.table_slots(vocabulary.data, vocabulary.ends) if len(vocabulary.ends) else b""
@@ -202,6 +206,20 @@ def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
     }
 
 
+def _list_settings(field: Field, columns: Sequence[str]) -> tuple[int, ...]:
+    """Return how the cells of a multi-valued field are read, or zeros."""
+    return (
+        int(field.multivalued),
+        ord(field.separator) if field.multivalued else 0,
+        get_args(Pooling).index(field.pooling) if field.pooling else 0,
+        field.max_values,
+        int(field.keep == "last"),
+        int(field.weighted),
+        int(field.empty_is_missing),
+        1 + columns.index(field.weight_column) if field.weight_column else 0,
+    )
+
+
 def _texts(texts: Iterable[str]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(text.encode() + b"\0" for text in texts), np.uint8)
 
@@ -215,7 +233,7 @@ def write(weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progre
     if out.exists() and not out.is_file():
         raise Fm2Error(f"compile: {out} exists and is not a file")
     titles = [plan.title for plan in candidates] if len(candidates) > 1 else []
-    ids = draw_rows(weights, MEASURED_ROWS if titles else 0)
+    rows = draw_rows(weights, MEASURED_ROWS if titles else 0)
     measured: dict[str, float] = {}
     drafts: list[_Draft] = []
     with (
@@ -227,7 +245,7 @@ def write(weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progre
             watch(f"{'measuring' if titles else 'writing'} {plan.title}")
             drafts.append(_Draft(weights, plan, Path(folder) / f"{len(measured)}.fm2", titles))
             if titles:
-                measured[plan.title] = drafts[-1].measure(ids)
+                measured[plan.title] = drafts[-1].measure(rows)
                 drafts.sort(key=lambda draft: measured[draft.plan.title])
             if len(drafts) > 1:
                 drafts.pop().path.unlink()
@@ -238,31 +256,46 @@ def write(weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progre
     return Compiled(out, best.plan.title, out.stat().st_size, best.rounding_error, measured)
 
 
-def _sample_rows(
-    weights: Weights, run: Path, data: Dataset | str | Path | None
-) -> tuple[NDArray[np.int32] | None, NDArray[np.int32]]:
-    """Return training rows, if there is a dataset, and rows to measure with."""
+def _measure(weights: Weights, run: Path, data: Dataset | str | Path | None) -> tuple[Moments | None, EncodedRows]:
+    """Return the moments of the training rows, if there is a dataset, and rows to measure the error on."""
     if data is None:
         return None, draw_rows(weights, MEASURED_ROWS)
     dataset = Dataset.of(data)
     mapping = make_id_map(weights, dataset, run, "compile")
-    training = map_ids(spectrum.sample_rows(dataset.train.ids), mapping)
-    validation = map_ids(np.asarray(dataset.validation.ids[:MEASURED_ROWS]), mapping)
-    return training, validation if len(validation) else training[:MEASURED_ROWS]
+    sample, row_weights = spectrum.sample_rows(dataset.train)
+    training = map_ids(sample, mapping)
+    validation = map_ids(dataset.validation.encoded[:MEASURED_ROWS], mapping)
+    moments = spectrum.measure_moments(weights, training, row_weights)
+    return moments, validation if len(validation) else training[:MEASURED_ROWS]
 
 
-def _logit_error(weights: Weights, compiled: Path, ids: NDArray[np.int32]) -> dict[str, float]:
+def _logit_error(weights: Weights, compiled: Path, rows: EncodedRows) -> dict[str, float]:
     """Compare the logits of a compiled model with the exact ones."""
-    difference = load(compiled, verify=False).logits(ids) - spectrum.exact_logits(weights, ids)
+    difference = load(compiled, verify=False).logits(rows) - spectrum.exact_logits(weights, rows)
     rms = float(np.sqrt(np.mean(np.square(difference, dtype=np.float64))))
     return {"rms": rms, "max": float(np.abs(difference).max())}
 
 
-def draw_rows(weights: Weights, rows: int, seed: int = 0) -> NDArray[np.int32]:
-    """Draw rows of ids, each field independently by the frequencies of its features."""
+def draw_rows(weights: Weights, rows: int, seed: int = 0) -> EncodedRows:
+    """Draw rows, each field independently by the frequencies of its features; lists have the estimated lengths."""
     random = np.random.default_rng(seed)
     columns = []
-    for index in range(len(weights.sizes)):
+    lists = {}
+    averages = plans.lookups(weights)
+    for index, setting in enumerate(weights.schema.fields):
         sums = np.cumsum(weights.counts(index), dtype=np.float64)
-        columns.append(np.searchsorted(sums, random.random(rows) * sums[-1], side="right"))
-    return np.ascontiguousarray(np.stack(columns, axis=1), dtype=np.int32)
+        sizes = _draw_sizes(setting, averages[index], rows, random) if setting.is_list else np.ones(rows, np.int64)
+        values = np.searchsorted(sums, random.random(sizes.sum()) * sums[-1], side="right").astype(np.int32)
+        columns.append(np.arange(rows, dtype=np.int32) if setting.is_list else values)
+        if setting.is_list:
+            divisors = {"sum": np.ones(rows), "sqrt": np.sqrt(sizes)}.get(setting.pooling or "mean", sizes)
+            shares = np.repeat(1 / np.maximum(divisors, 1), sizes).astype(np.float32)
+            lists[index] = Lists(np.concatenate([[0], np.cumsum(sizes)]), values, shares)
+    return EncodedRows(np.ascontiguousarray(np.stack(columns, axis=1)), lists)
+
+
+def _draw_sizes(field: Field, average: float, rows: int, random: np.random.Generator) -> NDArray[np.int64]:
+    if not field.multivalued:
+        return np.full(rows, round(average))
+    sizes = random.poisson(average, rows)
+    return np.minimum(sizes, field.max_values) if field.max_values else sizes

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fm2.artifacts.calibration import Calibration, read_calibration
 from fm2.artifacts.model_file import MODEL, open_model
 from fm2.engine.scorer import load
 from fm2.models import complexity
@@ -20,12 +22,13 @@ def inspect(path: str | Path) -> dict[str, Any]:
     if path.is_file():
         scorer = load(path)
         file = path
-        config, schema = scorer.meta["model"], scorer.schema
+        config, schema, calibration = scorer.meta["model"], scorer.schema, scorer.calibration
         compiled = {"plan": scorer.meta["plan"], "dtype": scorer.dtype, "measured": scorer.meta["measured"]}
     else:
         file = path / MODEL
         with open_model(path) as opened:
             config, schema, counts = opened.config, opened.schema, opened.counts
+        calibration = read_calibration(path, config["field_sizes"], schema.fields)
     spec, sizes = get_spec(config["model"]), config["field_sizes"]
     parameters = spec.count_parameters(config) if spec.count_parameters else counts["parameters"]
     return {
@@ -36,11 +39,17 @@ def inspect(path: str | Path) -> dict[str, Any]:
         "bytes": file.stat().st_size,
         "flops": operations(config, compiled.get("plan", "")) or {"network": counts["flops"]},
         **compiled,
+        **({"calibration": _describe(calibration, schema.names)} if calibration else {}),
         "fields": [
             {"name": name, "features": size, "dimension": dim}
             for name, size, dim in zip(schema.names, sizes, spec.dims(config), strict=True)
         ],
     }
+
+
+def _describe(calibration: Calibration, names: Sequence[str]) -> dict[str, Any]:
+    by = None if calibration.field is None else names[calibration.field]
+    return {"knots": len(calibration.knots), "by": by}
 
 
 def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:
@@ -60,6 +69,9 @@ def print_inspection(properties: dict[str, Any]) -> None:
     )
     plan = f", plan: {properties['plan']}, numbers: {properties['dtype']}" if "plan" in properties else ""
     print(f"{properties['bytes'] / 1e6:,.1f} MB{plan}")
+    if "calibration" in properties:
+        by = properties["calibration"]["by"]
+        print(f"calibrated: {properties['calibration']['knots']} knots" + (f", shifted by {by}" if by else ""))
     counts = ", ".join(f"{name} {count:,}" for name, count in properties["flops"].items())
     print(f"operations per prediction, counted as in the paper: {counts}")
     width = max(len(field["name"]) for field in fields)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.compression.weights import Floats, Weights
 from fm2.engine.model_file import align
-from fm2.engine.plans import DTYPES, FIELD_MATRICES, Dtype, Plan, RowBlock, Rows, common_sections
+from fm2.engine.plans import DTYPES, FIELD_MATRICES, Dtype, Plan, RowBlock, Rows, common_sections, lookups
 
 
 @dataclass(frozen=True)
@@ -115,29 +115,36 @@ def field_orders(weights: Weights) -> dict[str, list[int]]:
     """Return the orders of the fields that are worth trying, by name.
 
     By dimension, each pair costs the smaller of its two dimensions (section 4.3 of the paper). By size, features of
-    large fields, which are rarely in a cache, have short rows; only the few features of small fields have long ones.
+    large fields, which are rarely in a cache, have short rows; only the few features of small fields have long ones. In
+    both orders, fields with many lookups per row come earlier: a pair costs the dimension of its earlier field for
+    every lookup of its later field.
     """
-    fields = range(len(weights.sizes))
+    fields, sizes, values = range(len(weights.sizes)), weights.sizes, lookups(weights)
     return {
-        "by dimension": sorted(fields, key=lambda field: (weights.dims[field], -weights.sizes[field])),
-        "by size": sorted(fields, key=lambda field: -weights.sizes[field]),
+        "by dimension": sorted(fields, key=lambda field: (weights.dims[field] / values[field], -sizes[field])),
+        "by size": sorted(fields, key=lambda field: -sizes[field] * values[field]),
     }
 
 
 def cached_features(weights: Weights, order: Sequence[int], dtype: Dtype, memory: float) -> list[int]:
     """Return how many features of each field get cached products if these may take ``memory`` bytes.
 
-    The features are chosen by their frequency times the arithmetic that a product saves, per byte that it takes.
+    The features are chosen by their frequency times the arithmetic that a product saves, per byte that it takes. The
+    sum of a list's embeddings is multiplied only once, so products of features in long lists save nothing.
     """
     benefits = []
     costs = []
+    values = lookups(weights)
     for field, matrix in zip(order, preceding_matrices(weights, order), strict=True):
         dim, products = weights.dims[field], len(matrix.columns)
+        saved = dim / values[field] - 1 if weights.schema.fields[field].is_list else dim
         cost = _native.row_bytes(DTYPES[dtype], products, dim) - _native.row_bytes(DTYPES[dtype], 0, dim)
         counts = np.minimum.accumulate(weights.counts(field))  # ids are sorted by frequency, or nearly so
-        benefits.append(counts * (dim * products / cost if cost else 0.0))
+        benefits.append(counts * (saved * products / cost if cost else 0.0))
         costs.append(np.full(len(counts), float(cost)))
     positions = np.repeat(np.arange(len(order)), [len(part) for part in benefits])
-    best = np.argsort(-np.concatenate(benefits), kind="stable")
-    chosen = best[np.cumsum(np.concatenate(costs)[best]) <= memory]
+    benefit, cost_of = np.concatenate(benefits), np.concatenate(costs)
+    best = np.argsort(-benefit, kind="stable")
+    best = best[(benefit[best] > 0) | (cost_of[best] == 0)]
+    chosen = best[np.cumsum(cost_of[best]) <= memory]
     return [int(count) for count in np.bincount(positions[chosen], minlength=len(order))]

@@ -19,36 +19,43 @@ Check = tuple[str, bool]  # the name of a value, and whether it is valid
 
 
 def read_metadata(
-    text: bytes, columns: Sequence[str], sizes: Sequence[int], path: Path
+    text: bytes, columns: Sequence[str], sizes: Sequence[int], lists: Sequence[bool], path: Path
 ) -> tuple[dict[str, Any], Schema]:
-    """Read and check the metadata of a model with these columns and field sizes; return it with its schema."""
+    """Read and check the metadata of a model with these columns, field sizes and list fields.
+
+    Return it with its schema.
+    """
     try:
         meta = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _invalid(path, f"its metadata is not JSON: {error}") from error
     if not isinstance(meta, dict):
         raise _invalid(path, f"its metadata is a {type(meta).__name__}, not an object")
-    schema = _read_schema(meta, columns, len(sizes), path)
+    schema = _read_schema(meta, columns, lists, path)
     for name, valid in _checks(meta, list(sizes)):
         if not valid:
             raise _invalid(path, f"missing or invalid {name} in its metadata")
     return meta, schema
 
 
-def _read_schema(meta: dict[str, Any], columns: Sequence[str], fields: int, path: Path) -> Schema:
+def _read_schema(meta: dict[str, Any], columns: Sequence[str], lists: Sequence[bool], path: Path) -> Schema:
     """Read the schema, which has to match the file's encoder."""
     try:
         schema = Schema.from_dict(meta["schema"])
     except (Fm2Error, KeyError, TypeError, ValueError, AttributeError) as error:
         raise _invalid(path, f"invalid schema: {error}") from error
-    if len(schema.fields) != fields or list(schema.source_columns[1:]) != list(columns):
+    if len(schema.fields) != len(lists) or list(schema.feature_columns) != list(columns):
         raise _invalid(path, "its schema and its encoder have different columns")
+    if [field.is_list for field in schema.fields] != list(lists):
+        raise _invalid(path, "its schema and its plan have different multi-valued fields")
     return schema
 
 
 def _checks(meta: dict[str, Any], sizes: list[int]) -> Iterator[Check]:
     """Check the values one by one. A check may rely on those before it."""
     plan, measured, config = meta.get("plan"), meta.get("measured"), meta.get("model")
+    rate = meta.get("negative_rate", 1.0)
+    yield "negative_rate", type(rate) in (int, float) and 0 < rate <= 1
     yield "plan", isinstance(plan, str) and len(plan) <= MAX_TITLE
     yield "measured", isinstance(measured, dict) and all(type(time) in (int, float) for time in measured.values())
     yield "model", isinstance(config, dict) and is_model(config.get("model"))

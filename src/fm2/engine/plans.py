@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.compression.weights import Floats, Weights
 from fm2.engine.model_file import Bytes, align
+from fm2.schema import Field
 
 Dtype = Literal["f32", "f16", "i8"]
 DTYPES: dict[Dtype, int] = {"f32": 0, "f16": 1, "i8": 2}
 FIELD_MATRICES, SUMS, FIELD_AWARE = 0, 1, 2  # kinds of plans
+DEFAULT_VALUES = 4.0  # of a list, if nothing is known about its length
 LANES = 8  # kernels read eight numbers at a time
 FEATURES_PER_STEP = 1 << 16
 
@@ -77,6 +79,24 @@ def _as_float32(part: Floats | None) -> Floats | None:
     return None if part is None else np.ascontiguousarray(part, np.float32)
 
 
+def lookups(weights: Weights) -> list[float]:
+    """Return the average number of features of a row in each field, estimated from how often features occur.
+
+    A run has no averages, but the values of a single-valued field occur at most once per row.
+    """
+    fields = weights.schema.fields
+    totals = [int(vocabulary.counts.sum()) for vocabulary in weights.vocabularies]
+    rows = max((total for field, total in zip(fields, totals, strict=True) if not field.is_list), default=0)
+
+    def average(field: Field, total: int) -> float:
+        if not field.multivalued:
+            return 2.0 if field.transform == "interpolate" else 1.0
+        found = total / rows if rows and total else DEFAULT_VALUES
+        return max(min(found, field.max_values or found), 1.0)
+
+    return [average(field, total) for field, total in zip(fields, totals, strict=True)]
+
+
 def common_sections(
     weights: Weights, kind: int, dtype: Dtype, *, dim: int = 0, hash_bits: int = 0, diagonal: bool = False
 ) -> dict[str, NDArray[Any]]:
@@ -84,6 +104,7 @@ def common_sections(
     return {
         "plan": np.array([kind, DTYPES[dtype], len(weights.sizes), dim, hash_bits, diagonal], np.int64),
         "sizes": np.array(weights.sizes, np.int32),
+        "lists": np.array([field.is_list for field in weights.schema.fields], np.uint8),
         "bias": np.array([weights.bias], np.float32),
     }
 
@@ -101,8 +122,9 @@ def sums(weights: Weights, dtype: Dtype) -> Plan:
 def pair_products(weights: Weights, features: Features, signs: Floats, dtype: Dtype, title: str) -> Plan:
     """Plan the sum of the linear weights and of the signed inner products of all pairs of vectors.
 
-    The products are half the signed square of the vectors' sum minus half their own squares, which are folded into the
-    linear weights. ``features`` returns the vectors and linear weights of a slice of a field's features.
+    The products are half the signed square of the vectors' sum minus half their own squares. These are folded into the
+    linear weights of single-valued fields; those of list fields depend on all values of a list, so the kernel subtracts
+    them. ``features`` returns the vectors and linear weights of a slice of a field's features.
     """
     rank = len(signs)
     halves = signs * np.float32(0.5)
@@ -111,7 +133,8 @@ def pair_products(weights: Weights, features: Features, signs: Floats, dtype: Dt
     def block(field: int, size: int) -> RowBlock:
         def compute(ids: slice) -> Rows:
             vectors, linear = features(field, ids)
-            return vectors, None, linear - np.square(vectors) @ halves
+            own = 0 if weights.schema.fields[field].is_list else np.square(vectors) @ halves
+            return vectors, None, linear - own
 
         return RowBlock(size, rank, 0, compute)
 

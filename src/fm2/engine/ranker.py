@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.row_inputs import as_ids, native_errors
+from fm2.data.row_inputs import as_ids, check_lists, native_errors
+from fm2.data.rows import EncodedRows
 from fm2.engine.model_file import MAGIC, ModelWriter, Sections, align, open_sections
 from fm2.engine.plans import LANES
 from fm2.errors import Fm2Error, suggest
@@ -21,12 +23,13 @@ from fm2.files import atomic_file, check_replaceable, write_errors
 if TYPE_CHECKING:
     from fm2.engine.scorer import Scorer
 
-Ids = NDArray[np.int32]
-
 
 @dataclass(frozen=True)
 class Ranked:
-    """The best candidates, best first: their indices among all candidates, and their click probabilities."""
+    """The best candidates, best first: their indices among all candidates, and their calibrated click probabilities.
+
+    Candidates are ordered by the model's logits. Calibration keeps this order, except by values of a candidate's field.
+    """
 
     indices: NDArray[np.int64]
     probabilities: NDArray[np.float32]
@@ -52,18 +55,28 @@ class Ranker:
         """Return the ``top`` candidates in a context, or all of them, best first.
 
         ``context`` is a dict of values or an array of the ids of the context's fields. ``candidates`` are rows in any
-        form that :meth:`fm2.Scorer.predict` takes; an array has the ids of the candidates' fields.
+        form that :meth:`fm2.Scorer.predict` takes; an array has the ids of the candidates' fields. With multi-valued
+        fields, :class:`fm2.EncodedRows` of a side's fields take the place of an array.
         """
-        ids = self._candidate_ids(candidates)
-        return self._best(self._native.rank, context, ids, len(ids) if top is None else top)
+        rows = self._candidate_rows(candidates)
+        search = functools.partial(self._native.rank, candidate_lists=rows.native_lists())
+        return self._best(search, "context_lists", context, rows.ids, len(rows) if top is None else top)
 
     def catalog(self, items: Any) -> Catalog:
         """Precompute the candidates' part of the score, for :meth:`Catalog.top`."""
-        ids = self._candidate_ids(items)
-        rows = np.empty((len(ids), self._catalog_width), np.float32)
+        encoded = self._candidate_rows(items)
+        rows = np.empty((len(encoded), self._catalog_width), np.float32)
         with native_errors("catalog"):
-            self._native.describe(ids, rows, self.scorer.threads)
-        return Catalog(self, rows)
+            self._native.describe(encoded.ids, rows, self.scorer.threads, lists=encoded.native_lists())
+        return Catalog(self, rows, self._shifts(encoded.ids))
+
+    def _shifts(self, ids: NDArray[np.int32]) -> NDArray[np.float32] | None:
+        """Return the shifts of candidates if the model is calibrated by one of their fields."""
+        calibration = self.scorer.calibration
+        if calibration is None or calibration.shifts is None or calibration.field not in self._candidate:
+            return None
+        shifts: NDArray[np.float32] = calibration.shifts[ids[:, self._candidate.index(calibration.field)]]
+        return shifts
 
     def load_catalog(self, path: str | Path) -> Catalog:
         """Open a catalog written by :meth:`Catalog.save` for the same model and the same candidate columns."""
@@ -73,9 +86,12 @@ class Ranker:
             if meta != self._identity(meta["items"]):
                 raise Fm2Error(f"catalog: {path} belongs to another model or to other candidate columns")
             rows = sections["rows"].view(np.float32).reshape(meta["items"], self._catalog_width)
+            shifts = sections["shifts"].view(np.float32) if "shifts" in sections else None
+            if shifts is not None and shifts.shape != (len(rows),):
+                raise ValueError(f"expected {len(rows)} shifts, got {len(shifts)}")
         except (KeyError, TypeError, ValueError) as error:
             raise Fm2Error(f"catalog: {path}: not a valid catalog: {error}") from error
-        return Catalog(self, rows)
+        return Catalog(self, rows, shifts)
 
     @property
     def _catalog_width(self) -> int:
@@ -84,29 +100,44 @@ class Ranker:
     def _identity(self, items: int) -> dict[str, Any]:
         return {"items": items, "model": self.scorer.fingerprint, "context": self._context, "width": self._native.width}
 
-    def _best(self, search: Callable[..., Any], context: Any, candidates: NDArray[Any], count: int) -> Ranked:
+    def _best(
+        self, search: Callable[..., Any], lists: str, context: Any, candidates: NDArray[Any], count: int
+    ) -> Ranked:
+        """Call a native search; ``lists`` names its argument for the lists of the context."""
         if count < 0:
             raise Fm2Error(f"rank: the number of candidates must be 0 or more, got {count}")
-        ids = self._context_ids(context)
+        row = self._context_row(context)
         with native_errors("rank"):
-            return Ranked(*search(ids, candidates, count, self.scorer.threads))
+            return Ranked(*search(row.ids[0], candidates, count, self.scorer.threads, **{lists: row.native_lists()}))
 
-    def _context_ids(self, context: Any) -> Ids:
+    def _context_row(self, context: Any) -> EncodedRows:
         if isinstance(context, np.ndarray):
-            return as_ids(context, "fields", "rank")
+            context = EncodedRows(as_ids(context, "fields", "rank").reshape(1, -1))
+        if isinstance(context, EncodedRows):
+            if len(context) != 1:
+                raise Fm2Error(f"rank: expected one context, got {len(context)}")
+            return self._checked(context, self._context)
         if not isinstance(context, Mapping):
             raise Fm2Error(f"rank: expected the context as a dict or an array of ids, got {type(context).__name__}")
         self._check_columns("context", context, self._context)
-        return np.ascontiguousarray(self.scorer.encode([dict(context)])[0, self._context])
+        return _select_fields(self.scorer.encode_rows([dict(context)]), self._context)
 
-    def _candidate_ids(self, candidates: Any) -> Ids:
+    def _candidate_rows(self, candidates: Any) -> EncodedRows:
         if isinstance(candidates, np.ndarray):
-            return as_ids(candidates, "candidates × fields", "rank")
+            candidates = EncodedRows(as_ids(candidates, "candidates × fields", "rank"))
+        if isinstance(candidates, EncodedRows):
+            return self._checked(candidates, self._candidate)
         if isinstance(candidates, Mapping) or (isinstance(candidates, Sequence) and candidates):
             first = candidates if isinstance(candidates, Mapping) else candidates[0]
             self._check_columns("first candidate", first, self._candidate)
         columns = [name for name in self.scorer.columns if name in self._columns_of(self._candidate)]
-        return np.ascontiguousarray(self.scorer.encode(candidates, columns)[:, self._candidate])
+        return _select_fields(self.scorer.encode_rows(candidates, columns), self._candidate)
+
+    def _checked(self, rows: EncodedRows, fields: Sequence[int]) -> EncodedRows:
+        """Check encoded rows of a side's fields."""
+        rows = EncodedRows(as_ids(rows.ids, "candidates × fields", "rank"), rows.lists)
+        check_lists(rows, [self.scorer.schema.fields[field] for field in fields], "rank")
+        return rows
 
     def _check_columns(self, name: str, row: Any, fields: Sequence[int]) -> None:
         """Raise an error if a row has no column of its side: all its values would be missing."""
@@ -115,7 +146,8 @@ class Ranker:
             raise Fm2Error(f"rank: the {name} has none of its columns: {', '.join(sorted(columns))}")
 
     def _columns_of(self, fields: Sequence[int]) -> set[str]:
-        return {self.scorer.schema.fields[field].column for field in fields}
+        settings = [self.scorer.schema.fields[field] for field in fields]
+        return {name for field in settings for name in (field.column, field.weight_column) if name}
 
 
 class Catalog:
@@ -124,16 +156,18 @@ class Catalog:
     :meth:`Ranker.catalog` creates it.
     """
 
-    def __init__(self, ranker: Ranker, rows: NDArray[np.float32]) -> None:
+    def __init__(self, ranker: Ranker, rows: NDArray[np.float32], shifts: NDArray[np.float32] | None = None) -> None:
         self.ranker = ranker
         self.rows = rows
+        self.shifts = shifts  # if the model is calibrated by a field of the candidates
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def top(self, context: Any, k: int = 100) -> Ranked:
         """Return the best ``k`` items in a context. The search is exact."""
-        return self.ranker._best(self.ranker._native.top, context, self.rows, k)
+        search = functools.partial(self.ranker._native.top, shifts=self.shifts)
+        return self.ranker._best(search, "lists", context, self.rows, k)
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to a file atomically, and replace the catalog or model there, if any."""
@@ -144,6 +178,7 @@ class Catalog:
             "kind": np.frombuffer(b"catalog", np.uint8),
             "rows": self.rows,
             "meta": np.frombuffer(meta, np.uint8),
+            **({} if self.shifts is None else {"shifts": self.shifts}),
         }
         with write_errors(path.parent, "save"), atomic_file(path) as partial:
             ModelWriter(partial, sections).seal()
@@ -159,4 +194,15 @@ def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[
             raise Fm2Error(f"rank: column '{name}' is in both the context and the candidates")
         if name not in context and name not in candidate:
             raise Fm2Error(f"rank: column '{name}' is in neither the context nor the candidates")
+    for field in scorer.schema.fields:
+        if field.weight_column and (field.column in context) != (field.weight_column in context):
+            raise Fm2Error(
+                f"rank: column '{field.weight_column}' has the weights of '{field.column}', but is on the other side"
+            )
     return [index for index, field in enumerate(scorer.schema.fields) if field.column in context]
+
+
+def _select_fields(rows: EncodedRows, fields: Sequence[int]) -> EncodedRows:
+    """Return the columns of some fields, in this order."""
+    lists = {column: rows.lists[field] for column, field in enumerate(fields) if field in rows.lists}
+    return EncodedRows(np.ascontiguousarray(rows.ids[:, fields]), lists)

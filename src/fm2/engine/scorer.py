@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.artifacts.calibration import Calibration
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.row_inputs import native_errors, normalize_rows
+from fm2.data.row_inputs import as_ids, check_lists, native_errors, normalize_rows
+from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.metadata import read_metadata
@@ -29,8 +31,24 @@ from fm2.evaluation.metrics import sigmoid
 
 
 @dataclass(frozen=True)
+class ValueContribution:
+    """What one value of a multi-valued field contributes to a logit.
+
+    ``weight`` is the value's weight after pooling, ``linear`` its part of the field's contribution, and ``pairs`` its
+    part of the contributions of all pairs with this field. ``value`` is None for the missing value.
+    """
+
+    value: str | None
+    weight: float
+    linear: float
+    pairs: float
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """The contributions of the bias, each field and each pair of fields to a logit, which is their sum.
+    """The contributions of the bias, each field and each pair of fields to the model's logit, which is their sum.
+
+    ``values`` divides the contributions of each multi-valued field among the values in its list.
 
     >>> explanation = Explanation(-1.0, {"site": 0.25, "ad": 0.0}, {("site", "ad"): 0.75})
     >>> explanation.logit, explanation.probability
@@ -42,6 +60,7 @@ class Explanation:
     bias: float
     fields: dict[str, float]
     pairs: dict[tuple[str, str], float]
+    values: dict[str, list[ValueContribution]] = field(default_factory=dict)
 
     @property
     def logit(self) -> float:
@@ -50,7 +69,7 @@ class Explanation:
 
     @property
     def probability(self) -> float:
-        """The click probability."""
+        """The click probability that the model predicts, without calibration."""
         return float(sigmoid(np.array(self.logit)))
 
     def largest(self, count: int = 10) -> list[tuple[str, float]]:
@@ -82,12 +101,20 @@ class Scorer:
             raise Fm2Error(f"load: {error}") from error
         except ValueError as error:
             raise Fm2Error(f"load: {path}: not a valid compiled model: a column name is not UTF-8: {error}") from error
-        self.meta, self.schema = read_metadata(metadata, self.native.columns, self.native.sizes, self.path)
+        self.meta, self.schema = read_metadata(
+            metadata, self.native.columns, self.native.sizes, self.native.lists, self.path
+        )
+        self.calibration = self._read_calibration()
 
     @property
     def columns(self) -> list[str]:
         """The columns of a raw row."""
         return self.native.columns
+
+    @property
+    def negative_rate(self) -> float:
+        """The share of the rows without a click in training, which the model's bias is corrected for."""
+        return float(self.meta.get("negative_rate", 1.0))
 
     @property
     def fingerprint(self) -> str:
@@ -110,16 +137,20 @@ class Scorer:
         return Ranker(self, context, candidate)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
-        """Return the click probabilities of rows.
+        """Return the click probabilities of rows, calibrated if the run was (:func:`fm2.calibrate`).
 
-        ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, or an array of ids of shape
-        [rows, fields].
+        ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, an array of ids of shape
+        [rows, fields], or :class:`fm2.EncodedRows`, which a model with multi-valued fields needs instead of an array.
         """
-        return sigmoid(self.logits(rows)).astype(np.float32)
+        encoded = self._encode(rows)
+        logits = self.logits(encoded)
+        if self.calibration is None:
+            return sigmoid(logits).astype(np.float32)
+        return sigmoid(self.calibration.apply(logits, encoded)).astype(np.float32)
 
-    def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+    def probabilities(self, rows: EncodedRows) -> NDArray[np.float32]:
         """Return the click probabilities of encoded rows."""
-        return self.predict(ids)
+        return self.predict(rows)
 
     def evaluate(self, dataset: Dataset | str | Path, split: str = "test") -> dict[str, Any]:
         """Return the metrics of the model on a split of a dataset."""
@@ -128,17 +159,39 @@ class Scorer:
     @functools.cached_property
     def encoder(self) -> Encoder:
         """An encoder for files of raw rows, with its own copy of the vocabularies."""
+        try:
+            return Encoder(self.schema, self.vocabularies)
+        except ValueError as error:
+            raise Fm2Error(f"load: {self.path}: not a valid compiled model: {error}") from error
+
+    @functools.cached_property
+    def vocabularies(self) -> list[Vocabulary]:
+        """The values of each field."""
         counts = self._section("vocabulary.counts", np.uint64).reshape(-1, 3).astype(np.int64)
-        boundary_counts = self._section("encoder.fields", np.int32).reshape(-1, 4)[:, 3]
+        boundary_counts = self._section("encoder.fields", np.int32).reshape(len(counts), -1)[:, 3]
+        owned = [self.schema.fields[owner].hash_bits for owner in self.schema.owners]
         by_field = zip(
             np.split(self._section("vocabulary.bytes", np.uint8), np.cumsum(counts[:-1, 2])),
             np.split(self._section("vocabulary.ends", np.uint64), np.cumsum(counts[:-1, 1])),
             [np.empty(0, np.int64)] * len(counts),  # the file has no frequencies
             np.split(self._section("encoder.boundaries", np.float32), np.cumsum(boundary_counts[:-1])),
-            [1 << field.hash_bits if field.hash_bits else 0 for field in self.schema.fields],
+            [1 << hash_bits if hash_bits else 0 for hash_bits in owned],
             strict=True,
         )
-        return Encoder(self.schema, [Vocabulary(*parts) for parts in by_field])
+        return [Vocabulary(*parts) for parts in by_field]
+
+    def _read_calibration(self) -> Calibration | None:
+        """Return the calibration, which opening the file has checked."""
+        if not self.native.has_section("calibration.knots"):
+            return None
+        types: dict[str, type[np.generic]] = {
+            "calibration.knots": np.float64,
+            "calibration.field": np.int32,
+            "calibration.shifts": np.float32,
+        }
+        arrays = {name: self._section(name, dtype) for name, dtype in types.items() if self.native.has_section(name)}
+        arrays["calibration.knots"] = arrays["calibration.knots"].reshape(-1, 2)
+        return Calibration.from_sections(arrays, self.native.sizes, self.schema.fields)
 
     def _section(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         return np.frombuffer(self.native.section(name), dtype)
@@ -152,61 +205,91 @@ class Scorer:
                 raise
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
-        """Return the logits of rows, in any form that :meth:`predict` takes."""
-        ids = self.encode(rows)
-        logits = np.empty(len(ids), np.float32)
+        """Return the model's logits of rows, without calibration, in any form that :meth:`predict` takes."""
+        encoded = self._encode(rows)
+        logits = np.empty(len(encoded), np.float32)
         with native_errors("predict"):
-            self.native.score(ids, logits, self.threads)
+            self.native.score(encoded.ids, logits, self.threads, lists=encoded.native_lists())
         return logits
 
     def explain(self, row: Any) -> Explanation:
-        """Return the contribution of each field and each pair of fields to the logit of a row.
+        """Return the contribution of each field and each pair of fields to the logit of a row, without calibration.
 
-        ``row`` is a dict of values by column, or an array of ids.
+        ``row`` is a dict of values by column, an array of ids, or :class:`fm2.EncodedRows` with one row.
         """
-        ids = self.encode([row] if isinstance(row, Mapping) else np.asarray(row).reshape(1, -1))[0]
+        if not isinstance(row, Mapping | EncodedRows):
+            row = np.asarray(row).reshape(1, -1)
+        encoded = self._encode([row] if isinstance(row, Mapping) else row, "explain")
+        if len(encoded) != 1:
+            raise Fm2Error(f"explain: expected one row, got {len(encoded)}")
         with native_errors("explain"):
-            bias, field_terms, pair_terms = self.native.explain(ids)
+            bias, field_terms, pair_terms, value_terms = self.native.explain(encoded.ids[0], encoded.native_lists())
         names = self.schema.names
         terms = np.array(pair_terms).reshape(len(names), len(names))
         pairs = {(names[i], names[j]): float(terms[i, j]) for i, j in combinations(range(len(names)), 2)}
-        return Explanation(bias, dict(zip(names, field_terms, strict=True)), pairs)
+        values: dict[str, list[ValueContribution]] = {names[index]: [] for index in encoded.lists}
+        for index, id, weight, linear, pair_sum in value_terms:
+            with native_errors("explain"):  # a value may not be UTF-8
+                text = self.vocabularies[index].value(id)
+            values[names[index]].append(ValueContribution(text, weight, linear, pair_sum))
+        return Explanation(bias, dict(zip(names, field_terms, strict=True)), pairs, values)
 
     def measure_latency(self, rows: Any) -> NDArray[np.float64]:
         """Return how many seconds it takes to score each row on its own, on one thread, without encoding it."""
-        ids = self.encode(rows)
-        nanoseconds = np.empty(len(ids), np.float32)
+        encoded = self._encode(rows)
+        nanoseconds = np.empty(len(encoded), np.float32)
         with native_errors("predict"):
-            self.native.measure_rows(ids, nanoseconds)
+            self.native.measure_rows(encoded.ids, nanoseconds, encoded.native_lists())
         return nanoseconds.astype(np.float64) * 1e-9
 
-    def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32]:
+    def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32] | EncodedRows:
         """Return the ids of rows, in any form that :meth:`predict` takes.
 
-        With ``columns``, a table needs only these columns; the ids of other fields are arbitrary.
+        The result is an array, or :class:`fm2.EncodedRows` if the model has multi-valued fields. With ``columns``, a
+        table needs only these columns; all others are missing.
         """
+        encoded = self.encode_rows(rows, columns)
+        return encoded if any(self.native.lists) else encoded.ids
+
+    def encode_rows(self, rows: Any, columns: Sequence[str] | None = None) -> EncodedRows:
+        """Encode rows like :meth:`encode`; the result always includes the lists."""
+        if isinstance(rows, EncodedRows):
+            return EncodedRows(as_ids(rows.ids, "rows × fields", "predict"), rows.lists)
         rows = normalize_rows(rows, "predict")
         if isinstance(rows, np.ndarray):
-            return rows
+            return EncodedRows(rows)
         if not isinstance(rows, list):
             return self._encode_table(rows, self.columns if columns is None else columns)
         ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
         with native_errors("predict"):
-            self.native.encode_rows(rows, ids)
-        return ids
+            lists = self.native.encode_rows(rows, ids)
+        return EncodedRows(ids, _lists_by_field(lists))
 
-    def _encode_table(self, table: Any, columns: Sequence[str]) -> NDArray[np.int32]:
+    def _encode(self, rows: Any, operation: str = "predict") -> EncodedRows:
+        """Encode rows and check that they have lists for the multi-valued fields."""
+        encoded = self.encode_rows(rows)
+        check_lists(encoded, self.schema.fields, operation)
+        return encoded
+
+    def _encode_table(self, table: Any, columns: Sequence[str]) -> EncodedRows:
         reader = _native.ArrowReader(table)
         positions = dict(zip(columns, find_columns(reader.names, columns, "predict: the table"), strict=True))
-        # Any column can stand in for one that is not needed.
-        sources = [positions[name if name in columns else columns[0]] for name in self.columns]
-        batches = [np.empty((0, len(self.native.sizes)), np.int32)]
+        sources = [positions.get(name) for name in self.columns]
+        batches = []
         while reader.next():
             ids = np.empty((reader.rows, len(self.native.sizes)), np.int32)
             with native_errors("predict"):
-                self.native.encode_table(reader, sources, self.threads, ids)
-            batches.append(ids)
-        return np.concatenate(batches)
+                lists = self.native.encode_table(reader, sources, self.threads, ids)
+            batches.append(EncodedRows(ids, _lists_by_field(lists)))
+        return EncodedRows.concatenate(batches) if batches else self._no_rows()
+
+    def _no_rows(self) -> EncodedRows:
+        empty = {index: Lists.of([]) for index, is_list in enumerate(self.native.lists) if is_list}
+        return EncodedRows(np.empty((0, len(self.native.sizes)), np.int32), empty)
+
+
+def _lists_by_field(lists: Sequence[ListArrays | None]) -> dict[int, Lists]:
+    return {index: Lists(*arrays) for index, arrays in enumerate(lists) if arrays is not None}
 
 
 def load(path: str | Path, *, threads: int = 0, verify: bool = True) -> Scorer:

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, check_random_state
 
+from fm2.data.rows import EncodedRows
 from fm2.engine.compile import compile
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error
@@ -63,6 +64,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     l2_power: float | None = None
     l1: float | None = None
     initial_accumulator: float | None = None
+    value_dropout: float | None = None
     ema_decay: float | None = None
     positive_weight: float | None = None
     metric: Metric | None = None
@@ -143,20 +145,29 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {name: _plain(value) for name, value in values.items() if value is not None}
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
-        """Return the logit of the second class for each row."""
+        """Return the logit of the second class for each row, without calibration."""
+        rows = self._encode(X)
+        return self.run_.logits(rows)
+
+    def _encode(self, X: Any) -> EncodedRows:
         check_is_fitted(self)
         with value_errors():
             table = read_table(self, X, column_names(self.fields), reset=False)
-            return self.run_.logits(self.run_.encoder.encode(table, self.threads or 0))
+            return self.run_.encoder.encode_rows(table, self.threads or 0)
+
+    def _calibrated_logits(self, X: Any) -> NDArray[np.floating[Any]]:
+        rows = self._encode(X)
+        logits = self.run_.logits(rows)
+        return logits if self.run_.calibration is None else self.run_.calibration.apply(logits, rows)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities of both classes for each row."""
-        logits = self.decision_function(X)
+        logits = self._calibrated_logits(X)
         return np.stack([sigmoid(-logits), sigmoid(logits)], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the more likely class for each row."""
-        second = self.decision_function(X) > 0
+        second = self._calibrated_logits(X) > 0
         classes: NDArray[Any] = self.classes_[second.astype(np.intp)]
         return classes
 

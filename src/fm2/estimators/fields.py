@@ -21,10 +21,12 @@ BUCKET_ROWS = 20  # minimum per quantile bucket
 def column_names(fields: Fields) -> list[str] | None:
     """Return the columns that the fields read, in order, for tables without column names."""
     if isinstance(fields, Schema):
+        if fields.weight or fields.impressions:
+            raise InputError("fields: the schema has a weight or impressions; pass sample_weight to fit instead")
         return [name for name in fields.columns or fields.source_columns if name != fields.label]
     if fields is None or isinstance(fields, Mapping):
         return None
-    return list(dict.fromkeys(field.column for field in fields))
+    return list(dict.fromkeys(name for field in fields for name in (field.column, field.weight_column) if name))
 
 
 def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) -> Schema:
@@ -41,13 +43,19 @@ def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) 
         if name not in table.columns:
             raise InputError(f"fields: X has no column '{name}'; {suggest(name, table.columns)}")
     least = min_count if min_count is not None else DEFAULT_MIN_COUNT if len(table) >= FEW_ROWS else 1
-    return Schema([_field(column, described.get(column.name), least) for column in table.get_columns()], label)
+    weights = {field.weight_column for field in described.values() if isinstance(field, Field)}
+    columns = [column for column in table.get_columns() if column.name in described or column.name not in weights]
+    return Schema([_field(column, described.get(column.name), least) for column in columns], label)
 
 
 def _field(column: polars.Series, described: Kind | Field | None, min_count: int) -> Field:
     if isinstance(described, Field):
         return dataclasses.replace(described, column=column.name)
     kind = described or _kind(column)
+    container = column.dtype.base_type().__name__  # older versions of polars have no Map
+    if container in ("List", "Array", "Map"):
+        weighted = container == "Map" or isinstance(getattr(column.dtype, "inner", None), polars.Struct)
+        return Field(column.name, kind, min_count=min_count, multivalued=True, weighted=weighted)
     if kind != "numeric":
         return Field(column.name, kind, min_count=min_count)
     buckets = min(DEFAULT_BUCKETS, max(2, len(column) // BUCKET_ROWS))

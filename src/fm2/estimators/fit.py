@@ -67,7 +67,7 @@ def fit_run(
     schema = encoding.schema if isinstance(encoding, Encoder) else encoding
 
     def source(part: Rows) -> polars.DataFrame:
-        return part.table.select(schema.source_columns[1:]).with_columns(polars.Series(schema.label, part.labels))
+        return part.table.select(schema.feature_columns).with_columns(polars.Series(schema.label, part.labels))
 
     weights = None
     if rows.weights is not None:

@@ -58,7 +58,7 @@ def read_table(estimator: Any, x: Any, names: Sequence[str] | None, reset: bool)
     columns = columns or list(names or []) or [f"x{index}" for index in range(x.shape[1])]
     if len(columns) != x.shape[1]:
         raise InputError(f"X has {x.shape[1]} columns without names, but the fields read {len(columns)} columns")
-    table = polars.DataFrame([column.alias(name) for name, column in zip(columns, _columns(x), strict=True)])
+    table = polars.DataFrame([column.alias(name) for name, column in zip(columns, _columns(x, columns), strict=True)])
     for column in table.get_columns():
         if column.dtype.is_float() and column.is_infinite().any():
             raise InputError(f"X has an infinite value in column '{column.name}'; make it finite or missing")
@@ -77,26 +77,44 @@ def _names(table: Any) -> list[str]:
     return names if all(isinstance(name, str) for name in names) else []
 
 
-def _columns(x: Any) -> Iterator[polars.Series]:
+def _columns(x: Any, names: Sequence[str]) -> Iterator[polars.Series]:
     if hasattr(x, "iloc"):
-        for index in range(x.shape[1]):
+        for index, name in enumerate(names):
             column = x.iloc[:, index]
-            yield _series(column.to_numpy()) if column.dtype == object else polars.Series(values=column)
+            yield _series(column.to_numpy(), name) if column.dtype == object else polars.Series(values=column)
     elif is_frame(x):
         yield from polars.DataFrame(x).get_columns()
     else:
-        yield from (_series(x[:, index]) for index in range(x.shape[1]))
+        yield from (_series(x[:, index], name) for index, name in enumerate(names))
 
 
-def _series(column: NDArray[Any]) -> polars.Series:
+def _series(column: NDArray[Any], name: str) -> polars.Series:
     """Convert a column of an array; a column of objects gets their type, or text."""
     if column.dtype.kind == "O":
-        return polars.Series(values=[None if is_missing(value) else value for value in column], strict=False)
+        return _objects_series(column, name)
     if column.dtype.kind == "S":
         column = column.astype(str)
     if column.dtype.kind == "f" and column.dtype.itemsize not in (4, 8):
         column = column.astype(np.float64)
     return polars.Series(values=np.ascontiguousarray(column), nan_to_null=True)
+
+
+def _objects_series(column: NDArray[Any], name: str) -> polars.Series:
+    cells = [None if is_missing(value) else _cell(value) for value in column]
+    is_list = {isinstance(cell, list) for cell in cells if cell is not None}
+    if len(is_list) > 1:
+        raise InputError(f"X has lists and single values in column '{name}'; make every cell a list, or missing")
+    series = polars.Series(values=cells, strict=False)
+    return series.cast(polars.List(polars.String)) if series.dtype == polars.List(polars.Null) else series
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell as polars takes it: any collection as a list, and a dict of weights as a list of pairs."""
+    if isinstance(value, dict):
+        return [{"value": key, "weight": weight} for key, weight in value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    return list(value) if isinstance(value, tuple | np.ndarray) else value
 
 
 def read_classes(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.dataset import Dataset
+from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.schema import Schema
@@ -69,10 +70,32 @@ def _begins_with(known: Vocabulary, vocabulary: Vocabulary) -> bool:
     return same_ends and np.array_equal(known.data[: len(vocabulary.data)], vocabulary.data)
 
 
-def map_ids(ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None) -> NDArray[np.int32]:
-    """Translate ids [rows, fields]; without a map they stay the same."""
+def map_ids(rows: EncodedRows, id_map: Sequence[NDArray[np.int32]] | None) -> EncodedRows:
+    """Translate the ids of rows, including those in lists; without a map they stay the same.
+
+    >>> from fm2.data.rows import Lists
+    >>> rows = EncodedRows(np.array([[1, 0]], np.int32), {1: Lists.of([[2, 1, 2]])})
+    >>> mapped = map_ids(rows, [np.array([0, 7]), np.array([0, 5, 3])])
+    >>> mapped.ids.tolist(), mapped.lists[1].ids.tolist()
+    ([[7, 0]], [3, 5, 3])
+    """
     if id_map is None:
-        return ids
+        return rows
+    _check_not_negative(rows.ids)
+    rows = rows.compact() if rows.lists else rows  # the lists of all other rows need no translation
+    lists = {
+        index: dataclasses.replace(table, ids=_translate(table.ids, id_map[index]))
+        for index, table in rows.lists.items()
+    }
+    columns = [column if field in lists else id_map[field][column] for field, column in enumerate(rows.ids.T)]
+    return EncodedRows(np.stack(columns, axis=1), lists)
+
+
+def _translate(ids: NDArray[np.int32], new_ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    _check_not_negative(ids)
+    return new_ids[ids]
+
+
+def _check_not_negative(ids: NDArray[np.int32]) -> None:
     if ids.min(initial=0) < 0:
         raise IndexError("an id is negative")
-    return np.stack([new_ids[column] for new_ids, column in zip(id_map, ids.T, strict=True)], axis=1)

@@ -1,7 +1,8 @@
 """Metrics of predictions: AUC, log loss, relative information gain, calibration. Exact, in numpy only.
 
 Rows with the same probability are counted together first, so ties are exact and the order of the rows does not matter.
-Labels are 0 or 1. Every metric accepts row weights, 1 by default.
+Labels are 0 or 1, or the click rate of several impressions, whose number is then part of the weight. Every metric
+accepts row weights, 1 by default.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def log_loss(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | N
     return _count(labels, probabilities, weights).log_loss()
 
 
-def sigmoid(logits: NDArray[np.float32]) -> Floats:
+def sigmoid(logits: NDArray[np.float32] | Floats) -> Floats:
     """Return the probabilities of logits.
 
     >>> sigmoid(np.array([0.0, -1e4])).tolist()
@@ -207,12 +208,30 @@ def _check_inputs(
     if not np.isfinite(p).all():
         row = int(np.flatnonzero(~np.isfinite(p))[0])
         raise Fm2Error(f"metrics: the {kind} of row {row} is {p[row]}")
-    if not ((y == 0) | (y == 1)).all():
-        row = int(np.flatnonzero((y != 0) & (y != 1))[0])
-        raise Fm2Error(f"metrics: the label of row {row} is {y[row]}, expected 0 or 1")
+    if not ((y >= 0) & (y <= 1)).all():
+        row = int(np.flatnonzero(~((y >= 0) & (y <= 1)))[0])
+        raise Fm2Error(f"metrics: the label of row {row} is {y[row]}, expected 0 or 1, or a click rate in between")
     if w is not None and not (np.isfinite(w).all() and w.min() >= 0 and w.max() > 0):
         raise Fm2Error(f"metrics: weights must not be negative or all 0, got {w.min()} to {w.max()}")
     return y, p, w
+
+
+def weigh_clicks(
+    labels: NDArray[Any], weights: NDArray[Any] | None, factor: float
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return labels and weights after the weight of every click is multiplied by a factor.
+
+    A click rate y is y clicks and 1 - y rows without one, so this holds for it as well.
+
+    >>> labels, weights = weigh_clicks(np.array([0.0, 1.0, 0.25]), None, 3)
+    >>> labels.tolist(), weights.tolist()
+    ([0.0, 1.0, 0.5], [1.0, 3.0, 1.5])
+    """
+    if factor == 1:
+        return labels, weights
+    clicks = labels * factor
+    total = clicks + (1 - labels)
+    return clicks / total, total if weights is None else total * weights
 
 
 def metric_title(metric: str) -> str:

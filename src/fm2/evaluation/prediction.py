@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.artifacts.calibration import Calibration
 from fm2.data.encoder import Encoder
+from fm2.data.rows import EncodedRows
 from fm2.data.sources import ROW_BYTES, Source, open_sources
 from fm2.data.text_files import TextFile
 from fm2.errors import Fm2Error
@@ -20,14 +22,18 @@ from fm2.progress import Progress
 
 @dataclass
 class Predictions:
-    """The number of rows that were scored, and for each field the number of values that the model does not know."""
+    """The number of rows that were scored, and for each field the number of values that the model does not know.
+
+    ``values`` is the number of all values of each field, which differs from ``rows`` for a multi-valued field.
+    """
 
     rows: int
     unknown: dict[str, int]
+    values: dict[str, int]
 
     def mostly_unknown(self) -> dict[str, float]:
         """Return the fraction of unknown values for the fields where it is large, perhaps due to another format."""
-        return large_shares(self.unknown, self.rows)
+        return large_shares(self.unknown, self.values)
 
 
 class Predictor(Protocol):
@@ -35,13 +41,17 @@ class Predictor(Protocol):
 
     path: Path
     threads: int
+    calibration: Calibration | None
 
     @property
     def encoder(self) -> Encoder:
         """The encoder of raw rows."""
 
-    def probabilities(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Return the click probabilities of encoded rows."""
+    def logits(self, rows: EncodedRows) -> NDArray[np.float32]:
+        """Return the model's logits of encoded rows."""
+
+    def probabilities(self, rows: EncodedRows) -> NDArray[np.float32]:
+        """Return the calibrated click probabilities of encoded rows."""
 
 
 def predict_files(
@@ -73,7 +83,8 @@ def predict_files(
         if path.exists() and any(path.samefile(str(source)) for source in opened if Path(str(source)).exists()):
             raise Fm2Error(f"predict: {path} is one of the input files; choose another output file")
         check_replaceable(path)
-    predictions = Predictions(0, dict.fromkeys(model.encoder.schema.names, 0))
+    names = model.encoder.schema.names
+    predictions = Predictions(0, dict.fromkeys(names, 0), dict.fromkeys(names, 0))
     with Progress("scoring", sum(source.size for source in opened), progress) as bar:
         write_batches(path, opened, keep, _score(model, opened, keep, predictions, bar))
     return predictions
@@ -85,31 +96,48 @@ def _score(
     """Yield the kept columns and the probabilities of all rows, batch by batch."""
     size = 0
     for source in sources:
-        for kept, ids, done in _encode(model, source, keep):
-            probabilities = model.probabilities(ids)
-            predictions.rows += len(ids)
-            for name, count in zip(predictions.unknown, np.count_nonzero(ids == 0, axis=0).tolist(), strict=True):
-                predictions.unknown[name] += count
+        for kept, rows, done in _encode(model, source, keep):
+            probabilities = model.probabilities(rows)
+            predictions.rows += len(rows)
+            for name, unknown, values in zip(predictions.unknown, *count_values(rows), strict=True):
+                predictions.unknown[name] += unknown
+                predictions.values[name] += values
             yield kept, probabilities
             progress.update(size + done, predictions.rows)
         size += source.size
 
 
-def _encode(model: Predictor, source: Source, keep: Sequence[str]) -> Iterator[tuple[Any, NDArray[np.int32], int]]:
-    """Yield the kept columns and the ids of a source, and how much of its size has been read."""
+def _encode(model: Predictor, source: Source, keep: Sequence[str]) -> Iterator[tuple[Any, EncodedRows, int]]:
+    """Yield the kept columns and the encoded rows of a source, and how much of its size has been read."""
     encoder = model.encoder
     if isinstance(source, TextFile):
         positions = dict(zip(keep, source.positions(keep), strict=True))
         for encoded, done in encoder.encode_text(source, model.threads):
             kept = {name: encoded.cells(position) for name, position in positions.items()}
-            yield kept, encoded.ids, done
+            yield kept, encoded.rows, done
         return
     rows = 0
-    for frame in source.frames(list(dict.fromkeys([*encoder.schema.source_columns[1:], *keep]))):
+    for frame in source.frames(list(dict.fromkeys([*encoder.schema.feature_columns, *keep]))):
         rows += frame.height
-        yield frame.select(keep), encoder.encode(frame, model.threads), rows * ROW_BYTES
+        yield frame.select(keep), encoder.encode_rows(frame, model.threads), rows * ROW_BYTES
 
 
-def large_shares(counts: dict[str, int], rows: int) -> dict[str, float]:
-    """Return the counts that exceed half of the rows, as fractions."""
-    return {name: count / rows for name, count in counts.items() if count > rows / 2}
+def count_values(rows: EncodedRows) -> tuple[list[int], list[int]]:
+    """Return the number of unknown values and of all values of each field.
+
+    >>> from fm2.data.rows import Lists
+    >>> count_values(EncodedRows(np.array([[0, 1], [5, 1]], np.int32), {1: Lists.of([[0], [0, 3, 4]])}))
+    ([1, 2], [2, 6])
+    """
+    unknown = np.count_nonzero(rows.ids == 0, axis=0)
+    values = np.full(len(unknown), len(rows))
+    for field, lists in rows.lists.items():
+        used = lists.take(rows.ids[:, field])
+        unknown[field] = np.count_nonzero(used.ids == 0)
+        values[field] = len(used.ids)
+    return unknown.tolist(), values.tolist()
+
+
+def large_shares(counts: dict[str, int], totals: dict[str, int]) -> dict[str, float]:
+    """Return the counts that exceed half of their total, as fractions."""
+    return {name: count / totals[name] for name, count in counts.items() if count > totals[name] / 2}

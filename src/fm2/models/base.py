@@ -12,11 +12,15 @@ from torch import Tensor, nn
 from fm2.errors import Fm2Error
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.registry import get_spec, spec_of_class
+from fm2.models.rows import Rows
 from fm2.models.spec import ModelSpec
 
 
 class Model(nn.Module, ABC):
-    """Base class of all models: ``forward`` maps ids [rows, fields], local to their field, to logits [rows].
+    """Base class of all models: ``forward`` maps rows to logits [rows].
+
+    Rows are a tensor of ids [rows, fields], local to their field, or :class:`fm2.models.rows.TensorRows` if there are
+    multi-valued fields.
 
     A model has two kinds of parameters. ``tables`` are sparse: a batch touches few of their rows, so they have an
     optimizer of their own. ``dense_parameters()`` are all other parameters. ``forward`` runs on any device with
@@ -93,8 +97,8 @@ class Model(nn.Module, ABC):
         return True
 
     @abstractmethod
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits [rows] of ids [rows, fields]."""
+    def forward(self, rows: Rows) -> Tensor:
+        """Return the logits [rows] of rows."""
 
     def flops_by_plan(self) -> dict[str, int]:
         """Return the number of operations per prediction by plan: as trained, then as compiled."""
@@ -136,5 +140,5 @@ class GatheredModel(Model):
         """Return the fastest model that scores rows as this one does with its current weights."""
         return self
 
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.score(**{name: table(ids) for name, table in self.tables.items()})
+    def forward(self, rows: Rows) -> Tensor:
+        return self.score(**{name: table(rows) for name, table in self.tables.items()})

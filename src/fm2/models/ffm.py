@@ -13,6 +13,7 @@ from fm2.errors import Fm2Error
 from fm2.models.base import Model
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.initial import Seed, fill_normal, generator
+from fm2.models.rows import Rows, TensorRows
 
 
 class FFM(Model):
@@ -20,7 +21,8 @@ class FFM(Model):
 
     A row of the table ``embedding`` holds n − 1 vectors of ``dim`` floats, one for each other field in order. In field
     i, the vector for field j is at index j if j < i, and at index j − 1 otherwise. The initial vectors are normally
-    distributed with standard deviation ``embedding_std``.
+    distributed with standard deviation ``embedding_std``. The vectors of a multi-valued field are the weighted sums of
+    its values' vectors.
 
     >>> model = FFM([10, 20, 30], dim=4)
     >>> model.n_parameters == 60 + 60 * 2 * 4
@@ -42,12 +44,21 @@ class FFM(Model):
         self.linear = FlatEmbedding(field_sizes, 1)
         fill_normal(self.embedding.weight, embedding_std, generator(seed))
 
-    def forward(self, ids: Tensor) -> Tensor:
-        linear: Tensor = self.linear(ids).sum(1) + self.bias
+    def forward(self, rows: Rows) -> Tensor:
+        linear: Tensor = self.linear(rows).sum(1) + self.bias
+        if not isinstance(rows, Tensor):
+            return linear + self._pooled_pairs(rows)
         pairs: Tensor = _Pairs.apply(  # type: ignore[no-untyped-call]
-            self.embedding.weight, self.embedding.begins(ids), self.embedding, self.dim
+            self.embedding.weight, self.embedding.begins(rows), self.embedding, self.dim
         )
         return linear + pairs
+
+    def _pooled_pairs(self, rows: TensorRows) -> Tensor:
+        """Return the pair terms of rows with multi-valued fields, whose vectors are weighted sums of their values'."""
+        n = len(self.field_sizes)
+        vectors = self.embedding(rows).view(len(rows), n, n - 1, self.dim)
+        terms = [(vectors[:, i, i:] * vectors[:, i + 1 :, i]).sum((1, 2)) for i in range(n - 1)]
+        return torch.stack(terms).sum(0)
 
 
 def _vector_indices(begins: Tensor, field: int, dim: int) -> tuple[Tensor, Tensor]:

@@ -35,9 +35,14 @@ def _shift_right(values: Tensor, bits: int) -> Tensor:
     return (values >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def feature_keys(ids: Tensor) -> Tensor:
-    """Return the key of every feature of ``ids`` [rows, fields], as an int64 with the same bits."""
-    z = (torch.arange(ids.shape[1], device=ids.device) << 32 | ids.long()) + INCREMENT
+def feature_keys(ids: Tensor, fields: Tensor | None = None) -> Tensor:
+    """Return the key of every feature of ``ids`` [rows, fields], as an int64 with the same bits.
+
+    With ``fields``, these are the fields of the ids, which then have any shape.
+    """
+    if fields is None:
+        fields = torch.arange(ids.shape[1], device=ids.device)
+    z = (fields << 32 | ids.long()) + INCREMENT
     z = (z ^ _shift_right(z, 30)) * FIRST
     z = (z ^ _shift_right(z, 27)) * SECOND
     return (z ^ _shift_right(z, 31)) | 1

@@ -14,6 +14,7 @@ from fm2.models.base import GatheredModel, Model
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.hashing import feature_keys, pair_slots
 from fm2.models.initial import Seed
+from fm2.models.rows import Rows, TensorRows
 
 
 class LR(GatheredModel):
@@ -38,6 +39,7 @@ class Poly2(Model):
     """A degree-2 polynomial (equation 3 of the paper): a weight per feature and per pair of features, initially zero.
 
     The table ``pairs`` has 2^hash_bits weights and no fields; ``fm2.models.hashing`` maps a pair to its weight.
+    Values of the same multi-valued field do not form pairs.
 
     >>> model = Poly2([10, 20, 30], hash_bits=8)
     >>> model.n_parameters == 60 + 256, model.flops()
@@ -52,12 +54,46 @@ class Poly2(Model):
         self.linear = FlatEmbedding(field_sizes, 1)
         self.pairs = FlatEmbedding([1 << hash_bits], 1)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        linear: Tensor = self.linear(ids).sum(1) + self.bias
+    def forward(self, rows: Rows) -> Tensor:
+        linear: Tensor = self.linear(rows).sum(1) + self.bias
+        if not isinstance(rows, Tensor):
+            return linear + self._value_pairs(rows)
         pairs: Tensor = _Pairs.apply(  # type: ignore[no-untyped-call]
-            self.pairs.weight, feature_keys(ids), self.pairs, self.hash_bits
+            self.pairs.weight, feature_keys(rows), self.pairs, self.hash_bits
         )
         return linear + pairs
+
+    def _value_pairs(self, rows: TensorRows) -> Tensor:
+        """Return the pair terms of rows with multi-valued fields: one for every pair of values of different fields."""
+        row, field, id, weight = _sorted_values(rows)
+        row_end = torch.searchsorted(row, row, right=True)
+        place = row * rows.ids.shape[1] + field
+        field_end = torch.searchsorted(place, place, right=True)
+        # A value's partners are those of its row's later fields: [field_end, row_end).
+        partners = row_end - field_end
+        first = torch.repeat_interleave(partners)
+        second = torch.arange(len(first), device=row.device) + (field_end - partners.cumsum(0) + partners)[first]
+        keys = feature_keys(id, field)
+        slots = pair_slots(keys[first], keys[second], self.hash_bits)
+        weight = weight.to(self.bias)
+        terms: Tensor = self.pairs(slots[:, None])[:, 0] * weight[first] * weight[second]
+        return terms.new_zeros(len(rows)).index_add(0, row[first], terms)
+
+
+def _sorted_values(rows: TensorRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the row, field, id and weight of every value, in the order of rows, then fields."""
+    every_row = torch.arange(len(rows), device=rows.ids.device)
+    values = []
+    for field in range(rows.ids.shape[1]):
+        if field in rows.lists:
+            lists = rows.lists[field]
+            row, id, weight = lists.row, lists.id, lists.weight
+        else:
+            row, id, weight = every_row, rows.ids[:, field], torch.ones(len(rows), device=every_row.device)
+        values.append((row, torch.full_like(row, field), id.long(), weight))
+    row, field_of, id, weight = (torch.cat(columns) for columns in zip(*values, strict=True))
+    order = torch.argsort(row, stable=True)
+    return row[order], field_of[order], id[order], weight[order]
 
 
 class _Pairs(torch.autograd.Function):

@@ -15,7 +15,13 @@ Config = Mapping[str, Any]
 
 # Training settings that not every model uses. All other settings apply to every model.
 EMBEDDING_SETTINGS = ("dim", "embedding_std")
-GATHERED_SETTINGS = (*EMBEDDING_SETTINGS, "dense_learning_rate", "learning_rate_scale", "dropout", "field_dropout")
+GATHERED_SETTINGS = (
+    *EMBEDDING_SETTINGS,
+    "dense_learning_rate",
+    "learning_rate_scale",
+    "dropout",
+    "field_dropout",
+)
 OPTIONAL_SETTINGS = (*GATHERED_SETTINGS, "weight_decay")
 
 
@@ -139,12 +145,31 @@ class ModelSpec:
         small = {**options, **self.defaults}
         return adapt_defaults(small, self.large_defaults, rows, fields, batch_size, self.has_full_matrices)
 
-    def config(self, settings: Mapping[str, Any], field_sizes: Sequence[int]) -> dict[str, Any]:
-        """Return the model's config, from which ``fm2.models.build`` constructs it."""
+    @property
+    def shares_embeddings(self) -> bool:
+        """Whether a field can use the embeddings of another one, with an interaction of its own."""
+        return self.forward_backward is not None and self.dimensions != "none"
+
+    def config(
+        self, settings: Mapping[str, Any], field_sizes: Sequence[int], owners: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """Return the model's config, from which ``fm2.models.build`` constructs it.
+
+        ``owners`` has, for each field, the index of the field whose embeddings it uses.
+
+        >>> from fm2.models.registry import get_spec
+        >>> settings = {"dim": 2, "embedding_std": 0.1, "linear": "fields", "matrix_std": 0.1}
+        >>> get_spec("fmfm").config(settings, [5, 3, 5], owners=[0, 1, 0])["owners"]
+        [0, 1, 0]
+        >>> "owners" in get_spec("fmfm").config(settings, [5, 3, 5], owners=[0, 1, 2])
+        False
+        """
         renamed = self.arguments.values()
         options = {name: settings[name] for name in self.option_names if name not in renamed}
         arguments = {keyword: settings[name] for keyword, name in self.arguments.items()}
-        return {"model": self.name, "field_sizes": list(field_sizes), **arguments, **options}
+        shared = self.shares_embeddings and any(owner != field for field, owner in enumerate(owners))
+        owned = {"owners": list(owners)} if shared else {}
+        return {"model": self.name, "field_sizes": list(field_sizes), **arguments, **options, **owned}
 
     def shape(self, config: Config) -> dict[str, Any]:
         """Return the settings that determine the shapes of a model's weights; a warm start has to keep them."""

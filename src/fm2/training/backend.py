@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import Arrays, Saved, Stored
 from fm2.artifacts.settings import Settings
+from fm2.data.rows import EncodedRows
 from fm2.models import Model
 
-Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 
@@ -25,14 +25,16 @@ class Backend(ABC):
         self.steps = 0
 
     @abstractmethod
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
-        """Learn from the rows ``ids[order]`` and return their mean loss, weighted if there are ``weights``.
+    def step(
+        self, rows: EncodedRows, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float
+    ) -> float:
+        """Learn from the rows ``rows[order]`` and return their mean loss, weighted if there are ``weights``.
 
         ``rate`` multiplies the learning rates; the schedule determines it.
         """
 
     @abstractmethod
-    def score(self, ids: Ids) -> Floats:
+    def score(self, rows: EncodedRows) -> Floats:
         """Return the logits of rows, computed with the weights that :meth:`weights` returns."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.settings import Settings
-from fm2.models import DeepModel, GatheredModel, Model, build, get_spec
+from fm2.models import DeepModel, FlatEmbedding, GatheredModel, Model, build, get_spec
 from fm2.training.backend import Backend, Floats
 from fm2.training.native_backend import NativeBackend
 from fm2.training.resolve import trains_rowwise
@@ -25,34 +25,58 @@ def make_model(
     field_sizes: Sequence[int],
     initialized: bool = True,
     fixed: Mapping[str, Any] | None = None,
+    owners: Sequence[int] = (),
 ) -> Model:
     """Build the model that the settings describe; unless it is ``initialized``, its weights are zero.
 
-    ``fixed`` is added to its config: what training never changes, such as pruned pairs of fields.
+    ``fixed`` is added to its config: what training never changes, such as pruned pairs of fields. ``owners`` has, for
+    each field, the index of the field whose embeddings it uses.
     """
-    config = get_spec(settings.model).config(settings.to_dict(), field_sizes)
+    config = get_spec(settings.model).config(settings.to_dict(), field_sizes, owners)
     return build(config | dict(fixed or {}), seed=settings.seed if initialized else None)
 
 
-def make_backend(model: Model, settings: Settings, counts: NDArray[np.int64], initialized: bool = True) -> Backend:
+def make_backend(
+    model: Model,
+    settings: Settings,
+    counts: NDArray[np.int64],
+    initialized: bool = True,
+    mean_squares: NDArray[np.float64] | None = None,
+) -> Backend:
     """Choose the backend: the model's row-by-row kernel, native code for batches on the CPU, or torch.
 
-    ``counts`` are the features' frequencies, which regularization may depend on.
+    Regularization depends on the features' ``counts`` and on the ``mean_squares`` of their weights in lists, 1 by
+    default.
     """
     if trains_rowwise(settings):
         return RowwiseBackend(model, settings, initialized)
-    l2_scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
+    squares = counts.astype(np.float64) if mean_squares is None else counts * mean_squares
+    l2_scale = {name: _l2_scale(model, table, settings, counts, squares) for name, table in model.tables.items()}
     if settings.device == "cpu" and isinstance(model, GatheredModel):
         return NativeBackend(model, settings, l2_scale)
-    return TorchBackend(model, settings, {name: _per_weight(model, name, l2_scale) for name in model.tables})
+    spread = {name: table.per_weight(l2_scale[name]) for name, table in model.tables.items()}
+    return TorchBackend(model, settings, spread)
 
 
-def _per_weight(model: Model, name: str, values: Floats) -> Floats:
-    """Repeat a value per feature for every weight of a table; 1 for tables that are not indexed by features."""
-    table = model.tables[name]
+def _l2_scale(
+    model: Model,
+    table: FlatEmbedding,
+    settings: Settings,
+    counts: NDArray[np.int64],
+    squares: NDArray[np.float64],
+) -> Floats:
+    """Return the factor of l2 of every feature of a table; 1 for tables that are not indexed by features.
+
+    A value with the weight w in a list contributes w² to the curvature of the loss, as if it occurred w² times. Its
+    share of l2 is therefore w², too.
+    """
     if list(table.field_sizes) != model.field_sizes:
-        return np.ones(table.weight.numel(), np.float32)
-    return np.repeat(values, np.repeat(table.dims, table.field_sizes))
+        return np.ones(sum(table.field_sizes), np.float32)
+    occurrences, evidence = table.per_feature(counts), table.per_feature(squares)
+    scale: Floats = np.maximum(evidence, 1).astype(np.float32) ** np.float32(-settings.l2_power)
+    per_occurrence = np.divide(evidence, occurrences, out=np.ones_like(evidence), where=occurrences > 0)
+    scale *= per_occurrence.astype(np.float32)
+    return scale
 
 
 def count_torch_threads(model: Model, settings: Settings) -> int:

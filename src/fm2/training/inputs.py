@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fm2.data.dataset import Dataset, read_row_values
+from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 
@@ -36,15 +37,51 @@ def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDAr
     return np.concatenate([np.r_[count, v.counts] for count, v in zip(unknown, vocabularies, strict=True)])
 
 
+def feature_weights(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.float64]:
+    """Return the mean square of each feature's weights in training, in the order of :func:`feature_counts`.
+
+    It is 1 outside lists.
+    """
+    train = dataset.train.encoded
+    return np.concatenate(
+        [
+            mean_squares(train, field, len(vocabulary)) if field in train.lists else np.ones(len(vocabulary))
+            for field, vocabulary in enumerate(vocabularies)
+        ]
+    )
+
+
+def mean_squares(rows: EncodedRows, field: int, features: int) -> NDArray[np.float64]:
+    """Return the mean square of the weights of each feature of a list field; 1 for features that do not occur.
+
+    >>> from fm2.data.rows import Lists
+    >>> lists = Lists.of([[3], [2, 2]], [[1.0], [0.5, 0.5]])
+    >>> mean_squares(EncodedRows(np.array([[0], [1], [1]]), {0: lists}), 0, features=4).tolist()
+    [1.0, 1.0, 0.25, 1.0]
+    """
+    counts, squares = np.zeros(features), np.zeros(features)
+    for begin in range(0, len(rows), COUNTED_ROWS):
+        lists = rows.lists[field].take(rows.ids[begin : begin + COUNTED_ROWS, field])
+        counts += np.bincount(lists.ids, minlength=features)
+        squares += np.bincount(lists.ids, np.square(lists.value_weights(), dtype=np.float64), minlength=features)
+    return np.divide(squares, counts, out=np.ones(features), where=counts > 0)
+
+
 def click_log_odds(dataset: Dataset, positive_weight: float, row_weights: NDArray[np.float32] | None) -> float:
     """Compute the logit of the training rows' weighted click rate: the initial bias."""
-    totals = np.zeros(2)
-    for begin in range(0, len(dataset.train), COUNTED_ROWS):
+    train = dataset.train
+    clicks = total = 0.0
+    for begin in range(0, len(train), COUNTED_ROWS):
         rows = slice(begin, begin + COUNTED_ROWS)
-        weights = None if row_weights is None else row_weights[dataset.train.rows[rows]]
-        totals += np.bincount(dataset.train.labels[rows], weights, minlength=2)
-    negatives, positives = totals[0], totals[1] * positive_weight
-    return math.log(positives / negatives) if positives and negatives else 0.0
+        weights = np.ones(len(train.rows[rows]))
+        if train.weights is not None:
+            weights *= train.weights[rows]
+        if row_weights is not None:
+            weights *= row_weights[train.rows[rows]]
+        clicks += float(weights @ train.labels[rows])
+        total += float(weights.sum())
+    positives, negatives = clicks * positive_weight, total - clicks
+    return math.log(positives / negatives) if positives > 0 and negatives > 0 else 0.0
 
 
 def fingerprint_of(dataset: Dataset) -> str:

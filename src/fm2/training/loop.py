@@ -19,11 +19,11 @@ from fm2.artifacts.arrays import open_arrays, save_arrays
 from fm2.artifacts.model_file import MODEL, save_model
 from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, append_history, read_history, write_history
 from fm2.artifacts.settings import Settings
-from fm2.data.dataset import Dataset
+from fm2.data.dataset import Dataset, Split
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.evaluation import metrics
-from fm2.evaluation.metrics import sigmoid
+from fm2.evaluation.metrics import sigmoid, weigh_clicks
 from fm2.training.backend import Backend
 
 CHECKPOINT_SECONDS = 60.0
@@ -43,7 +43,7 @@ class Position:
     best: float | None = None
     waited: int = 0
     loss: float = 0.0
-    loss_rows: int = 0
+    loss_rows: float = 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,9 @@ class TrainingLoop:
     """Trains until all epochs are done, or until ``patience`` evaluations in a row bring no improvement.
 
     A run can only be resumed with the same ``fingerprint``: the same data, row weights and model to start from.
+
+    If the dataset has a share w of its training rows without a click, the odds of a click in training are 1 / w times
+    the true ones. Evaluations and the saved model therefore add ln w to the bias; checkpoints have the bias as trained.
     """
 
     def __init__(
@@ -89,7 +92,9 @@ class TrainingLoop:
         self.settings: Settings = backend.settings
         self._train = dataset.train
         self._labels, self._rows = np.asarray(self._train.labels), np.asarray(self._train.rows)
+        self._train_weights = None if self._train.weights is None else np.asarray(self._train.weights)
         self._row_weights, self._fingerprint = row_weights, fingerprint or {}
+        self._shift = np.float32(math.log(dataset.negative_rate))
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
@@ -164,22 +169,24 @@ class TrainingLoop:
             self._at.epoch, self._at.row = self._at.epoch + 1, 0
 
     def _step(self, order: NDArray[np.int64]) -> None:
-        labels = self._labels[order].astype(np.float32)
-        weights = self._weights(order, labels)
+        labels, weights = weigh_clicks(
+            self._labels[order].astype(np.float32), self._weights(order), self.settings.positive_weight
+        )
         loss = 0.0
         if weights is None or weights.any():
-            loss = self._backend.step(self._train.ids, order, labels, weights, self._rate())
+            loss = self._backend.step(self._train.encoded, order, labels, weights, self._rate())
         self._at.row += len(order)
         self._at.steps = self._backend.steps
-        self._at.loss += loss * len(order)
-        self._at.loss_rows += len(order)
+        counted = len(order) if weights is None else float(weights.sum(dtype=np.float64))
+        self._at.loss += loss * counted
+        self._at.loss_rows += counted
         if not loss < RUNAWAY_LOSS:
             kept = "the best model so far is kept" if self._at.best is not None else "there is no model yet"
             raise Fm2Error(
                 f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate "
                 f"and --overwrite the run ({kept})"
             )
-        self._report(self._at.loss / self._at.loss_rows)
+        self._report(self._at.loss / self._at.loss_rows if self._at.loss_rows else math.nan)
 
     def _report(self, loss: float, evaluated: bool = False) -> None:
         rows = len(self._train)
@@ -199,10 +206,9 @@ class TrainingLoop:
         except KeyboardInterrupt:
             self._interrupted = True
 
-    def _weights(self, order: NDArray[np.int64], labels: NDArray[np.float32]) -> NDArray[np.float32] | None:
-        """Return the row weights times the class weights; None if all of them are 1."""
-        positive = np.float32(self.settings.positive_weight)
-        weights = None if positive == 1 else np.where(labels > 0, positive, np.float32(1))
+    def _weights(self, order: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Return the weights of rows: those of the dataset times the ``row_weights``; None if all of them are 1."""
+        weights = None if self._train_weights is None else self._train_weights[order]
         if self._row_weights is None:
             return weights
         row_weights = self._row_weights[self._rows[order]].astype(np.float32)
@@ -216,11 +222,15 @@ class TrainingLoop:
 
     def evaluate(self) -> None:
         """Evaluate the model on the validation rows, and save it if it is the best so far."""
-        measured = metrics.evaluate(self._dataset.validation.labels, self._predict_validation())
+        validation = self._dataset.validation
+        measured = metrics.evaluate(validation.labels, self._predict_validation(), validation.weights)
         settled = self._backend.model.is_settled(self._at.steps)
         improved = self._improves(measured[self.settings.metric])
         if improved:
-            save_model(self._path / MODEL, self._backend.model, self._backend.weights(), *self._encoder, measured)
+            weights: dict[str, Any] = dict(self._backend.weights())
+            weights["bias"] = np.asarray(weights["bias"] + self._shift)
+            rate = self._dataset.negative_rate
+            save_model(self._path / MODEL, self._backend.model, weights, *self._encoder, measured, rate)
             self._at.best, self._at.waited = measured[self.settings.metric] if settled else None, 0
         else:
             self._at.waited += 1
@@ -244,10 +254,10 @@ class TrainingLoop:
         return value > self._at.best if HIGHER_IS_BETTER[self.settings.metric] else value < self._at.best
 
     def _predict_validation(self) -> NDArray[np.float64]:
-        ids = self._dataset.validation.ids
-        starts = range(0, len(ids), EVALUATION_ROWS)
-        logits = [self._backend.score(ids[start : start + EVALUATION_ROWS]) for start in starts]
-        return sigmoid(np.concatenate(logits))
+        rows = self._dataset.validation.encoded
+        starts = range(0, len(rows), EVALUATION_ROWS)
+        logits = [self._backend.score(rows[start : start + EVALUATION_ROWS]) for start in starts]
+        return sigmoid(np.concatenate(logits) + self._shift)
 
     def _save_checkpoint(self) -> None:
         values = {"position": asdict(self._at), "fingerprint": self._fingerprint}
@@ -289,8 +299,24 @@ def check_splits(dataset: Dataset, operation: str = "train", measured: str = "va
     for split, purpose in ((dataset.split(name), purpose) for name, purpose in purposes.items()):
         if len(split) == 0:
             raise Fm2Error(f"{operation}: {dataset.path} has no rows for {purpose}; prepare it with other --fractions")
-        if split.labels.min() == split.labels.max():
+        labels = np.asarray(split.labels)
+        if split.weights is not None:
+            _check_weights(split, f"{operation}: {dataset.path}")
+            labels = labels[split.weights > 0]
+        lowest, highest = labels.min(), labels.max()
+        if lowest == highest and lowest in (0, 1):
             raise Fm2Error(
-                f"{operation}: all rows of {dataset.path} for {purpose} have the label {split.labels[0]}; "
+                f"{operation}: all rows of {dataset.path} for {purpose} have the label {lowest:g}; "
                 "prepare it with both labels, or with other --fractions"
             )
+
+
+def _check_weights(split: Split, where: str) -> None:
+    """Raise an error if all rows of a split have the weight 0, or if the files were not written by ``prepare``."""
+    weights = np.asarray(split.weights)
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise Fm2Error(f"{where} is damaged: the split '{split.name}' has invalid weights")
+    if not ((split.labels >= 0) & (split.labels <= 1)).all():
+        raise Fm2Error(f"{where} is damaged: the split '{split.name}' has invalid click rates")
+    if not weights.any():
+        raise Fm2Error(f"{where} has only rows with the weight 0 in the split '{split.name}'")

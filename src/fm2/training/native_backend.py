@@ -10,45 +10,55 @@ from fm2 import _native
 from fm2._native import Dropout
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
+from fm2.data.rows import EncodedRows
 from fm2.models import GatheredModel
 from fm2.training import tables
-from fm2.training.backend import Backend, Floats, Ids, to_numpy
+from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.forward_backward import make_forward_backward
 from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer
-from fm2.training.tables import EmbeddingTable
+from fm2.training.tables import EmbeddingTable, load_batch
 
 
 class NativeBackend(Backend):
-    """Trains a model that is scored from gathered rows. ``l2_scale`` multiplies the l2 of each feature."""
+    """Trains a model that is scored from gathered rows. ``l2_scale`` multiplies the l2 of each table's features."""
 
     model: GatheredModel
 
-    def __init__(self, model: GatheredModel, settings: Settings, l2_scale: Floats) -> None:
+    def __init__(self, model: GatheredModel, settings: Settings, l2_scale: dict[str, Floats]) -> None:
         super().__init__(model, settings)
         self._optimizers = {name: make_optimizer(settings) for name in model.tables}
         self._tables = {}
         for name, table in model.tables.items():
             weights, optimizer = to_numpy(table.weight), self._optimizers[name]
             native = EmbeddingTable(
-                table.field_sizes, table.dims, optimizer, weights=weights, decay=settings.ema_decay, l2_scale=l2_scale
+                table.field_sizes,
+                table.dims,
+                optimizer,
+                weights=weights,
+                decay=settings.ema_decay,
+                l2_scale=l2_scale[name],
+                offsets=table.offsets,
+                keep_zeros=table.keep_zeros,
             )
-            first = initial_state(settings, weights, l2_scale)
+            first = initial_state(settings, weights, table.per_weight(l2_scale[name]))
             if np.any(first):  # untouched zeros take no memory
                 native.state[0][:] = first
             table.weight.data = torch.from_numpy(native.weights)
             self._tables[name] = native
         self._dense = DenseOptimizer(model, settings)
-        drops = settings.dropout or settings.field_dropout
-        self._dropout = Dropout(settings.dropout, settings.field_dropout, settings.seed) if drops else None
+        rates = settings.dropout, settings.field_dropout
+        self._dropout = Dropout(*rates, settings.seed, settings.value_dropout)
         self._batch = tables.minibatch(model.field_sizes)
         self._averages: tuple[int, dict[str, EmbeddingTable]] | None = None
-        self._forward_backward = make_forward_backward(model, settings.threads, self._dropout)
+        self._forward_backward = make_forward_backward(model, settings.threads, self._dropout if any(rates) else None)
 
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+    def step(
+        self, rows: EncodedRows, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float
+    ) -> float:
         self.steps += 1
         self.model.begin_step(self.settings.seed, self.steps)
         self._averages = None
-        self._batch.load(ids, order, self.settings.threads)
+        load_batch(self._batch, rows, order, self.settings.threads, self._dropout, self.steps)
         for optimizer in self._optimizers.values():
             optimizer.learning_rate = self.settings.learning_rate * rate
         loss, updates = self._forward_backward.learn(self._batch, self._tables, self.steps, labels, weights)
@@ -69,8 +79,8 @@ class NativeBackend(Backend):
             if values is not None:
                 torch.from_numpy(values).masked_fill_(mask, 0)
 
-    def score(self, ids: Ids) -> Floats:
-        self._batch.load(np.ascontiguousarray(ids), None, self.settings.threads)
+    def score(self, rows: EncodedRows) -> Floats:
+        load_batch(self._batch, rows, None, self.settings.threads)
         self.model.eval()
         with torch.no_grad(), self._dense.using_averages():
             return self._forward_backward.score(self._batch, self._averaged_tables())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2._native import Optimizer
+from fm2._native import Dropout, Optimizer
 from fm2.artifacts.arrays import Arrays, ChunkedArray, Stored
 from fm2.artifacts.settings import Settings
+from fm2.data.rows import EncodedRows
+from fm2.errors import Fm2Error
 from fm2.models import FFM, LR, Model, Poly2
 from fm2.models.initial import fill_normal, generator
 from fm2.training import tables
-from fm2.training.backend import Backend, Floats, Ids, to_numpy
+from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.optimizers import initial_state, make_optimizer
 
 PIECE = 1 << 14  # features whose vectors are copied at once
@@ -35,19 +38,22 @@ class RowwiseKernel(ABC):
     def __init__(self, model: Model, threads: int) -> None:
         self._batch, self._threads = tables.minibatch(model.field_sizes), threads
 
-    def step(
-        self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, optimizer: Optimizer
-    ) -> float:
-        """Learn from the rows ``ids[order]`` one after the other and return their mean loss."""
-        self._batch.load(ids, order, self._threads)
-        loss: float = self._native.step(self._batch, labels, weights, optimizer, optimizer, self._threads)
+    def load(self, rows: EncodedRows, order: NDArray[np.int64], dropout: Dropout, step: int) -> None:
+        """Load the rows ``rows[order]``, for the next :meth:`learn`."""
+        tables.load_batch(self._batch, rows, order, self._threads, dropout, step)
+
+    def learn(self, labels: Floats, weights: Floats | None, optimizer: Optimizer) -> float:
+        """Learn from the loaded rows one after the other and return their mean loss."""
+        with _errors_for_users():
+            loss: float = self._native.step(self._batch, labels, weights, optimizer, optimizer, self._threads)
         return loss
 
-    def score(self, ids: Ids) -> Floats:
+    def score(self, rows: EncodedRows) -> Floats:
         """Return the logits of rows."""
-        self._batch.load(np.ascontiguousarray(ids), None, self._threads)
-        logits = np.empty(len(ids), np.float32)
-        self._native.score(self._batch, logits, self._threads)
+        tables.load_batch(self._batch, rows, None, self._threads)
+        logits = np.empty(len(rows), np.float32)
+        with _errors_for_users():
+            self._native.score(self._batch, logits, self._threads)
         return logits
 
     @abstractmethod
@@ -162,14 +168,18 @@ class RowwiseBackend(Backend):
         assert model.spec.rowwise is not None
         self.kernel: RowwiseKernel = KERNELS[model.spec.rowwise.kernel].for_training(model, settings, initialized)
         self._optimizer = make_optimizer(settings)
+        self._dropout = Dropout(seed=settings.seed, value=settings.value_dropout)
 
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+    def step(
+        self, rows: EncodedRows, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float
+    ) -> float:
         self.steps += 1
         self._optimizer.learning_rate = self.settings.learning_rate * rate
-        return self.kernel.step(ids, order, labels, weights, self._optimizer)
+        self.kernel.load(rows, order, self._dropout, self.steps)
+        return self.kernel.learn(labels, weights, self._optimizer)
 
-    def score(self, ids: Ids) -> Floats:
-        return self.kernel.score(ids)
+    def score(self, rows: EncodedRows) -> Floats:
+        return self.kernel.score(rows)
 
     def weights(self) -> Weights:
         return self.kernel.weights()
@@ -181,6 +191,15 @@ class RowwiseBackend(Backend):
         self.steps = steps
         for name, values in self.state().items():
             values[:] = state[name]
+
+
+@contextmanager
+def _errors_for_users() -> Iterator[None]:
+    """Report rows that a kernel rejects, such as those with too many pairs of values, as errors of the user's data."""
+    try:
+        yield
+    except ValueError as error:
+        raise Fm2Error(str(error)) from error
 
 
 def _weights_of(cells: Floats) -> ChunkedArray:

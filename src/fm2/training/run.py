@@ -12,9 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fm2.artifacts.calibration import Calibration, read_calibration, save_calibration
 from fm2.artifacts.model_file import MODEL, ModelFile, open_model, save_model
+from fm2.artifacts.run_directory import CALIBRATION
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
+from fm2.data.row_inputs import check_lists
+from fm2.data.rows import EncodedRows
 from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.id_mapping import IdMap, make_id_map, map_ids
@@ -31,10 +35,21 @@ class Run:
 
     The model file contains everything it needs: weights, vocabularies and schema. The other files of the directory
     document the training. ``threads`` is the number of threads for scoring; 0 means one per processor.
+    ``negative_rate`` is the share of the rows without a click in training, for which the bias is already corrected.
     """
 
-    def __init__(self, path: Path, model: Model, encoder: Encoder, metrics: dict[str, Any], threads: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        model: Model,
+        encoder: Encoder,
+        metrics: dict[str, Any],
+        threads: int = 0,
+        negative_rate: float = 1.0,
+        calibration: Calibration | None = None,
+    ) -> None:
         self.path, self.model, self.encoder, self.metrics, self.threads = path, model, encoder, metrics, threads
+        self.negative_rate, self.calibration = negative_rate, calibration
 
     def __repr__(self) -> str:
         quality = f"AUC {self.metrics['auc']:.4f}, log loss {self.metrics['log_loss']:.4f}"
@@ -46,7 +61,9 @@ class Run:
         with open_model(path) as file:
             model = build(file.config, seed=None)
             _load_weights(model, file)
-            return cls(Path(path), model.eval(), Encoder(file.schema, file.vocabularies), file.metrics, threads)
+            encoder = Encoder(file.schema, file.vocabularies)
+        calibration = read_calibration(Path(path), model.field_sizes, encoder.schema.fields)
+        return cls(Path(path), model.eval(), encoder, file.metrics, threads, file.negative_rate, calibration)
 
     @classmethod
     def of(cls, run: Run | str | Path) -> Run:
@@ -67,19 +84,25 @@ class Run:
         return make_id_map(self.encoder, dataset, self.path, operation)
 
     def probabilities(
-        self, ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
+        self, rows: EncodedRows | NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
     ) -> NDArray[np.float32]:
-        """Return the click probabilities of encoded rows; ``id_map`` translates their ids to the model's."""
-        return sigmoid(self.logits(ids, id_map)).astype(np.float32)
+        """Return the calibrated click probabilities of encoded rows; ``id_map`` translates their ids to the model's."""
+        logits = self.logits(rows, id_map)
+        if self.calibration is None:
+            return sigmoid(logits).astype(np.float32)
+        return sigmoid(self.calibration.apply(logits, rows, id_map)).astype(np.float32)
 
-    def logits(self, ids: NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None) -> NDArray[np.float32]:
-        """Return the logits of encoded rows; ``id_map`` translates their ids to the model's."""
+    def logits(
+        self, rows: EncodedRows | NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the model's logits of encoded rows, without calibration; ``id_map`` translates their ids."""
+        rows = EncodedRows.of(rows)
+        check_lists(rows, self.encoder.schema.fields, "predict")
         logits = [np.empty(0, np.float32)]
-        for start in range(0, len(ids), PREDICT_ROWS):
-            rows = np.ascontiguousarray(ids[start : start + PREDICT_ROWS], dtype=np.int32)
+        for start in range(0, len(rows), PREDICT_ROWS):
             try:
                 with torch_threads(self.threads):
-                    logits.append(self._scorer.score(map_ids(rows, id_map)))
+                    logits.append(self._scorer.score(map_ids(rows[start : start + PREDICT_ROWS], id_map)))
             except IndexError as error:
                 raise Fm2Error(f"predict: rows from {start:,} do not fit the model of {self.path}: {error}") from error
         return np.concatenate(logits)
@@ -89,29 +112,37 @@ class Run:
         return make_scorer(self.model, self.threads)
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
-        """Return the click probabilities of rows.
+        """Return the click probabilities of rows, calibrated if the run is (:func:`fm2.calibrate`).
 
-        ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, or an array of ids, rows ×
-        fields, as for a compiled model.
+        ``rows`` is a list of dicts, a dict of columns, a polars, pandas or pyarrow table, an array of ids, rows ×
+        fields, as for a compiled model, or encoded rows with the lists of multi-valued fields.
         """
-        return self.probabilities(self.encoder.encode(rows, self.threads))
+        encoded = rows if isinstance(rows, EncodedRows) else self.encoder.encode_rows(rows, self.threads)
+        return self.probabilities(encoded)
 
     def save(self, directory: str | Path) -> None:
-        """Write the model file to a directory, which can then be opened as a run."""
+        """Write the model, with its calibration, to a directory, which can then be opened as a run."""
         weights = {name: to_numpy(value) for name, value in self.model.learned().items()}
-        encoder = self.encoder
-        save_model(Path(directory) / MODEL, self.model, weights, encoder.schema, encoder.vocabularies, self.metrics)
+        encoding = (self.encoder.schema, self.encoder.vocabularies)
+        save_model(Path(directory) / MODEL, self.model, weights, *encoding, self.metrics, self.negative_rate)
+        if self.calibration:
+            save_calibration(Path(directory), self.calibration)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the run as the bytes of its model file, which is read like any other model file."""
+        """Pickle the run as the bytes of its files, which are read like those of any other run."""
         with tempfile.TemporaryDirectory() as directory:
             self.save(directory)
-            return _from_bytes, (self.path, (Path(directory) / MODEL).read_bytes(), self.threads)
+            return _from_bytes, (
+                self.path,
+                {file.name: file.read_bytes() for file in Path(directory).iterdir()},
+                self.threads,
+            )
 
 
-def _from_bytes(path: Path, model: bytes, threads: int) -> Run:
+def _from_bytes(path: Path, files: dict[str, bytes], threads: int) -> Run:
     with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / MODEL).write_bytes(model)
+        for name in files.keys() & {MODEL, CALIBRATION}:
+            (Path(directory) / name).write_bytes(files[name])
         run = Run.open(directory, threads)
     run.path = path
     return run

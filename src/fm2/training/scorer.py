@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from fm2 import _native
+from fm2.data.rows import EncodedRows
 from fm2.models import GatheredModel, Model
+from fm2.models.rows import to_tensors
 from fm2.training import tables
-from fm2.training.backend import Floats, Ids, to_numpy
+from fm2.training.backend import Floats, to_numpy
 from fm2.training.forward_backward import make_forward_backward
 from fm2.training.rowwise_backend import KERNELS
 from fm2.training.tables import EmbeddingTable
@@ -21,7 +22,7 @@ from fm2.training.tables import EmbeddingTable
 class ModelScorer(Protocol):
     """Scores encoded rows with a model's weights."""
 
-    def score(self, ids: Ids) -> Floats:
+    def score(self, rows: EncodedRows) -> Floats:
         """Return the logits of rows."""
 
 
@@ -31,7 +32,7 @@ class GatheredScorer:
     def __init__(self, model: GatheredModel, threads: int) -> None:
         self.model, self._threads = model, threads
         self._tables = {
-            name: EmbeddingTable(table.field_sizes, table.dims, weights=to_numpy(table.weight))
+            name: EmbeddingTable(table.field_sizes, table.dims, weights=to_numpy(table.weight), offsets=table.offsets)
             for name, table in model.tables.items()
         }
         for name, table in model.tables.items():
@@ -39,8 +40,8 @@ class GatheredScorer:
         self._batch = tables.minibatch(model.field_sizes)
         self._forward_backward = make_forward_backward(model, threads)
 
-    def score(self, ids: Ids) -> Floats:
-        self._batch.load(np.ascontiguousarray(ids), None, self._threads)
+    def score(self, rows: EncodedRows) -> Floats:
+        tables.load_batch(self._batch, rows, None, self._threads)
         self.model.eval()
         with torch.no_grad():
             return self._forward_backward.score(self._batch, self._tables)
@@ -53,8 +54,8 @@ class TorchScorer:
         self.model = model.eval()
 
     @torch.no_grad()
-    def score(self, ids: Ids) -> Floats:
-        return to_numpy(self.model(torch.from_numpy(np.ascontiguousarray(ids))))
+    def score(self, rows: EncodedRows) -> Floats:
+        return to_numpy(self.model(to_tensors(rows)))
 
 
 def make_scorer(model: Model, threads: int = 0) -> ModelScorer:

@@ -2,7 +2,7 @@
 
 A table holds a row of weights for every feature of every field in one flat buffer. A step loads a batch of rows,
 gathers their weights, and passes the gradient back. Every feature of the batch is then updated once, by the sum of its
-gradients.
+gradients. A multi-valued field contributes the weighted sum of its features' rows.
 
 Dropout is part of the gather: gathered weights are multiplied by a mask m, whose elements are zero or one over the
 probability of keeping them. A hash of seed, step, row and column determines m, so it can be computed again wherever it
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fm2 import _native
 from fm2._native import Dropout, Minibatch, Optimizer, Update
+from fm2.data.rows import EncodedRows
 
 Floats = NDArray[np.float32]
 
@@ -43,8 +44,21 @@ def ftrl(learning_rate: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: flo
 
 
 def minibatch(sizes: Sequence[int]) -> Minibatch:
-    """Create an empty batch for fields of these sizes; it keeps its memory from one `load(ids, order)` to the next."""
+    """Create an empty batch for fields of these sizes; it keeps its memory from one `load` to the next."""
     return Minibatch(np.asarray(sizes, dtype=np.int32))
+
+
+def load_batch(
+    batch: Minibatch,
+    rows: EncodedRows,
+    order: NDArray[np.int64] | None = None,
+    threads: int = 0,
+    dropout: Dropout | None = None,
+    step: int = 0,
+) -> None:
+    """Load the rows ``rows[order]``, or all of them; ``dropout`` drops values of multi-valued fields."""
+    ids = np.ascontiguousarray(rows.ids)
+    batch.load(ids, rows.native_lists(), order, threads, dropout, step)
 
 
 def aligned_zeros(count: int) -> Floats:
@@ -58,8 +72,9 @@ class EmbeddingTable:
     """The weights of all features, their optimizer state, and their moving average if `decay` is positive.
 
     Field f has sizes[f] rows of dims[f] weights. They start at offsets[f] of the buffers and occupy the columns from
-    starts[f] of a gathered row. `l2_scale` multiplies the optimizer's l2, with one entry per feature, field by field.
-    A table without an optimizer can only be read.
+    starts[f] of a gathered row. Fields with the same offset share their rows. `l2_scale` multiplies the optimizer's l2,
+    with one entry per feature, field by field; shared features have one entry, that of their first field. With
+    `keep_zeros`, weights that are zero stay zero. A table without an optimizer can only be read.
 
     A checkpoint has to keep `weights`, `state`, `average` and `touched`. A torch parameter can share `weights`, which
     start at a cache line and lie in huge pages where the system has them.
@@ -74,12 +89,14 @@ class EmbeddingTable:
         weights: ArrayLike | None = None,
         decay: float = 0.0,
         l2_scale: ArrayLike | None = None,
+        offsets: Sequence[int] | None = None,
+        keep_zeros: bool = False,
     ) -> None:
         self.sizes = np.asarray(sizes, dtype=np.int32)
         self.dims = np.broadcast_to(np.asarray(dims, dtype=np.int32), self.sizes.shape).copy()
         self.starts = np.cumsum(self.dims) - self.dims
         floats = self.sizes.astype(np.int64) * self.dims
-        self.offsets = np.cumsum(floats) - floats
+        self.offsets = np.cumsum(floats) - floats if offsets is None else np.asarray(offsets, dtype=np.int64)
         self.optimizer, self.decay = optimizer, float(np.float32(decay))  # rounded as in native code
         self._layout = layout = _native.Layout(self.offsets, self.dims, self.sizes)
         self.weights = aligned_zeros(layout.floats)
@@ -89,7 +106,8 @@ class EmbeddingTable:
         self.touched = np.zeros(layout.features, dtype=np.int32) if decay else None
         scale = None if l2_scale is None else np.ascontiguousarray(l2_scale, dtype=np.float32)
         self.width = layout.width
-        self.native = _native.Table(layout, self.weights, self.state, scale, self.average, self.touched, decay)
+        averaging = self.average, self.touched, decay
+        self.native = _native.Table(layout, self.weights, self.state, scale, *averaging, keep_zeros)
         if weights is not None:
             self.weights[:] = weights
 

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
+from fm2.data.rows import EncodedRows
 from fm2.errors import Fm2Error
 from fm2.models import GatheredModel, Model
-from fm2.training.backend import Backend, Floats, Ids, to_numpy
+from fm2.models.rows import Rows, TensorLists, TensorRows, to_tensors
+from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.optimizers import DenseOptimizer
 
 
@@ -52,16 +54,20 @@ class TorchBackend(Backend):
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.array(values)).to(self._device)
 
-    def step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+    def step(
+        self, rows: EncodedRows, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float
+    ) -> float:
         with warnings.catch_warnings():
             # Torch warns about every sparse tensor, even its own optimizers', that its indices are not checked.
             warnings.filterwarnings("ignore", "Sparse invariant checks")
-            return self._step(ids, order, labels, weights, rate)
+            return self._step(rows, order, labels, weights, rate)
 
-    def _step(self, ids: Ids, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float) -> float:
+    def _step(
+        self, rows: EncodedRows, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float
+    ) -> float:
         self.steps += 1
         self.model.begin_step(self.settings.seed, self.steps)
-        logits = self._forward(self._tensor(ids[order]))
+        logits = self._forward(to_tensors(rows[order], self._device))
         weight = None if weights is None else self._tensor(weights)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(
             logits, self._tensor(labels), weight, reduction="sum"
@@ -92,12 +98,20 @@ class TorchBackend(Backend):
             if values.shape == weight.shape:  # unlike the number of steps
                 values.masked_fill_(mask, 0)
 
-    def _forward(self, ids: Tensor) -> Tensor:
-        if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):
-            return cast("Tensor", self.model(ids))
-        rows = {name: table(ids) for name, table in self.model.tables.items()}
+    def _forward(self, rows: Rows) -> Tensor:
         self._random.manual_seed(self.settings.seed * 1_000_003 + self.steps)
-        return self.model.score(**{name: self._drop(name, values) for name, values in rows.items()})
+        if self.settings.value_dropout and isinstance(rows, TensorRows):
+            rows = rows.replace_weights({field: self._drop_values(lists) for field, lists in rows.lists.items()})
+        if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):
+            return cast("Tensor", self.model(rows))
+        gathered = {name: table(rows) for name, table in self.model.tables.items()}
+        return self.model.score(**{name: self._drop(name, values) for name, values in gathered.items()})
+
+    def _drop_values(self, lists: TensorLists) -> Tensor:
+        """Return the weights of a multi-valued field's values, some of them dropped."""
+        dropped = self.settings.value_dropout
+        kept = torch.rand(len(lists), generator=self._random, device=self._device) >= dropped
+        return lists.weight * kept / (1 - dropped)
 
     def _drop(self, name: str, rows: Tensor) -> Tensor:
         """Drop elements and entire fields of gathered embeddings, but no linear weights."""
@@ -119,9 +133,9 @@ class TorchBackend(Backend):
                 gradient._values().add_(weight.detach()[touched] * self._l2[name][touched])
 
     @torch.no_grad()
-    def score(self, ids: Ids) -> Floats:
+    def score(self, rows: EncodedRows) -> Floats:
         self.model.eval()
-        logits: Tensor = torch.func.functional_call(self.model, self._averaged(), (self._tensor(ids),))
+        logits: Tensor = torch.func.functional_call(self.model, self._averaged(), (to_tensors(rows, self._device),))
         return to_numpy(logits)
 
     def _averaged(self) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ def train(
     ``start`` is a run whose model is trained further (warm start): vocabularies grow, and known features keep their
     weights. With ``learn=False`` the model is only evaluated and saved.
 
-    ``row_weights`` has a weight for every row of the log, in the log's order, or is the path of an .npy file. The
+    ``row_weights`` has a weight for every row of the log, in the log's order, or is the path of an .npy file. It
+    multiplies the weights of the dataset in training; validation uses the weights of the dataset only. The
     ``callback`` receives a :class:`~fm2.training.loop.TrainingProgress` after every step and evaluation; an exception
     that it raises stops the training. ``trackers``, such as :class:`fm2.training.trackers.TensorBoard`, receive the
     settings, every evaluation and the result; if one fails, the training continues without it.
@@ -92,12 +94,20 @@ def _make_backend(
     vocabularies = warm_start.extend_vocabularies(start, dataset) if start else dataset.vocabularies
     initialized = start is not None or not trains_rowwise(settings)  # row-by-row kernels draw the weights themselves
     fixed = warm_start.fixed_config(start) if start else {}
-    model = make_model(settings, [len(vocabulary) for vocabulary in vocabularies], initialized, fixed)
+    sizes = [len(vocabulary) for vocabulary in vocabularies]
+    owners = start.model.config.get("owners", ()) if start else dataset.schema.owners  # a cut model shares nothing
+    model = make_model(settings, sizes, initialized, fixed, owners)
     if start:
         warm_start.copy_weights(start, model, vocabularies)
+        model.bias.data.sub_(math.log(dataset.negative_rate))  # the loop adds it again
     else:
         model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
-    return make_backend(model, settings, inputs.feature_counts(dataset, vocabularies), initialized), vocabularies
+    statistics = (
+        inputs.feature_counts(dataset, vocabularies),
+        initialized,
+        inputs.feature_weights(dataset, vocabularies),
+    )
+    return make_backend(model, settings, *statistics), vocabularies
 
 
 @contextlib.contextmanager

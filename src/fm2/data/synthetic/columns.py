@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NUMERIC_LIMIT = 400  # floor(ln(x)²) < 400 means x < e^20, which fits into 32 bits
+NUMERIC_LIMIT = 400  # ceil(ln(x)² + 1) < 400 means x < e^20, which fits into 32 bits
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,14 @@ class RawValues:
 def integers(values: Ints, uniform: Floats) -> Ints:
     """Draw for each value r > 0 one of the integers that the transform ``log_square`` maps to r - 1.
 
-    These are all x > 2 with floor(ln(x)²) = r - 1, and r - 1 itself if it is at most 2.
+    This is r - 1 itself if it is at most 2, else all x with r - 3 < ln(x)² <= r - 2.
     """
     transformed = np.arange(-1.0, values.max())  # the result of the transform, by value
-    low, high = (np.maximum(3, np.ceil(np.exp(np.sqrt(np.maximum(0, transformed + k))))) for k in (0, 1))
-    unchanged = transformed <= 2
-    low -= unchanged
-    chosen = low[values] + np.floor(uniform * (high - low)[values])
-    return np.where(unchanged[values] & (chosen == low[values]), transformed[values], chosen).astype(np.int64)
+    below, last = (np.floor(np.exp(np.sqrt(np.maximum(0, transformed - k)))) for k in (2, 1))
+    below = np.where(transformed <= 2, transformed - 1, below)
+    last = np.where(transformed <= 2, transformed, last)
+    chosen: Ints = (below[values] + 1 + np.floor(uniform * (last - below)[values])).astype(np.int64)
+    return chosen
 
 
 def hex_codes(numbers: Ints, salt: int) -> list[str]:

@@ -13,13 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.synthetic.columns import RawValues
-from fm2.data.synthetic.planted import expected_auc, plant
+from fm2.data.synthetic.lists import POOLING, CellTexts
+from fm2.data.synthetic.planted import CLICK_RATE, Planted, expected_auc, plant
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file
+from fm2.schema import Field, Schema
 
 Format = Literal["tsv", "tsv.gz", "parquet"]
 
 MAX_FIELDS = 300
+MAX_VALUES = 1000
 MAX_FEATURES = 100_000_000
 CHUNK_ROWS = 1 << 15
 CHUNK_CELLS = 1 << 21
@@ -31,7 +34,8 @@ PROBABILITY_BINS = 1 << 16
 class GeneratedLog:
     """A generated log: its file, the file of its true probabilities, and its click rate.
 
-    ``auc`` and ``log_loss`` are the expected metrics of the true probabilities, which no model can surpass.
+    ``auc`` and ``log_loss`` are the expected metrics of the true probabilities, which no model can surpass. ``schema``
+    is the schema file of a log with list columns.
     """
 
     path: Path
@@ -40,6 +44,7 @@ class GeneratedLog:
     click_rate: float
     auc: float
     log_loss: float
+    schema: Path | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -57,12 +62,13 @@ class _Tally:
         self.counts += np.bincount(bins, minlength=len(self.counts))
         self.clicks += int(labels.sum())
 
-    def summary(self, path: Path, truth: Path) -> GeneratedLog:
+    def summary(self, path: Path, truth: Path, schema: Path | None) -> GeneratedLog:
         rows = int(self.counts.sum())
         middles = (np.arange(len(self.counts)) + 0.5) / len(self.counts)
         entropies = -middles * np.log(middles) - (1 - middles) * np.log(1 - middles)
         best_log_loss = float((entropies * self.counts).sum()) / rows
-        return GeneratedLog(path, truth, rows, self.clicks / rows, expected_auc(middles, self.counts), best_log_loss)
+        best_auc = expected_auc(middles, self.counts)
+        return GeneratedLog(path, truth, rows, self.clicks / rows, best_auc, best_log_loss, schema)
 
 
 def generate(
@@ -71,7 +77,11 @@ def generate(
     *,
     fields: int = 39,
     features: int = 1_000_000,
+    multivalued: int = 0,
+    values: int = 10,
+    weighted: bool = False,
     seed: int = 0,
+    click_rate: float = CLICK_RATE,
     format: Format | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> GeneratedLog:
@@ -79,13 +89,17 @@ def generate(
 
     The log looks like Criteo's: a label, integer columns I1, I2, … (a third of the ``fields``), and categorical columns
     C1, C2, … of 8 hexadecimal digits. The values have a Zipf distribution, about ``features`` values in total. Some
-    cells are missing. A quarter of the rows are clicks. The format follows from the extension of ``out``, unless
-    ``format`` is set: ``.tsv`` and ``.tsv.gz`` files have no header, ``.parquet`` files name the columns. The same
-    arguments produce the same bytes.
+    cells are missing. ``click_rate`` is the expected share of clicks. The format follows from the extension of ``out``,
+    unless ``format`` is set: ``.tsv`` and ``.tsv.gz`` files have no header, ``.parquet`` files name the columns. The
+    same arguments produce the same bytes.
 
     ``<out>.truth.npy`` contains the true click probability of each row (float32), from which its label was drawn. It
     depends on the cells of the row alone, and on a number only through the transform ``log_square``. No model has a
     better expected AUC or log loss. ``progress`` is called with the number of rows written so far.
+
+    ``multivalued`` adds list columns L1, L2, … whose cells have ``values`` values on average, separated by ``|``, or
+    with ``weighted`` values such as ``1f3a90bc:0.5``. A tenth of these cells are missing. A list contributes the sum of
+    its values' weights and embeddings, pooled by ``sqrt``. ``<out>.schema.toml`` is the schema of such a log.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -95,28 +109,34 @@ def generate(
     (10000, 0.25, 0.81)
     """
     path = Path(out)
-    form = _check(path, rows, fields, features, seed, format)
+    form = _check(path, rows, fields, features, seed, format, multivalued, values)
+    if not 0.001 <= click_rate <= 0.999:
+        raise Fm2Error(f"generate: click_rate must be between 0.001 and 0.999, got {click_rate}")
     rng = _random(seed, 0)
-    model = plant(fields, features, rng)
-    raw_values = RawValues(model.columns, model.starts, salt=int(rng.integers(1 << 32)))
+    model = plant(fields, features, rng, click_rate, multivalued, values, weighted)
+    salt = int(rng.integers(1 << 32))
+    raw_values = RawValues(model.columns, model.starts[:fields], salt)
+    cell_texts = CellTexts(model.lists, model.starts[fields:], salt)
     tally = _Tally(np.zeros(PROBABILITY_BINS, np.int64))
 
     def frames(truth_file: IO[bytes]) -> Iterator[object]:
         header = {"descr": "<f4", "fortran_order": False, "shape": (rows,)}
         np.lib.format.write_array_header_1_0(truth_file, header)
-        chunk = min(CHUNK_ROWS, CHUNK_CELLS // fields)
+        chunk = min(CHUNK_ROWS, CHUNK_CELLS // (fields + multivalued * values))
         for number, done in enumerate(range(0, rows, chunk), start=1):
             rng = _random(seed, number)
             drawn = model.draw(min(chunk, rows - done), rng)
-            probabilities = model.probabilities(drawn).astype("<f4")
+            lists = model.draw_lists(len(drawn), rng)
+            probabilities = model.probabilities(drawn, lists).astype("<f4")
             labels = rng.random(len(drawn)) < probabilities
             truth_file.write(probabilities.tobytes())
             tally.add(labels, probabilities)
-            yield raw_values.frame(labels, drawn, rng)
+            yield raw_values.frame(labels, drawn, rng).with_columns(cell_texts.series(lists))
             if progress:
                 progress(done + len(drawn))
 
     truth = path.with_name(f"{path.name}.truth.npy")
+    schema = path.with_name(f"{path.name}.schema.toml") if multivalued else None
     try:
         with (
             atomic_file(path) as log_part,
@@ -124,18 +144,33 @@ def generate(
             log_part.open("wb") as log_file,
             truth_part.open("wb") as truth_file,
         ):
-            _write(lambda *_: frames(truth_file), raw_values.schema, log_file, form)
+            _write(lambda *_: frames(truth_file), raw_values.schema | cell_texts.schema, log_file, form)
+            if schema is not None:
+                with atomic_file(schema) as schema_part:
+                    _schema(model).save(schema_part)
     except OSError as error:
         raise Fm2Error(f"generate: {path}: {error.strerror or error}") from error
-    return tally.summary(path, truth)
+    return tally.summary(path, truth, schema)
 
 
-def _check(path: Path, rows: int, fields: int, features: int, seed: int, format: str | None) -> Format:
+def _schema(model: Planted) -> Schema:
+    fields = [Field(column.name, "numeric" if column.numeric else "categorical") for column in model.columns]
+    fields += [
+        Field(each.column.name, multivalued=True, pooling=POOLING, weighted=each.weighted) for each in model.lists
+    ]
+    return Schema(fields, label="label", columns=["label", *(field.name for field in fields)])
+
+
+def _check(
+    path: Path, rows: int, fields: int, features: int, seed: int, format: str | None, multivalued: int, values: int
+) -> Format:
     """Check the arguments; return the format."""
     for name, value, least, most, reason in (
         ("rows", rows, 1, None, ""),
         ("fields", fields, 2, MAX_FIELDS, ""),
-        ("features", features, 2 * fields, MAX_FEATURES, " (two per field)"),
+        ("multivalued", multivalued, 0, MAX_FIELDS, ""),
+        ("values", values, 1, MAX_VALUES, ""),
+        ("features", features, 2 * (fields + multivalued), MAX_FEATURES, " (two per field)"),
         ("seed", seed, 0, None, ""),
     ):
         if value < least:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fm2.errors import Fm2Error, suggest
 from fm2.models.base import GatheredModel
 from fm2.models.deep.layers import Noise, count_flops
-from fm2.models.embedding import FlatEmbedding, per_field
+from fm2.models.embedding import FlatEmbedding, check_owners, per_field
 from fm2.models.initial import Seed, fill_normal, generator, initialize_all
 from fm2.models.registry import spec_of_class
 from fm2.models.spec import ModelSpec
@@ -22,6 +22,8 @@ class DeepModel(GatheredModel):
 
     A subclass has a ModelSpec. It creates its layers in :meth:`assemble` and applies them in :meth:`network`. Its
     keyword arguments are its declared options, with their declared defaults; ``config`` contains all of them.
+
+    ``owners`` has, for each field, the index of the field whose embeddings it uses; without it, each has its own.
 
     A ``wide`` model has a weight per feature, in the table ``linear``. The option ``wide``, if declared, overrides the
     class attribute.
@@ -35,6 +37,7 @@ class DeepModel(GatheredModel):
         dims: int | Sequence[int] = 8,
         *,
         embedding_std: float = 0.01,
+        owners: Sequence[int] = (),
         seed: Seed = 0,
         **options: Any,
     ) -> None:
@@ -45,6 +48,7 @@ class DeepModel(GatheredModel):
                 f"{spec.name}: the fields have dimensions {', '.join(map(str, field_dims))}; they must be equal, "
                 f"because {spec.equal_dims}"
             )
+        check_owners(owners, field_sizes, field_dims, spec.name)
         options = self._with_defaults(spec, options)
         super().__init__(
             {
@@ -53,10 +57,11 @@ class DeepModel(GatheredModel):
                 "dims": list(field_dims),
                 "embedding_std": embedding_std,
                 **{name: list(value) if isinstance(value, tuple) else value for name, value in options.items()},
+                **({"owners": list(owners)} if owners else {}),
             }
         )
         self.dims = field_dims
-        self.embedding = FlatEmbedding(field_sizes, field_dims)
+        self.embedding = FlatEmbedding(field_sizes, field_dims, owners=owners)
         self.noise = Noise()
         self.wide = options.pop("wide", self.wide)
         self.assemble(**options)

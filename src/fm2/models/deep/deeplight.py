@@ -113,6 +113,7 @@ class DeepLight(DeepModel):
         self.mlp = MLP(self.embedding.width, noise=self.noise, **mlp)
         self.schedule = Schedule(warm_up, prune_every, damping, damping_steps)
         layers = {f"mlp.layers.{index}.weight": network_sparsity for index in range(len(self.mlp.layers))}
+        self.embedding.keep_zeros = True
         self._targets = {"embedding.weight": embedding_sparsity, "interaction.weight": pair_sparsity, **layers}
         self._keep_zeros()
 
@@ -134,8 +135,6 @@ class DeepLight(DeepModel):
         fill_normal(self.interaction.weight, self.scale, source)
 
     def network(self, embedding: Tensor) -> Tensor:
-        if self.training:  # elements that are zero get no gradient, and stay zero
-            embedding = embedding * (embedding != 0)
         return self.interaction(embedding) + self.mlp(embedding)
 
     def end_step(self, step: int) -> Mapping[str, Tensor]:

@@ -76,7 +76,7 @@ class FGCNN(DeepModel):
         if not conv_maps:
             raise Fm2Error("fgcnn: conv_maps is empty; use ipnn for a model without convolutions")
         n, k = len(self.dims), self.dims[0]
-        self.generation = FlatEmbedding(self.field_sizes, self.dims)
+        self.generation = FlatEmbedding(self.field_sizes, self.dims, owners=self.embedding.owners)
         self.rounds = nn.ModuleList()
         features = n
         in_maps = 1

@@ -12,7 +12,7 @@ from fm2.errors import Fm2Error
 from fm2.models.base import GatheredModel
 from fm2.models.choices import Interaction as InteractionName
 from fm2.models.choices import Linear
-from fm2.models.embedding import FlatEmbedding, per_field
+from fm2.models.embedding import FlatEmbedding, check_owners, per_field
 from fm2.models.family.diagonal import Constant, Scalar, Vector
 from fm2.models.family.interaction import Interaction
 from fm2.models.family.matrix import FieldMatrixInteraction
@@ -38,7 +38,8 @@ class FactorizationMachine(GatheredModel):
     ``interaction_std`` (field matrices) and ``linear_std`` (the vectors w_F); the defaults are those of the paper's
     code. ``identity`` times the identity is then added to every field matrix. Weights per feature start at zero. With
     ``seed=None``, all weights are zero, to be loaded. The field matrices of ``pruned`` pairs [i, j], i < j, are zero
-    and stay zero. ``signs``, for FM only, holds the factor 1 or -1 of each dimension's products.
+    and stay zero. ``signs``, for FM only, holds the factor 1 or -1 of each dimension's products. ``owners`` has, for
+    each field, the index of the field whose embeddings it uses; each field has its own field matrices and weights.
 
     >>> model = FactorizationMachine([100, 50, 7], dims=[4, 4, 2], interaction="matrix", linear="fields")
     >>> model(torch.tensor([[3, 0, 6], [99, 1, 0]])).shape
@@ -60,6 +61,7 @@ class FactorizationMachine(GatheredModel):
         linear_std: float = 1.0,
         pruned: Sequence[Sequence[int]] = (),
         signs: Sequence[int] = (),
+        owners: Sequence[int] = (),
         seed: Seed = 0,
     ) -> None:
         if interaction not in INTERACTIONS:
@@ -71,6 +73,7 @@ class FactorizationMachine(GatheredModel):
         if linear not in get_args(Linear):
             raise Fm2Error(f"{name}: unknown linear part '{linear}'; expected one of {', '.join(get_args(Linear))}")
         dims = per_field(dims, len(field_sizes), name)
+        check_owners(owners, field_sizes, dims, name)
         if interaction_std is None:
             interaction_std = kind.default_scale
         super().__init__(
@@ -85,9 +88,10 @@ class FactorizationMachine(GatheredModel):
                 "linear_std": linear_std,
                 **({"pruned": [list(pair) for pair in pruned]} if pruned else {}),
                 **({"signs": list(signs)} if signs else {}),
+                **({"owners": list(owners)} if owners else {}),
             }
         )
-        self.embedding = FlatEmbedding(field_sizes, dims)
+        self.embedding = FlatEmbedding(field_sizes, dims, owners=owners)
         self.interaction = kind(dims)
         self.linear = FlatEmbedding(field_sizes, 1) if linear != "fields" else None
         self.field_linear = nn.Parameter(torch.zeros(self.embedding.width)) if linear != "features" else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -113,7 +113,8 @@ def _count_parameters(per_pair: Callable[[int, int], int]) -> Callable[[Config],
         dims: list[int] = config["dims"]
         pruned = _pruned(config)
         pairs = [pair for pair in combinations(range(len(sizes)), 2) if pair not in pruned]
-        embeddings = sum(size * dim for size, dim in zip(sizes, dims, strict=True))
+        owners: Sequence[int] = config.get("owners") or range(len(sizes))
+        embeddings = sum(sizes[field] * dims[field] for field in set(owners))
         feature_weights = sum(sizes) if config["linear"] != "fields" else 0
         field_vectors = sum(dims) if config["linear"] != "features" else 0
         return embeddings + feature_weights + field_vectors + sum(per_pair(dims[i], dims[j]) for i, j in pairs)

@@ -93,8 +93,9 @@ def compare(
 
 def measure_truth(truth: ArrayLike | str | Path, dataset: Dataset, split: str = "test") -> dict[str, float]:
     """Evaluate the true probabilities on a split. No model can expect better metrics."""
-    values = read_row_values("compare", "true probabilities", truth, dataset, np.float64)[dataset.split(split).rows]
-    measured = metrics.evaluate(dataset.split(split).labels, values)
+    rows = dataset.split(split)
+    values = read_row_values("compare", "true probabilities", truth, dataset, np.float64)[rows.rows]
+    measured = metrics.evaluate(rows.labels, values, rows.weights)
     return {name: measured[name] for name in ("auc", "log_loss")}
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fm2.studies.reporting.fields import VARIANCE, Dimensions, Information
+from fm2.studies.reporting.fields import VARIANCE, Dimensions, Information, ListLengths
 from fm2.studies.reporting.maps import draw_bars, draw_map
 from fm2.studies.reporting.mutual_information import Matrix, rank_correlation
-from fm2.studies.reporting.page import figure, folded, table
+from fm2.studies.reporting.page import figure, folded, paragraph, table
 
 MOST_FIELDS = 60  # in a heat map; more cells would be too small to see
 LISTED_PAIRS = 12
@@ -102,6 +102,20 @@ def dimensions_figure(names: Sequence[str], sizes: Sequence[int], dimensions: Di
         title, caption = "embedding dimension", f"The mean dimension is {mean:.2f}"
     caption += f"; {low} of {len(needed)} fields need at most half of {most} dimensions."
     return figure("Dimensions per field", [draw_bars(title, names, needed, most, tooltips)], caption)
+
+
+def lists_table(lists: Sequence[ListLengths]) -> str:
+    """Show how many values the rows of multi-valued fields have."""
+    rows = [
+        (each.name, f"{each.features:,}", f"{each.mean:.2f}", f"{each.longest:,}", f"{each.empty:.1%}")
+        for each in lists
+    ]
+    headings = ("multi-valued field", "features", "values per row", "most values", "empty lists")
+    note = paragraph(
+        "Mutual information counts one value per row, drawn at random: a lower bound for that of the whole list.",
+        "soft",
+    )
+    return table(headings, rows) + note
 
 
 def strengths_figure(

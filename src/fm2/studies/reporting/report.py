@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.compression.retraining import measured_split
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
+from fm2.evaluation.evaluate import effective_rows, score_calibrated
 from fm2.evaluation.metrics import calibration, calibration_bins
 from fm2.files import atomic_file, check_replaceable, write_errors
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.comparison.results import JSON as COMPARISON
 from fm2.studies.reporting import field_sections, inputs, sections
-from fm2.studies.reporting.fields import find_dimensions, measure_information, measure_strengths
+from fm2.studies.reporting.fields import find_dimensions, measure_information, measure_lists, measure_strengths
 from fm2.studies.reporting.page import BEGIN, page, paragraph, section
 from fm2.training.inputs import fingerprint_of
 from fm2.training.run import Run
@@ -103,10 +106,15 @@ def _parts(
     facts = []
     if dataset is not None:
         facts = [("training rows", f"{len(dataset.train):,}"), ("fields", f"{len(dataset.field_sizes):,}")]
+        impressions = dataset.manifest["splits"]["train"].get("impressions")
+        if impressions is not None:
+            facts.insert(1, ("training impressions", f"{impressions:,}"))
     paths = {model: comparison.path / rows[0]["run"] for model, rows in models.items()}
     with_settings = {model: path / SETTINGS for model, path in paths.items() if (path / SETTINGS).is_file()}
     best = inputs.ranked(comparison)[0]["model"]
     run = Run.open(paths[best], threads)
+    if run.negative_rate != 1:
+        facts.append(("rows without a click in training", f"{run.negative_rate:.3g} of all"))
     with_matrices = (inputs.first_with_full_matrices(comparison) or {"model": best})["model"]
     return [
         sections.summary(comparison, facts),
@@ -122,17 +130,21 @@ def _parts(
 def _calibration(run: Run, name: str, split: str, dataset: Dataset | None) -> str:
     if dataset is None or not len(dataset.split(split)):
         return ""
-    rows = dataset.split(split)
-    predicted = run.probabilities(rows.ids, run.id_map(dataset))
-    ratio = calibration(rows.labels, predicted) if rows.labels.any() else None
-    return sections.calibration(name, split, calibration_bins(rows.labels, predicted), ratio)
+    scores = score_calibrated(run, dataset, split)
+    labels, weights, predicted = scores.labels, scores.weights, scores.probabilities(run.calibration)
+    ratio = calibration(labels, predicted, weights) if labels.any() else None
+    if weights is not None:  # the bins' standard errors depend on the number of independent rows
+        weights = weights * (effective_rows(dataset, split) / weights.sum(dtype=np.float64))
+    bins, errors = calibration_bins(labels, predicted, weights), scores.calibration_errors(run.calibration)
+    return sections.calibration(name, split, bins, ratio, errors)
 
 
 def _fields(run: Run, dataset: Dataset | None, threads: int) -> str:
     names, sizes = run.encoder.schema.names, run.model.field_sizes
     information = measure_information(dataset, threads) if dataset else None
     dimensions = find_dimensions(run, dataset)
-    parts = []
+    lists = measure_lists(dataset) if dataset else []
+    parts = [field_sections.lists_table(lists)] if lists else []
     if dataset is not None and information is not None and len(names) > 1:
         shown, strengths = field_sections.most_informative(information, len(names)), measure_strengths(run, dataset)
         parts.append(field_sections.information_figure(names, information, dimensions, shown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fm2.evaluation.calibration import CalibrationError
 from fm2.studies.comparison.printing import optional, score
 from fm2.studies.comparison.results import Comparison
 from fm2.studies.reporting.charts import cached_dots, draw_calibration, draw_learning, draw_quality
@@ -87,8 +88,17 @@ def _with_training(curves: Histories) -> Histories:
     return {"validation": rows, **({"training": training} if training else {})}
 
 
-def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], ratio: float | None) -> str:
-    """Compare predicted with observed click rates; ``ratio`` is predicted over observed clicks on all rows."""
+def calibration(
+    name: str,
+    split: str,
+    bins: Sequence[Mapping[str, float]],
+    ratio: float | None,
+    errors: Mapping[str, CalibrationError],
+) -> str:
+    """Compare predicted with observed click rates; ``ratio`` is predicted over observed clicks on all rows.
+
+    ``errors`` has the expected calibration error before and, if the run is calibrated, after calibrating.
+    """
     if not bins:
         return ""
     fewest, most = min(row["rows"] for row in bins), max(row["rows"] for row in bins)
@@ -102,7 +112,16 @@ def calibration(name: str, split: str, bins: Sequence[Mapping[str, float]], rati
     rows = [(f"{row['rows']:,.0f}", f"{row['predicted']:.4f}", f"{row['observed']:.4f}") for row in bins]
     numbers = folded("Bins as a table", table(("rows", "predicted", "observed"), rows, text_columns=0))
     chart = figure("Predicted and observed click rates", [draw_calibration(bins)], caption, numbers)
-    return section("Calibration", [chart])
+    return section("Calibration", [chart, _calibration_errors(errors)])
+
+
+def _calibration_errors(errors: Mapping[str, CalibrationError]) -> str:
+    stages = "; ".join(f"{stage} {error}" for stage, error in errors.items())
+    return paragraph(
+        f"Expected calibration error: {stages}. The interval is a bootstrap over rows. Perfectly calibrated "
+        "predictions have the error by chance on average.",
+        "soft",
+    )
 
 
 def shrinking(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -58,7 +58,8 @@ def samples(log: str, dataset: Dataset) -> Table:
     rows = [[name, f"{splits[name]['rows']:,}", f"{getattr(published, name):,}"] for name in SPLITS]
     rows.append(["fields", str(len(dataset.schema.fields)), str(published.fields)])
     rows.append(["features", f"{sum(dataset.field_sizes):,}", f"{published.features:,}"])
-    clicks, total = (sum(entry[key] for entry in splits.values()) for key in ("clicks", "rows"))
+    clicks = sum(entry["clicks"] for entry in splits.values())
+    total = sum(entry.get("impressions", entry["rows"]) for entry in splits.values())
     rows.append(["pos:neg", f"1:{(total - clicks) / clicks:.2f}" if clicks else "", f"~1:{published.negatives}"])
     return Table(f"Table 5: {log.capitalize()}", ["", "fm2", "paper"], rows)
 
