@@ -336,12 +336,23 @@ def test_the_documentation_has_the_defaults(values):
 
 
 def test_defaults_for_few_fields(dataset, tmp_path):
-    few, usual = Settings.of("fmfm", 5_000, 4), Settings.of("fmfm", 5_000, 23)
+    sizes = [50, 1_000, 7, 200_000]
+    few, usual = Settings.of("fmfm", 5_000, sizes), Settings.of("fmfm", 5_000, [50] * 23)
     assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
     assert few.options["matrix_std"] == pytest.approx(usual.options["matrix_std"] * (741 / 6) ** 0.5, rel=1e-2)
-    assert Settings.of("fwfm", 5_000, 4).options == Settings.of("fwfm").options
+    assert (few.dim, usual.dim) == ((9, 19, 5, 32), 8)
+    assert few.learning_rate == 2.5 * usual.learning_rate
     run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
     assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
+
+
+def test_models_with_equal_dims_have_that_of_the_largest_field():
+    few, usual = Settings.of("fwfm", 5_000, [50, 1_000, 7]), Settings.of("fwfm", 5_000)
+    assert (few.dim, usual.dim) == (19, 8)
+    assert few.options == usual.options
+    assert Settings.of("fwfm", 5_000, [50, 7]).dim == 9
+    assert Settings.of("fwfm", 5_000, [2, 7]).dim == 8
+    assert Settings.of("deepfm", 5_000, [50, 1_000, 7]).dim == Settings.of("deepfm", 5_000).dim
 
 
 def test_defaults_for_many_rows():

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -70,15 +70,15 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: str, rows: int = 0, fields: int = 0, **changes: Any) -> Settings:
-        """Return a model's defaults for so many training rows and fields, with changes.
+    def of(cls, model: str, rows: int = 0, field_sizes: Sequence[int] = (), **changes: Any) -> Settings:
+        """Return a model's defaults for so many training rows and such fields, with changes.
 
         A setting that would have no effect raises an error.
         """
         spec = get_spec(model, "train")
         _check_names(changes, model)
         size = changes.get("batch_size")
-        defaults = spec.default_settings(rows, fields, size if isinstance(size, int) and size > 0 else 0)
+        defaults = spec.default_settings(rows, field_sizes, size if isinstance(size, int) and size > 0 else 0)
         optimizer = changes.get("optimizer", defaults["optimizer"])
         if optimizer != defaults["optimizer"]:
             defaults = {name: value for name, value in defaults.items() if name not in OPTIMIZER_SETTINGS}

@@ -127,14 +127,14 @@ class ModelSpec:
         """Return whether the model uses an optional training setting or has an option of this name."""
         return setting in self.settings or setting in self.option_names
 
-    def default_settings(self, rows: int = 0, fields: int = 0, batch_size: int = 0) -> dict[str, Any]:
-        """Return the default settings for this number of training rows and fields; 0 means unknown.
+    def default_settings(self, rows: int = 0, field_sizes: Sequence[int] = (), batch_size: int = 0) -> dict[str, Any]:
+        """Return the default settings for so many training rows (0: unknown) and such fields (none: unknown).
 
         >>> from fm2.models.registry import get_spec
         >>> fmfm, deeplight = get_spec("fmfm"), get_spec("deeplight")
         >>> [fmfm.default_settings(rows)["batch_size"] for rows in (0, 10, 1_000, 10_000, 100_000, 1_000_000)]
         [256, 16, 16, 128, 256, 1024]
-        >>> [fmfm.default_settings(fields=fields)["field_dropout"] for fields in (0, 2, 6, 12, 23, 39)]
+        >>> [fmfm.default_settings(field_sizes=[50] * fields)["field_dropout"] for fields in (0, 2, 6, 12, 23, 39)]
         [0.2, 0.009, 0.045, 0.1, 0.2, 0.2]
         >>> [deeplight.default_settings(rows)["warm_up"] for rows in (0, 1_000, 10_000, 100_000, 1_000_000)]
         [800, 116, 145, 727, 800]
@@ -143,7 +143,7 @@ class ModelSpec:
         """
         options = {option.name: option.default for option in self.options}
         small = {**options, **self.defaults}
-        return adapt_defaults(small, self.large_defaults, rows, fields, batch_size, self.has_full_matrices)
+        return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, self.interaction)
 
     @property
     def shares_embeddings(self) -> bool:

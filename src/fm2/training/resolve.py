@@ -29,7 +29,7 @@ def resolve_settings(
     """
     previous = _previous_settings(model, resumed) if resumed else {}
     shape = _shape_to_keep(model, start) if start else {}
-    size = len(dataset.train), len(dataset.field_sizes)
+    size = len(dataset.train), dataset.field_sizes
     settings = Settings.of(model, *size, **{**shape, **previous, **changes})
     for name, value in shape.items():
         if settings.to_dict()[name] != value:

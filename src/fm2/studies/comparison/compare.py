@@ -76,7 +76,7 @@ def compare(
     if truth is not None:
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     ignored_settings(comparison.models, comparison.settings)
-    trainings = _trainings(comparison, (len(dataset.train), len(dataset.field_sizes)))
+    trainings = _trainings(comparison, (len(dataset.train), dataset.field_sizes))
     with directory_lock(path, "compare", "another comparison"):
         if overwrite:
             _remove_results(path)
@@ -131,7 +131,7 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return numbers
 
 
-def _trainings(comparison: Comparison, size: tuple[int, int]) -> dict[str, Settings]:
+def _trainings(comparison: Comparison, size: tuple[int, Sequence[int]]) -> dict[str, Settings]:
     """Return the settings of every training by the name of its run, and so find all errors before any work."""
     for name in comparison.model_settings:
         get_spec(name, "compare: settings")

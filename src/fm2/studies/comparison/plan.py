@@ -65,11 +65,11 @@ def _has(model: str, name: str, value: Any) -> bool:
 def settings_for(
     model: str,
     seed: int,
-    size: tuple[int, int],
+    size: tuple[int, Sequence[int]],
     common: Mapping[str, Any],
     model_settings: Mapping[str, Mapping[str, Any]],
 ) -> Settings:
-    """Return a model's settings: its defaults for ``size`` (rows, fields), the common settings, and its own."""
+    """Return a model's settings: its defaults for ``size`` (rows, field sizes), the common settings, and its own."""
     specific = model_settings.get(model, {})
     if "seed" in common or "seed" in specific:
         raise Fm2Error("compare: unexpected setting 'seed'; use seeds= or --seeds, which apply to all models")

@@ -30,7 +30,7 @@ class Plan:
 
     model: str
     rows: int
-    fields: int
+    field_sizes: Sequence[int]
     metric: Metric
     seed: int
     fixed: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Plan:
     def settings(self, tried: Mapping[str, Any]) -> Settings:
         """Return the settings of a trial. Settings that are neither tried nor fixed are the model's defaults."""
         return Settings.of(
-            self.model, self.rows, self.fields, metric=self.metric, seed=self.seed, **{**self.fixed, **tried}
+            self.model, self.rows, self.field_sizes, metric=self.metric, seed=self.seed, **{**self.fixed, **tried}
         )
 
     def start(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Plan:
 def make_plan(
     model: str,
     rows: int,
-    fields: int,
+    field_sizes: Sequence[int],
     metric: Metric,
     seed: int,
     fix: Mapping[str, Any],
@@ -71,7 +71,7 @@ def make_plan(
             raise Fm2Error(f"tune: '{name}' is the same for all trials and cannot be searched or fixed")
     scalars = {name: value for name, value in (written or {}).items() if not isinstance(value, list | dict)}
     fixed = {**scalars, **fix}
-    plan = Plan(model, rows, fields, metric, seed, fixed, {})
+    plan = Plan(model, rows, field_sizes, metric, seed, fixed, {})
     defaults = _check(plan, {}, "--fix" if fix else source)
     if written is None:
         space = space_around(defaults)
@@ -85,7 +85,7 @@ def make_plan(
             _check(plan, {name: value}, source)
     if not space:
         raise Fm2Error(f"tune: nothing to search for {model}: all settings are fixed")
-    return Plan(model, rows, fields, metric, seed, fixed, space)
+    return Plan(model, rows, field_sizes, metric, seed, fixed, space)
 
 
 def _check(plan: Plan, tried: Mapping[str, Any], source: str) -> Settings:
@@ -139,7 +139,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Plan]:
     """Read a plan, and the file's content with it."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        names = ("model", "rows", "fields", "metric", "seed", "fixed", "space")
+        names = ("model", "rows", "field_sizes", "metric", "seed", "fixed", "space")
         return stored, make_plan(*(stored[name] for name in names))
     except OSError as error:
         raise Fm2Error(f"tune: {path}: {error.strerror}") from error
@@ -152,7 +152,7 @@ def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
     if isinstance(space, str | Path):
         space, source = read_settings(Path(space), "tune"), str(space)
     metric: Metric = arguments["metric"] or "log_loss"
-    size = len(dataset.train), len(dataset.field_sizes)
+    size = len(dataset.train), dataset.field_sizes
     return make_plan(model, *size, metric, arguments["seed"] or 0, arguments["fix"] or {}, space, source)
 
 
