@@ -50,7 +50,8 @@ class Field:
     values have weights, as in ``news:0.5|sports:2``; with ``weight_column``, the weights are in that column. An empty
     list differs from a missing one, unless ``empty_is_missing``.
 
-    With ``shares``, the field uses the vocabulary and the embeddings of another field.
+    With ``shares``, the field uses the vocabulary and the embeddings of another field, and its ``min_count`` and
+    ``hash_bits``.
 
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'
@@ -154,8 +155,9 @@ class Field:
             yield "keep requires max_values"
         if self.shares and self.kind != "categorical":
             yield f"shares requires a categorical field, but the field is {self.kind}"
-        if self.shares and self.hash_bits:
-            yield "hash_bits cannot be combined with shares; the shared field determines it"
+        for setting, default in (("hash_bits", 0), ("min_count", DEFAULT_MIN_COUNT)):
+            if self.shares and getattr(self, setting) != default:
+                yield f"{setting} cannot be combined with shares; set it in the shared field, '{self.shares}'"
         if self.shares == self.name:
             yield "shares names the field itself"
 

@@ -134,8 +134,9 @@ class Schema:
         return dataclasses.replace(self, **changes)
 
     def with_min_count(self, min_count: int) -> Schema:
-        """Return a copy with this ``min_count`` in every field."""
-        return self.replace(fields=[dataclasses.replace(field, min_count=min_count) for field in self.fields])
+        """Return a copy with this ``min_count`` in every field that has a vocabulary of its own."""
+        fields = [field if field.shares else dataclasses.replace(field, min_count=min_count) for field in self.fields]
+        return self.replace(fields=fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for a TOML or JSON file."""
