@@ -123,7 +123,7 @@ def test_a_resumed_comparison_equals_an_uninterrupted_one(dataset, tmp_path):
     more = fm2.compare(dataset, out, "fwfm", resume=True, on_start=started.append)
     assert started[2:] == ["fwfm-0"]
     assert [row["model"] for row in more.rows] == ["lr", "fmfm", "fwfm"]
-    with pytest.raises(Fm2Error, match="lr-0 has batch_size 64, not 32; use --overwrite to train all models again"):
+    with pytest.raises(Fm2Error, match="lr-0 has batch_size 64, not 32; use overwrite=True to train all models again"):
         fm2.compare(dataset, out, resume=True, batch_size=32)
     other = fm2.prepare(planted(500), dataset.schema, tmp_path / "other")
     with pytest.raises(Fm2Error, match="uses another dataset"):
@@ -224,7 +224,7 @@ def test_invalid_arguments_are_errors_before_any_work(dataset, tmp_path, options
 def test_other_directories_and_damaged_files_are_left_alone(dataset, tmp_path, write):
     write("mine.txt", "mine")
     for options in ({}, {"overwrite": True}):
-        with pytest.raises(Fm2Error, match=r"is not a comparison \(no compare.json\); choose another --out"):
+        with pytest.raises(Fm2Error, match=r"is not a comparison \(no compare.json\); choose another out="):
             fm2.compare(dataset, tmp_path, "lr", **options)
     with pytest.raises(Fm2Error, match="is not a comparison"):
         Comparison.open(tmp_path)
