@@ -63,7 +63,7 @@ def native_errors(operation: str) -> Iterator[None]:
 
 
 class KeyCheck:
-    """Warn about misspelled columns in the first row that is checked; all later rows are free.
+    """Warn about misspelled columns in the first row that is checked.
 
     A column that is absent from a row is a missing value, and a key that is not a column is ignored. A row with a key
     that resembles an absent column is probably a mistake.
@@ -78,15 +78,15 @@ class KeyCheck:
 
     def __init__(self, columns: Sequence[str], others: Sequence[str] = ()) -> None:
         """``columns`` are those of the row; ``others`` may be in it as well."""
-        self.pending = True
+        self._pending = True
         self._columns = columns
         self._known = {*columns, *others}
 
     def __call__(self, row: Any, operation: str) -> None:
         """Check a row, unless one was checked before."""
-        if not self.pending or not isinstance(row, Mapping):
+        if not self._pending or not isinstance(row, Mapping):
             return
-        self.pending = False
+        self._pending = False
         absent = [name for name in self._columns if name not in row]
         if len(absent) == len(self._columns):  # an error soon
             return

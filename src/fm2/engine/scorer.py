@@ -200,13 +200,17 @@ class Scorer:
 
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Return the click probability of one row, a dict of values by column."""
-        if self._check_keys.pending:
-            self._check_keys(row, "predict")
         try:
-            return self.native.predict_one(row)
+            return self._predict_one(row)
         except (TypeError, KeyError, ValueError):
             with native_errors("predict"):  # not around the call: it would take longer than the prediction
                 raise
+
+    def _predict_one(self, row: Mapping[str, Any]) -> float:
+        """Check the first row; the native function takes the place of this method, so later rows cost nothing."""
+        self._check_keys(row, "predict")
+        self._predict_one = self.native.predict_one  # type: ignore[method-assign]
+        return self._predict_one(row)
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Return the model's logits of rows, without calibration, in any form that :meth:`predict` takes."""
