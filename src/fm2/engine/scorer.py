@@ -106,7 +106,7 @@ class Scorer:
             metadata, self.native.columns, self.native.sizes, self.native.lists, self.path
         )
         self.calibration = self._read_calibration()
-        self._check_keys = KeyCheck(self.columns)
+        self._check_keys, self._unchecked = KeyCheck(self.columns), True
 
     @property
     def columns(self) -> list[str]:
@@ -200,17 +200,17 @@ class Scorer:
 
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Return the click probability of one row, a dict of values by column."""
+        if self._unchecked:
+            self._check_first(row)
         try:
-            return self._predict_one(row)
+            return self.native.predict_one(row)
         except (TypeError, KeyError, ValueError):
             with native_errors("predict"):  # not around the call: it would take longer than the prediction
                 raise
 
-    def _predict_one(self, row: Mapping[str, Any]) -> float:
-        """Check the first row; the native function takes the place of this method, so later rows cost nothing."""
+    def _check_first(self, row: Mapping[str, Any]) -> None:
+        self._unchecked = False  # an attribute of its own, because every prediction looks at it
         self._check_keys(row, "predict")
-        self._predict_one = self.native.predict_one  # type: ignore[method-assign]
-        return self._predict_one(row)
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Return the model's logits of rows, without calibration, in any form that :meth:`predict` takes."""
