@@ -208,7 +208,7 @@ def test_runs_that_were_not_fully_pruned_are_named(dataset, tmp_path):
         ({"models": "lr", "epoch": 4}, "compare: lr: unknown setting 'epoch'; did you mean 'epochs'"),
         ({"models": "lr,fm", "model_settings": {"lr": {"dim": 4}}}, "compare: lr: .*does not use dim; it applies to"),
         ({"models": "lr", "model_settings": {"xyz": {}}}, "compare: settings: unknown model 'xyz'"),
-        ({"models": "lr", "seed": 4}, "unexpected setting 'seed'; use seeds= or --seeds"),
+        ({"models": "lr", "seed": 4}, "unexpected setting 'seed'; use seeds=, which apply to all models"),
         ({"models": "lr", "seeds": 0}, "seeds must be a positive number of seeds, .* got 0"),
         ({"models": "lr", "seeds": [1, 1]}, r"seeds must be .* got \[1, 1\]"),
         ({"models": "lr", "resume": True}, "compare: no comparison to resume in"),
