@@ -52,6 +52,11 @@ std::string_view format_item(PythonText& text, PyObject* item) {
     return text.format(item);
 }
 
+// Adds an item of a list or a set, which may have a weight after a colon, as in text.
+void add_item(std::string_view item, const fm2::ListFormat& format, fm2::ListCell& cell) {
+    cell.copy(format.weights_in_cell() ? cell.add_weight_of(item) : item);
+}
+
 void read_dict(PyObject* dict, const fm2::ListFormat& format, fm2::ListCell& cell) {
     if (!format.weights_in_cell()) throw nb::type_error("a value is a dict of weights; set weighted = true for its field");
     const auto [first, last] = cell.keep(static_cast<std::size_t>(PyDict_Size(dict)), format);
@@ -75,7 +80,7 @@ void read_set(PyObject* set, const fm2::ListFormat& format, fm2::ListCell& cell)
     for (const nb::handle item : nb::borrow<nb::object>(set)) values.emplace_back(format_item(text, item.ptr()));
     std::ranges::sort(values);
     const auto [first, last] = cell.keep(values.size(), format);
-    for (std::size_t i = first; i < last; ++i) cell.copy(values[i]);
+    for (std::size_t i = first; i < last; ++i) add_item(values[i], format, cell);
     cell.use_copies();
 }
 
@@ -87,7 +92,7 @@ void read_sequence(PyObject* sequence, const fm2::ListFormat& format, fm2::ListC
     std::size_t i = 0;
     for (const nb::handle item : nb::borrow<nb::object>(sequence)) {
         if (i >= last) break;
-        if (i++ >= first) cell.copy(format_item(text, item.ptr()));
+        if (i++ >= first) add_item(format_item(text, item.ptr()), format, cell);
     }
     cell.use_copies();
 }

@@ -92,7 +92,7 @@ void load(fm2::Minibatch& batch, const ConstIds& ids, const RowLists& lists, con
     fm2::ValueDropout values;
     if (dropout) {
         check_step(step);
-        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step)};
+        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step), dropout->numbers};
     }
     nb::gil_scoped_release release;
     if (!order) return batch.load<std::int32_t>(rows, nullptr, rows.count, threads, values);
@@ -200,15 +200,17 @@ void define_classes(nb::module_& module) {
         .def_rw("learning_rate", &fm2::Optimizer::learning_rate)
         .def_prop_ro("states", &fm2::Optimizer::states, "Number of state arrays, each as long as the weights.");
 
-    nb::class_<fm2::Dropout>(module, "Dropout", "The probabilities of dropping single elements, whole fields of a row, and values.")
+    nb::class_<fm2::Dropout>(
+        module, "Dropout",
+        "The probabilities of dropping single elements, whole fields of a row, and values. Values of the fields in numbers are kept.")
         .def(
             "__init__",
-            [](fm2::Dropout* self, float element, float field, std::uint64_t seed, float value) {
-                const fm2::Dropout dropout{element, field, seed, value};
+            [](fm2::Dropout* self, float element, float field, std::uint64_t seed, float value, std::vector<std::size_t> numbers) {
+                const fm2::Dropout dropout{element, field, seed, value, std::move(numbers)};
                 dropout.check();
                 new (self) fm2::Dropout(dropout);
             },
-            "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0, "value"_a = 0.0f);
+            "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0, "value"_a = 0.0f, "numbers"_a = std::vector<std::size_t>());
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
         .def(

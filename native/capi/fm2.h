@@ -82,9 +82,9 @@ FM2_API int fm2_score_ids(const fm2_model* model, const int32_t* ids, size_t row
                           float* scores);
 
 /* Scores raw rows: values [rows][columns], texts in UTF-8, to scores [rows]. NULL, and the texts the model's schema declares as missing,
- * are missing values. Values that did not occur in training, or cannot be parsed, are unknown. The text of a multi-valued field is split as
- * the schema says, for example at "|". lengths [rows][columns] has the number of bytes of each text; if it is NULL, texts end with a zero
- * byte. Uses up to `threads` threads if there are more than 64 rows.
+ * are missing values. Values that did not occur in training, or cannot be parsed, are unknown. The text of a multi-valued field is split
+ * as the schema says, for example at "|"; a value whose weight is invalid is unknown, with weight 1. lengths [rows][columns] has the
+ * number of bytes of each text; if it is NULL, texts end with a zero byte. Uses up to `threads` threads if there are more than 64 rows.
  *
  * Both functions allocate no memory for a single row, except in the first calls of a thread. */
 FM2_API int fm2_score_values(const fm2_model* model, const char* const* values, const size_t* lengths, size_t rows, size_t columns,

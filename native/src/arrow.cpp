@@ -184,8 +184,9 @@ public:
             if (weights_) weights_->read(at, count, weights);
             for (std::size_t i = 0; i < count; ++i) {
                 const bool valid = is_valid(pair_valid_, pair_offset_ + at + i);
-                cell.copy(valid ? values.cells[i] : std::string_view());
-                if (weights_ && valid) cell.add_weight(values.cells[i], weights.cells[i]);
+                const std::string_view item = valid ? values.cells[i] : std::string_view();
+                cell.copy(weights_ || !format.weights_in_cell() ? item : cell.add_weight_of(item));
+                if (weights_ && valid) cell.add_weight(item, weights.cells[i]);
                 else if (weights_) cell.weights.push_back(1);
             }
         }

@@ -113,9 +113,9 @@ void Encoder::add_number(std::size_t index, std::string_view cell, ListBuffer& l
         lists.add(number_ids_[index][static_cast<std::size_t>(features.codes[i])], features.weights[i]);
 }
 
-// A cell that cannot be read is unknown.
+// A cell that cannot be read is unknown, and so is a value whose weight is invalid.
 void Encoder::add_list(std::size_t index, const ListCell& cell, ListBuffer& lists) const {
-    if (cell.fault) return lists.add(0, 1);
+    if (!cell.is_readable) return lists.add(0, 1);
     const Field& field = fields_[index];
     const std::size_t begin = lists.ids.size();
     lists.ids.resize(begin + cell.values.size());
@@ -123,6 +123,7 @@ void Encoder::add_list(std::size_t index, const ListCell& cell, ListBuffer& list
     if (field.hash_bits) std::ranges::transform(cell.values, numbers, [&](std::string_view value) { return field.hashed(value); });
     else views_[index].find(cell.values, numbers);
     for (std::size_t i = 0; i < cell.values.size(); ++i) ++numbers[i];
+    for (const std::size_t i : cell.invalid) numbers[i] = 0;
     lists.weights.insert(lists.weights.end(), cell.weights.begin(), cell.weights.end());
 }
 

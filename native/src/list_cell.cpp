@@ -13,11 +13,7 @@ bool is_cut_quote(std::string_view value) { return value.starts_with('"') && std
 
 void add_item(std::string_view item, bool weighted, ListCell& cell) {
     if (is_cut_quote(item)) cell.fail(Fault::quoted_separator, excerpt(item));
-    const std::size_t colon = weighted ? item.rfind(':') : item.npos;
-    const std::string_view value = item.substr(0, colon);
-    cell.values.push_back(value);
-    if (colon != item.npos) cell.add_weight(value, item.substr(colon + 1));
-    else if (weighted) cell.weights.push_back(1);
+    cell.values.push_back(weighted ? cell.add_weight_of(item) : item);
 }
 
 // Calls body(item) for the items between separators, without the blanks around them. Nothing between two separators is no item.
@@ -40,12 +36,15 @@ void ListCell::clear() {
     total = 0;
     values.clear();
     weights.clear();
+    invalid.clear();
+    is_readable = true;
     fault.reset();
     copies_.clear();
     ends_.clear();
 }
 
 void ListCell::fail(Fault reason, std::string_view text) {
+    is_readable = is_readable && reason == Fault::value_weight;
     if (fault) return;
     fault = reason;
     culprit = text;
@@ -61,7 +60,18 @@ std::pair<std::size_t, std::size_t> ListCell::keep(std::size_t count, const List
 void ListCell::add_weight(std::string_view value, std::string_view weight) {
     const auto number = parse_number(weight);
     weights.push_back(number ? static_cast<float>(*number) : -1.0f);
-    if (!(weights.back() >= 0 && std::isfinite(weights.back()))) fail(Fault::value_weight, excerpt(value) + ":" + excerpt(weight));
+    if (weights.back() >= 0 && std::isfinite(weights.back())) return;
+    invalid.push_back(weights.size() - 1);
+    weights.back() = 1;
+    fail(Fault::value_weight, excerpt(value) + ":" + excerpt(weight));
+}
+
+std::string_view ListCell::add_weight_of(std::string_view item) {
+    const std::size_t colon = item.rfind(':');
+    const std::string_view value = item.substr(0, colon);
+    if (colon == item.npos) weights.push_back(1);
+    else add_weight(value, item.substr(colon + 1));
+    return value;
 }
 
 void ListCell::copy(std::string_view value) {

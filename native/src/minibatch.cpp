@@ -190,6 +190,7 @@ void Minibatch::copy_lists(const Rows& rows, std::size_t begin, std::size_t end,
     for (const std::size_t f : list_fields_) {
         const Lists& lists = rows.lists[f];
         Values& values = values_[f];
+        const bool drops = dropout.probability > 0 && std::ranges::find(dropout.numbers, f) == dropout.numbers.end();
         for (std::size_t i = begin; i < end; ++i) {
             const std::int64_t next = values.begins[std::min(i + ahead, end - 1)], first = values.begins[i];
             __builtin_prefetch(lists.ids.data() + next);
@@ -205,7 +206,7 @@ void Minibatch::copy_lists(const Rows& rows, std::size_t begin, std::size_t end,
                 zero += 0 * weights[k];
             }
             if (zero != 0) throw_bad_list("a weight is not a finite number", i, f);
-            if (dropout.probability > 0)
+            if (drops)
                 for (std::int32_t k = 0; k < size; ++k) weights[k] *= dropout.factor(i, f, static_cast<std::size_t>(k));
         }
     }

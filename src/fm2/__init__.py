@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fm2.cpu import cpu_info
-from fm2.errors import Fm2Error, require
+from fm2.errors import Fm2Error, Fm2Warning, require
 from fm2.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fm2.studies.reporting.report import report
     from fm2.studies.reproduction.reproduce import reproduce
     from fm2.studies.tuning.search import tune
-    from fm2.training.calibrate import calibrate
+    from fm2.training.calibrate import calibrate, remove_calibration
     from fm2.training.run import Run
     from fm2.training.tracking import Tracker
     from fm2.training.train import train
@@ -62,6 +62,7 @@ _LATER = {
     "predict_files": "fm2.evaluation.prediction",
     "prepare": "fm2.data.prepare",
     "prune": "fm2.compression.prune",
+    "remove_calibration": "fm2.training.calibrate",
     "report": "fm2.studies.reporting.report",
     "reproduce": "fm2.studies.reproduction.reproduce",
     "shrink": "fm2.compression.shrink",
@@ -76,6 +77,7 @@ __all__ = [
     "FMClassifier",
     "Field",
     "Fm2Error",
+    "Fm2Warning",
     "FmFMClassifier",
     "FvFMClassifier",
     "FwFMClassifier",
@@ -98,6 +100,7 @@ __all__ = [
     "predict_files",
     "prepare",
     "prune",
+    "remove_calibration",
     "report",
     "reproduce",
     "shrink",

@@ -1,15 +1,33 @@
-"""Errors for users: each names the operation, the place, the value and the way out."""
+"""Errors and warnings for users: each names the operation, the place, the value and the way out."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import sys
+import warnings
 from collections.abc import Iterable
 from types import ModuleType
 
 
 class Fm2Error(Exception):
-    """An error that the user can correct; the command line prints it on one line, without a traceback."""
+    """An error that the user can correct; the command line prints it on one line, without a traceback.
+
+    A message names parameters as Python does, for example ``overwrite=True``, ``split="time"`` or ``learning_rate=``.
+    The command line prints its own options instead: ``--overwrite``, ``--split time``, ``--learning-rate``.
+    """
+
+
+class Fm2Warning(UserWarning):
+    """Something that is probably a mistake; the command line prints it like an error, and continues."""
+
+
+def warn(message: str) -> None:
+    """Issue an :class:`Fm2Warning` at the line that called fm2."""
+    level = 1
+    while (frame := sys._getframe(level)).f_back and str(frame.f_globals.get("__name__")).split(".")[0] == "fm2":
+        level += 1
+    warnings.warn(message, Fm2Warning, stacklevel=level + 1)
 
 
 def printable(text: str) -> str:

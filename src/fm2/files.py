@@ -34,23 +34,30 @@ def check_output(
     or ``overwrite`` if the operation does not have that option.
     """
     if resume and overwrite:
-        raise Fm2Error(f"{operation}: --resume continues a {kind} and --overwrite replaces it; use only one of them")
+        raise Fm2Error(
+            f"{operation}: resume=True continues a {kind} and overwrite=True replaces it; use only one of them"
+        )
     if not path.exists() or (marker and path.is_dir() and not any(path.iterdir())):
         if resume:
             raise Fm2Error(f"{operation}: no {kind} to resume in {path}")
         return
     if marker and not (path / marker).is_file():
-        raise Fm2Error(f"{operation}: {path} is not a {kind} (no {marker}); choose another --out")
+        raise Fm2Error(f"{operation}: {path} is not a {kind} (no {marker}); choose another {_parameter(operation)}")
     if not (resume or overwrite):
-        options = {"--resume to continue it": resume, "--overwrite to replace it": overwrite}
+        options = {"resume=True to continue it": resume, "overwrite=True to replace it": overwrite}
         available = " or ".join(option for option, value in options.items() if value is not None)
         raise Fm2Error(f"{operation}: {path} already exists; use {available}")
+
+
+def _parameter(operation: str) -> str:
+    """Return the parameter that names the output of an operation."""
+    return "path=" if operation == "save" else "out="
 
 
 def check_replaceable(path: Path, operation: str, kind: str, pattern: str) -> None:
     """Raise an error if ``path`` is a file of another kind: one whose first bytes do not match ``pattern``.
 
-    Files that take only moments to make from a model are replaced without --overwrite, but a log that was named by
+    Files that take only moments to make from a model are replaced without asking, but a log that was named by
     mistake must not be lost.
     """
     if not path.is_file():
@@ -58,7 +65,9 @@ def check_replaceable(path: Path, operation: str, kind: str, pattern: str) -> No
     with write_errors(path, operation), path.open("rb") as file:
         head = file.read(64)
     if head and not re.match(pattern.encode(), head):
-        raise Fm2Error(f"{operation}: {path} already exists and is not an earlier {kind}; choose another --out")
+        raise Fm2Error(
+            f"{operation}: {path} already exists and is not an earlier {kind}; choose another {_parameter(operation)}"
+        )
 
 
 @contextlib.contextmanager

@@ -31,13 +31,13 @@ def places(tmp_path):
         (EMPTY, False, False, None),
         (EMPTY, False, True, None),
         (EMPTY, True, False, "^train: no run to resume in .*empty$"),
-        (RUN, False, False, "run already exists; use --resume to continue it or --overwrite to replace it$"),
+        (RUN, False, False, "run already exists; use resume=True to continue it or overwrite=True to replace it$"),
         (RUN, False, True, None),
         (RUN, True, False, None),
-        (RUN, True, True, "^train: --resume continues a run and --overwrite replaces it; use only one of them$"),
+        (RUN, True, True, "^train: resume=True continues a run and overwrite=True replaces it; use only one of them$"),
         (NEW, True, True, "use only one of them$"),
         *(
-            (name, *flags, rf"{name} is not a run \(no settings.toml\); choose another --out$")
+            (name, *flags, rf"{name} is not a run \(no settings.toml\); choose another out=$")
             for name in (FOREIGN, FILE)
             for flags in ((False, False), (False, True), (True, False))
         ),
@@ -53,8 +53,8 @@ def test_a_run_is_written_resumed_or_replaced_only_as_asked(places, name, resume
 
 def test_the_error_offers_only_the_options_that_the_operation_has(places):
     for options, offer in (
-        ({"resume": False}, "use --resume to continue it$"),
-        ({"overwrite": False}, "use --overwrite to replace it$"),
+        ({"resume": False}, "use resume=True to continue it$"),
+        ({"overwrite": False}, "use overwrite=True to replace it$"),
     ):
         with pytest.raises(Fm2Error, match=offer):
             check_output("tune", places / RUN, "search", SETTINGS, **options)
@@ -63,13 +63,13 @@ def test_the_error_offers_only_the_options_that_the_operation_has(places):
 def test_a_single_file_is_replaced_only_with_overwrite(places):
     check_output("generate", places / NEW, "log", overwrite=False)
     check_output("generate", places / FILE, "log", overwrite=True)
-    with pytest.raises(Fm2Error, match=r"generate: .*file already exists; use --overwrite to replace it$"):
+    with pytest.raises(Fm2Error, match=r"generate: .*file already exists; use overwrite=True to replace it$"):
         check_output("generate", places / FILE, "log", overwrite=False)
 
 
 def test_a_derived_run_does_not_replace_its_source(places):
     for source in (places / RUN, places / EMPTY / ".." / RUN):
-        with pytest.raises(Fm2Error, match=r"^prune: .*run is the source run; choose another --out$"):
+        with pytest.raises(Fm2Error, match=r"^prune: .*run is the source run; choose another out=$"):
             check_run_output("prune", places / RUN, False, True, source=source)
     check_run_output("prune", places / NEW, False, False, source=places / RUN)
 
@@ -78,7 +78,7 @@ def test_quickly_made_files_replace_only_their_own_kind(places):
     (places / "page.html").write_text("<!doctype html> ...")
     check_replaceable(places / "page.html", "report", "HTML page", "<!doctype")
     check_replaceable(places / NEW, "report", "HTML page", "<!doctype")
-    with pytest.raises(Fm2Error, match=r"file already exists and is not an earlier HTML page; choose another --out$"):
+    with pytest.raises(Fm2Error, match=r"file already exists and is not an earlier HTML page; choose another out=$"):
         check_replaceable(places / FILE, "report", "HTML page", "<!doctype")
 
 
@@ -98,7 +98,7 @@ def test_a_directory_appears_complete_or_not_at_all(places):
 
 def test_a_directory_that_appears_meanwhile_is_not_replaced(places):
     with (
-        pytest.raises(Fm2Error, match="new already exists; use --overwrite to replace it"),
+        pytest.raises(Fm2Error, match="new already exists; use overwrite=True to replace it"),
         atomic_directory(places / NEW, "save", "run", SETTINGS) as directory,
     ):
         (directory / SETTINGS).write_text("late")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from tests.helpers.planted import QUICK, planted
 
+import fm2
 from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.training.train import train
@@ -24,6 +28,13 @@ def undecodable() -> UnicodeDecodeError:
     ("error", "message", "code"),
     [
         (Fm2Error("describe: no\nsuch thing"), "describe: no such thing", 1),
+        (
+            Fm2Error(
+                'no: use overwrite=True, bad_rows="skip", fractions=, start= or out=; a/split=train and json=3 stay'
+            ),
+            "no: use --overwrite, --bad-rows skip, --fractions, --from or --out; a/split=train and json=3 stay",
+            1,
+        ),
         (OSError(errno.ENOSPC, "No space left on device", "data/ids.npy"), "data/ids.npy: No space left on device", 1),
         (PermissionError(errno.EACCES, "Permission denied"), "describe: Permission denied", 1),
         (MemoryError(), "describe: not enough memory; use fewer rows", 1),
@@ -75,3 +86,22 @@ def test_a_character_that_the_terminal_lacks_is_escaped(dataset, monkeypatch):
     monkeypatch.setattr(sys, "stdout", shown)
     assert main(["describe", str(dataset.path)]) == 0
     assert b"4 fields" in shown.buffer.getvalue()
+
+
+def test_warnings_of_fm2_are_printed_like_messages(tmp_path, capsys):
+    log = tmp_path / "log.tsv"
+    log.write_text("y\ttags\n" + "".join(f'{i % 2}\t["a", "b{i % 3}"]\n' for i in range(40)))
+    assert main(["prepare", str(log), "--label", "y", "--out", str(tmp_path / "data")]) == 0
+    shown = capsys.readouterr().err
+    assert shown.startswith('fm2: infer: column \'tags\' contains lists in brackets, such as ["a", "b0"]')
+    assert shown.count("\n") == 1
+
+
+def test_errors_outside_the_command_line_name_parameters_and_no_options():
+    for path in Path(fm2.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        raised = [] if "cli" in path.parts else [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+        for node in (child for error in raised for child in ast.walk(error)):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            without_commands = re.sub(r"fm2 [a-z]+ --", "", text)  # a command may be named as a whole
+            assert not re.search(r"(?<![\w-])--[a-z]", without_commands), f"{path}: {text}"

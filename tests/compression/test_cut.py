@@ -157,7 +157,7 @@ def test_what_cannot_be_cut_is_an_error(fmfm, dataset, tmp_path):
         fm2.cut(fmfm, dataset, tmp_path / "none", rank=13)
     with pytest.raises(Fm2Error, match="cut: the rank is the dimension; remove dim from the settings"):
         fm2.cut(fmfm, dataset, tmp_path / "none", dim=3)
-    with pytest.raises(Fm2Error, match="is the source run; choose another --out"):
+    with pytest.raises(Fm2Error, match="is the source run; choose another out="):
         fm2.cut(fmfm, dataset, fmfm.path)
     with pytest.raises(Fm2Error, match="learn=False requires start= and cannot be combined with resume"):
         train("fm", dataset, tmp_path / "none", learn=False)

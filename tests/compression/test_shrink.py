@@ -161,12 +161,12 @@ def test_what_cannot_be_shrunk_is_an_error(run, dataset, tmp_path):
         fm2.shrink(fwfm, dataset, tmp_path / "none")
     with pytest.raises(Fm2Error, match=r"variance must be above 0 and at most 1, got 95\.0"):
         fm2.shrink(run, dataset, tmp_path / "none", variance=95.0)
-    with pytest.raises(Fm2Error, match="is the source run; choose another --out"):
+    with pytest.raises(Fm2Error, match="is the source run; choose another out="):
         fm2.shrink(run, dataset, run.path, overwrite=True)
     with pytest.raises(Fm2Error, match="remove dim from the settings"):
         fm2.shrink(run, dataset, tmp_path / "none", dim=4)
     pruned = fm2.prune(run, dataset, tmp_path / "pruned", keep=0.5, epochs=1)
-    with pytest.raises(Fm2Error, match="is pruned, and training from scratch would undo that; use --warm"):
+    with pytest.raises(Fm2Error, match="is pruned, and training from scratch would undo that; use warm=True"):
         fm2.shrink(pruned, dataset, tmp_path / "none")
     both = fm2.shrink(pruned, dataset, tmp_path / "both", variance=0.6, warm=True, epochs=1)
     assert both.model.pruned == pruned.model.pruned
@@ -203,6 +203,6 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
 def test_several_variances_need_directories_and_one_of_resume_and_overwrite(run, dataset, tmp_path):
     with pytest.raises(Fm2Error, match=r"0\.9 and 0\.9000001 would both be written to .*variance-0\.9; remove one"):
         compare(run, dataset, tmp_path / "both", [0.9, 0.9000001])
-    with pytest.raises(Fm2Error, match="shrink: --resume continues a run and --overwrite replaces it; use only one"):
+    with pytest.raises(Fm2Error, match="shrink: resume=True continues a run and overwrite=True replaces it"):
         compare(run, dataset, tmp_path / "both", [0.5, 0.9], resume=True, overwrite=True)
     assert not (tmp_path / "both").exists()

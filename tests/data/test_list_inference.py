@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 
 import numpy as np
 import polars as pl
 import pytest
 
-from fm2 import Field, Schema
+from fm2 import Field, Schema, prepare
+from fm2.errors import Fm2Warning
 
 
 def inferred(values, name="x") -> Field:
@@ -57,6 +59,43 @@ def test_other_texts_are_not_split(values):
     assert not inferred(values).multivalued
 
 
+@pytest.mark.parametrize(
+    ("write", "fix"),
+    [
+        (json.dumps, r'pl\.col\("x"\)\.str\.json_decode\(pl\.List\(pl\.String\)\)$'),
+        (repr, r"""pl\.col\("x"\)\.str\.replace_all\("'", '"'\)\.str\.json_decode"""),
+        (lambda cell: f"[{', '.join(cell)}]", r'pl\.col\("x"\)\.str\.strip_chars\("\[\]"\)\.str\.split\(", "\)$'),
+        (lambda cell: json.dumps(dict.fromkeys(cell, 0.5)), r"write them as a:0.5|b:2 and set weighted = true"),
+    ],
+)
+def test_lists_in_brackets_are_not_split_but_reported(tmp_path, write, fix):
+    lists = [cell.split("|") for cell in random_lists("|", ["comedy", "crime", "drama", "western", "sci fi"])]
+    cells = [write(cell) for cell in lists]
+    with pytest.warns(Fm2Warning, match=r"^infer: column 'x' contains lists in brackets, such as .*" + fix):
+        assert not inferred(cells).multivalued
+    frame = pl.DataFrame({"y": [0, 1] * 250, "x": cells})
+    schema = Schema([Field("x", multivalued=True, separator=",")], "y")
+    with pytest.warns(Fm2Warning, match=r"^prepare: field 'x' has values with brackets, such as"):
+        prepare(frame, schema, tmp_path / "data")
+    for column in (["comedy", "crime|drama"] * 20, ["[Official]", "[Live]"] * 20):  # no lists, or none in brackets
+        assert inferred(column)
+
+
+@pytest.mark.parametrize(
+    ("write", "convert"),
+    [
+        (json.dumps, lambda x: x.str.json_decode(pl.List(pl.String))),
+        (repr, lambda x: x.str.replace_all("'", '"').str.json_decode(pl.List(pl.String))),
+        (lambda cell: f"[{', '.join(cell)}]", lambda x: x.str.strip_chars("[]").str.split(", ")),
+    ],
+)
+def test_the_suggested_conversions_make_lists(write, convert):
+    lists = [["comedy", "sci fi"], ["crime"]]
+    frame = pl.DataFrame({"y": [0, 1], "x": [write(cell) for cell in lists]}).with_columns(convert(pl.col("x")))
+    assert frame["x"].to_list() == lists
+    assert Schema.infer(frame, label="y").fields[0].multivalued
+
+
 def test_list_columns_are_multi_valued():
     frame = pl.DataFrame({"y": [0, 1], "a": [["x"], None], "b": [[{"value": "x", "weight": 1.5}], []], "c": ["x", "y"]})
     array = frame.with_columns(d=pl.Series([[1, 2], [3, 4]], dtype=pl.Array(pl.Int64, 2)))
@@ -87,7 +126,10 @@ def test_a_history_of_items_shares_their_vocabulary(kind):
     cells = lists if kind == "lists" else ["|".join(f"{item}{weight}" for item in items) for items in lists]
     users = random.integers(1000, 1050, 1000).tolist()
     frame = pl.DataFrame({"y": [0] * 1000, "user_id": users, "item_id": items, "history": cells})
-    assert Schema.infer(frame, label="y").fields[2].shares == "item_id"
+    for min_count in (1, 4):
+        schema = Schema.infer(frame, label="y", min_count=min_count)
+        assert schema.fields[2].shares == "item_id"
+        assert schema.fields[1].min_count == min_count
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_python_values(cell, values):
 def test_python_dicts_of_weights():
     encoder = encoder_of(tags(weighted=True, pooling="sum", max_values=2, keep="last"))
     rows = encoder.encode_rows([{"tags": {"a": 9, "b": 0.5, 1: 2}}, {"tags": {}}, {"tags": "c:3"}, {"tags": ["a:3"]}])
-    expected = [[("b", 0.5), ("1", 2.0)], [], [("c", 3.0)], [("<unknown>", 1.0)]]
+    expected = [[("b", 0.5), ("1", 2.0)], [], [("c", 3.0)], [("a", 3.0)]]
     assert decoded(encoder, encoder.encode_rows([{"tags": MappingProxyType({"a": 9, "b": 0.5, 1: 2})}])) == expected[:1]
     assert decoded(encoder, rows) == expected
 
@@ -279,6 +279,42 @@ def test_cells_that_cannot_be_read_are_unknown_at_prediction():
     encoder = encoder_of(tags(weighted=True))
     rows = encoder.encode_rows([{"tags": "a:x"}, {"tags": {"a": -1}}, {"tags": {"a": math.inf}}, {"tags": "b:2"}])
     assert decoded(encoder, rows) == [[("<unknown>", 1.0)]] * 3 + [[("b", 1.0)]]
+
+
+@pytest.mark.parametrize(
+    "cell", ["a:3|b:x|c", ["a:3", "b:x", "c"], {"a": 3, "b": "x", "c": 1}, {"a": 3, "b": -1, "c": 1}]
+)
+def test_a_value_with_an_invalid_weight_is_unknown_and_the_others_stay(cell):
+    encoder = encoder_of(tags(weighted=True, pooling="sum"))
+    assert decoded(encoder, encoder.encode_rows([{"tags": cell}])) == [[("a", 3.0), ("<unknown>", 1.0), ("c", 1.0)]]
+
+
+def test_an_invalid_weight_in_a_table_or_a_second_column_makes_its_value_unknown():
+    expected = [[("a", 3.0), ("<unknown>", 1.0), ("c", 1.0)]]
+    structs = [[{"value": "a", "weight": 3.0}, {"value": "b", "weight": math.inf}, {"value": "c", "weight": 1.0}]]
+    encoder = encoder_of(tags(weighted=True, pooling="sum"))
+    for cells in (structs, [["a:3", "b:-1", "c"]], ["a:3|b:x|c"]):
+        assert decoded(encoder, encoder.encode_rows(pl.DataFrame({"tags": cells}))) == expected
+    encoder = encoder_of(tags(weight_column="w", pooling="sum"))
+    for weights in ("3|nan|1", [3, -2, 1]):
+        assert decoded(encoder, encoder.encode_rows([{"tags": "a|b|c", "w": weights}])) == expected
+
+
+def test_cells_that_cannot_be_read_at_all_are_one_unknown_value():
+    encoder = encoder_of(tags(weight_column="w"))
+    rows = [{"tags": "a|b", "w": "1"}, {"tags": "|".join(["a"] * 70_000)}, {"tags": 'a|"b|c"'}]
+    assert decoded(encoder, encoder.encode_rows(rows)) == [[("<unknown>", 1.0)]] * 3
+
+
+@pytest.mark.parametrize("cell", [["a:0.5", "b:2", "c"], ("a:0.5", "b:2", "c"), {"a:0.5", "b:2", "c"}, "a:0.5|b:2|c"])
+def test_items_of_a_weighted_list_may_have_weights(tmp_path, cell):
+    encoder = encoder_of(tags(weighted=True, pooling="sum"))
+    expected = [("a", 0.5), ("b", 2.0), ("c", 1.0)]
+    assert decoded(encoder, encoder.encode_rows([{"tags": cell}])) == [expected]
+    items = pl.DataFrame({"y": [0, 1], "tags": [["a:0.5", "b:2", "c"], None]})
+    check(items, tags(weighted=True), tmp_path, [["a", "b", "c"], None], [[0.5, 2.0, 1.0], None])
+    plain = encoder_of(tags(), values=("a:0.5", "b:2", "c"))  # without weighted, a colon is part of the value
+    assert plain.decode(plain.encode([{"tags": cell}])) == {"tags": [["a:0.5", "b:2", "c"]]}
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 import time
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -24,7 +25,8 @@ SPLITS = ("train", "validation", "test")
 
 
 def tags(name="tags", **settings) -> Field:
-    return Field(name, **{"multivalued": True, "min_count": 1, **settings})
+    threshold = {} if "shares" in settings else {"min_count": 1}
+    return Field(name, **{"multivalued": True, **threshold, **settings})
 
 
 def random_cells(rows: int, seed: int = 0, values: int = 30, longest: int = 6) -> list[list[str] | None]:
@@ -205,7 +207,7 @@ def test_bad_cells_are_reported_with_their_location(tmp_path, cell, reason):
     schema = Schema([tags(weighted=True)], label="y")
     with pytest.raises(Fm2Error) as error:
         prepare(path, schema, tmp_path / "data", **ALL_TRAIN)
-    assert str(error.value) == f"prepare: {path} line 3: {reason}; --bad-rows skip ignores such rows"
+    assert str(error.value) == f'prepare: {path} line 3: {reason}; bad_rows="skip" ignores such rows'
     dataset = prepare(path, schema, tmp_path / "data", **ALL_TRAIN, bad_rows="skip")
     assert dataset.decode(dataset.train.encoded)["tags"] == [["a", "b"], ["c"]]
     assert dataset.train.rows.tolist() == [0, 2]
@@ -217,7 +219,7 @@ def test_values_and_weights_must_have_the_same_number(tmp_path):
     schema = Schema([tags(weight_column="w")], label="y")
     path = tmp_path / "log.tsv"
     path.write_text("y\ttags\tw\n1\ta|b|c\t1|2\n")
-    with pytest.raises(Fm2Error, match="line 2: field 'tags' has 3 values, but 2 weights; --bad-rows skip"):
+    with pytest.raises(Fm2Error, match="line 2: field 'tags' has 3 values, but 2 weights; bad_rows="):
         prepare(path, schema, tmp_path / "data", **ALL_TRAIN)
     frame = frame_of(2, tags=[["a"], None], w=[[1.0], [2.0]])
     with pytest.raises(Fm2Error, match="DataFrame row 2: field 'tags' has 0 values, but 1 weights"):
@@ -402,3 +404,31 @@ def test_a_wrong_separator_is_visible_in_the_description(tmp_path, capsys, monke
     print_description(describe(dataset))
     warning = "warning: tags: no list has more than one value; check the separator in the schema"
     assert (warning in capsys.readouterr().out) == (separator == ",")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "sum", "sqrt"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_weighted_field_without_weights_is_reported(tmp_path, pooling, weighted):
+    lists = [["a", "b", "c"], ["b"], [], None, ["a", "c"]] * 4
+    frame = pl.DataFrame({"y": [0, 1] * 10, "tags": lists})
+    schema = Schema([tags(weighted=weighted, pooling=pooling)], "y")
+    message = (
+        "prepare: field 'tags' is weighted, but the values of each row have equal weights; write value:weight, use "
+        "lists of structs with a value and a weight, or remove weighted = true"
+    )
+    texts = frame.with_columns(pl.col("tags").list.join("|"))
+    for number, source in enumerate([frame, texts]):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            prepare(source, schema, tmp_path / str(number), **ALL_TRAIN)
+        assert [str(warning.message) for warning in shown] == ([message] if weighted else [])
+        assert all(warning.filename == __file__ for warning in shown)
+    if weighted:
+        weights = frame.with_columns(tags=pl.Series([["a:0.5", "b"], *lists[1:]]))
+        prepare(weights, schema, tmp_path / "weights", **ALL_TRAIN)
+
+
+def test_libffm_lists_need_no_other_weights_than_1(tmp_path):
+    path = tmp_path / "log.ffm"
+    path.write_text("1 0:a:1 0:b:1\n0 0:b:1\n" * 5)
+    prepare(path, Schema.infer(path, label="y"), tmp_path / "data", **ALL_TRAIN)

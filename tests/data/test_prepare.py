@@ -141,7 +141,7 @@ def test_the_output_does_not_depend_on_the_number_of_threads(tmp_path):
 def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path):
     out = tmp_path / "data"
     first = prepare(sites(["a"] * 100), SITE, out)
-    with pytest.raises(Fm2Error, match="already exists; use --overwrite to replace it"):
+    with pytest.raises(Fm2Error, match="already exists; use overwrite=True to replace it"):
         prepare(sites(["b"] * 50), SITE, out)
     with pytest.raises(Fm2Error, match="not 0 or 1"):
         prepare(sites(["b"] * 50).with_columns(y=7), SITE, out, overwrite=True)
@@ -157,7 +157,7 @@ def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path):
     other = tmp_path / "precious"
     other.mkdir()
     (other / "thesis.txt").write_text("years of work")
-    with pytest.raises(Fm2Error, match=r"is not a dataset \(no manifest.json\); choose another --out"):
+    with pytest.raises(Fm2Error, match=r"is not a dataset \(no manifest.json\); choose another out="):
         prepare(sites(["b"] * 50), SITE, other, overwrite=True)
     assert (other / "thesis.txt").exists()
 

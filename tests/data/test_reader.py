@@ -63,7 +63,7 @@ def test_cells_are_read_unchanged(write, text, rows):
         ("y,a,b\n", "log.csv has no rows"),
         ("y,a,c\n1,2,3\n", r"log.csv line 1 has no column 'b'; it has 'y', 'a', 'c'"),
         ("y,a,b,a\n1,2,3,4\n", "log.csv has two columns 'a'"),
-        ("y,a,b\n1,2,3\n1,2\n", "log.csv line 3: expected 3 columns, got 2; --bad-rows skip ignores such rows"),
+        ("y,a,b\n1,2,3\n1,2\n", 'log.csv line 3: expected 3 columns, got 2; bad_rows="skip" ignores such rows'),
         ("y,a,b\n\n\n1,2,3,4\n", "log.csv line 4: expected 3 columns, got 4"),
         ("y,a,b\n2,x,z\n", "log.csv line 2: label 'y' is '2', not 0 or 1"),
         ("y,a,b\n,x,z\n", "log.csv line 2: label 'y' is '', not 0 or 1"),

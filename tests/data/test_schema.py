@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from fm2 import Field, Fm2Error, Schema
+from fm2.field import DEFAULT_MIN_COUNT
 
 
 def test_a_schema_is_unchanged_after_saving_and_loading(tmp_path):
@@ -80,6 +81,10 @@ def test_presets_match_the_paper():
         ),
         ({"name": "a", "shares": "a"}, "shares names the field itself"),
         ({"name": "a", "shares": "b", "hash_bits": 3}, "hash_bits cannot be combined with shares"),
+        (
+            {"name": "a", "shares": "b", "min_count": 2},
+            "min_count cannot be combined with shares; set it in the shared field, 'b'",
+        ),
         (
             {"name": "a", "kind": "timestamp", "part": "hour", "format": "%Q"},
             "the format '%Q' may contain only %Y %y %m %d %H %M %S and %%",
@@ -205,3 +210,10 @@ def test_a_column_can_have_several_transforms(write):
     assert schema.source_columns == ("y", "n")
     with pytest.raises(Fm2Error, match="field 'n_logs': unknown transform 'logs'"):
         Schema.load(write("wrong.toml", text.replace("log_square", "logs")))
+
+
+def test_a_threshold_for_all_fields_is_that_of_the_fields_with_a_vocabulary():
+    fields = [Field("item"), Field("history", multivalued=True, shares="item")]
+    schema = Schema(fields, "y").with_min_count(9)
+    assert [field.min_count for field in schema.fields] == [9, DEFAULT_MIN_COUNT]
+    assert Schema.from_dict(schema.to_dict()) == schema

@@ -116,7 +116,7 @@ def test_bad_rows_are_reported_with_their_line(write, tmp_path, cells, reason):
     log = write("log.csv", f"clicks,views,w,site\n1,2,1,a\n{cells},b\n2.0,+5,2e0,c\n")
     with pytest.raises(Fm2Error) as raised:
         prepare(log, schema, tmp_path / "data", fractions=(1, 0, 0))
-    assert str(raised.value) == f"prepare: {log} line 3: {reason}; --bad-rows skip ignores such rows"
+    assert str(raised.value) == f'prepare: {log} line 3: {reason}; bad_rows="skip" ignores such rows'
     dataset = prepare(log, schema, tmp_path / "data", fractions=(1, 0, 0), bad_rows="skip")
     assert dataset.train.rows.tolist() == [0, 2]
     assert dataset.train.labels.tolist() == [0.5, 0.4]

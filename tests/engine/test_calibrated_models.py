@@ -191,8 +191,10 @@ def test_a_calibration_of_another_model_is_refused(calibrated, data, tmp_path):
     other = fm2.train("lr", data, tmp_path / "other", **QUICK)
     shutil.copy(run.path / CALIBRATION, other.path)
     for use in (fm2.Run.open, lambda path: fm2.compile(path, tmp_path / "model.fm2")):
-        with pytest.raises(fm2.Fm2Error, match=r"belongs to another model .*run fm2 calibrate again"):
+        with pytest.raises(fm2.Fm2Error, match=r"belongs to another model .*fm2 calibrate --remove removes it"):
             use(other.path)
+    fm2.remove_calibration(other.path)
+    assert fm2.Run.open(other.path).calibration is None
     fm2.calibrate(run, data)
 
 
@@ -248,8 +250,13 @@ def test_the_commands_show_the_error_before_and_after(trained, data, tmp_path, c
     fitted = json.loads(capsys.readouterr().out)
     assert fitted["rows"] == len(data.validation)
     assert fitted["after"]["error"] < 0.03 < 0.1 < fitted["before"]["low"]
+    assert fitted["after"]["log_loss"] < fitted["before"]["log_loss"]
     assert main(["calibrate", run, rows, "--method", "platt"]) == 0
-    assert "on validation" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "on validation" in shown
+    before = fitted["before"]
+    assert f"  before  log loss {before['log_loss']:.5f}, calibration error {before['error']:.5f} (" in shown
+    assert "\n  after   log loss " in shown
     assert main(["evaluate", run, rows, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["calibrated_error"] == pytest.approx(shown["calibration_error"])
@@ -266,6 +273,36 @@ def test_the_commands_show_the_error_before_and_after(trained, data, tmp_path, c
     page = (tmp_path / "report.html").read_text()
     assert f"{shown['calibrated_error']:.5f}" in page
     assert f"{shown['uncalibrated_low']:.5f} to {shown['uncalibrated_high']:.5f}" in page
+
+
+def test_a_calibration_can_be_removed(trained, data, tmp_path, capsys):
+    shutil.copytree(trained.path, tmp_path / "run")
+    run = fm2.Run.open(tmp_path / "run")
+    uncalibrated = run.predict(data.test.encoded)
+    scored = run.evaluate(data, split="validation")
+    fitted = fm2.calibrate(run, data)
+    assert fitted.log_loss_before == scored["log_loss"]
+    assert fitted.log_loss_after == run.evaluate(data, split="validation")["log_loss"]
+    assert not np.array_equal(run.predict(data.test.encoded), uncalibrated)
+    fm2.remove_calibration(run)
+    for reopened in (run, fm2.Run.open(run.path)):
+        np.testing.assert_array_equal(reopened.predict(data.test.encoded), uncalibrated)
+    with pytest.raises(fm2.Fm2Error, match=r"calibrate: the run in .*run has no calibration to remove"):
+        fm2.remove_calibration(run.path)
+    with pytest.raises(fm2.Fm2Error, match="run not found"):
+        fm2.remove_calibration(tmp_path / "nowhere")
+
+    (run.path / CALIBRATION).write_bytes(b"damaged")  # can be removed as well
+    assert main(["calibrate", str(run.path), "--remove"]) == 0
+    assert capsys.readouterr().out == f"removed the calibration of {run.path}\n"
+    assert not (run.path / CALIBRATION).exists()
+    for words, message in (
+        ([str(run.path), "--remove"], "has no calibration to remove"),
+        ([str(run.path), str(data.path), "--remove"], "calibrate: --remove takes no DATA"),
+        ([str(run.path)], "calibrate: DATA is required"),
+    ):
+        assert main(["calibrate", *words]) == 1
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

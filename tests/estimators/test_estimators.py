@@ -217,7 +217,7 @@ def test_a_saved_classifier_is_a_run(fitted, tmp_path):
     np.testing.assert_array_equal(
         Run.open(tmp_path / "saved").predict(x), fitted.predict_proba(x)[:, 1].astype(np.float32)
     )
-    with pytest.raises(fm2.Fm2Error, match="already exists; use --overwrite to replace it"):
+    with pytest.raises(fm2.Fm2Error, match="already exists; use overwrite=True to replace it"):
         fitted.save(tmp_path / "saved")
     again.partial_fit(x, y).save(tmp_path / "saved", overwrite=True)
     with pytest.raises(fm2.Fm2Error, match="has a FmFMClassifier, not a LRClassifier"):

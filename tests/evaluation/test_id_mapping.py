@@ -106,7 +106,7 @@ def test_evaluation_scores_mapped_ids_and_reports_unknown_values(known, tmp_path
     [
         (Schema(SCHEMA.fields[:1], label="y"), "has other fields than the model in"),
         (dataclasses.replace(SCHEMA, missing=("", "none")), "has other missing values than the model in"),
-        (HASHED, "reads, hashes or buckets the field 'site' differently .*; prepare the rows with --like"),
+        (HASHED, "reads, hashes or buckets the field 'site' differently .*; prepare the rows like the dataset"),
     ],
 )
 def test_another_encoding_is_an_error(known, tmp_path, schema, message):

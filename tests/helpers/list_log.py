@@ -15,7 +15,7 @@ LIST_SCHEMA = Schema(
     [
         Field("site", min_count=1),
         Field("item", min_count=1),
-        Field("history", min_count=1, multivalued=True, shares="item", max_values=4, keep="last"),
+        Field("history", multivalued=True, shares="item", max_values=4, keep="last"),
         Field("tags", min_count=1, multivalued=True, weighted=True, pooling="sum"),
     ],
     label="click",

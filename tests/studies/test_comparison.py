@@ -123,7 +123,7 @@ def test_a_resumed_comparison_equals_an_uninterrupted_one(dataset, tmp_path):
     more = fm2.compare(dataset, out, "fwfm", resume=True, on_start=started.append)
     assert started[2:] == ["fwfm-0"]
     assert [row["model"] for row in more.rows] == ["lr", "fmfm", "fwfm"]
-    with pytest.raises(Fm2Error, match="lr-0 has batch_size 64, not 32; use --overwrite to train all models again"):
+    with pytest.raises(Fm2Error, match="lr-0 has batch_size 64, not 32; use overwrite=True to train all models again"):
         fm2.compare(dataset, out, resume=True, batch_size=32)
     other = fm2.prepare(planted(500), dataset.schema, tmp_path / "other")
     with pytest.raises(Fm2Error, match="uses another dataset"):
@@ -208,7 +208,7 @@ def test_runs_that_were_not_fully_pruned_are_named(dataset, tmp_path):
         ({"models": "lr", "epoch": 4}, "compare: lr: unknown setting 'epoch'; did you mean 'epochs'"),
         ({"models": "lr,fm", "model_settings": {"lr": {"dim": 4}}}, "compare: lr: .*does not use dim; it applies to"),
         ({"models": "lr", "model_settings": {"xyz": {}}}, "compare: settings: unknown model 'xyz'"),
-        ({"models": "lr", "seed": 4}, "unexpected setting 'seed'; use seeds= or --seeds"),
+        ({"models": "lr", "seed": 4}, "unexpected setting 'seed'; use seeds=, which apply to all models"),
         ({"models": "lr", "seeds": 0}, "seeds must be a positive number of seeds, .* got 0"),
         ({"models": "lr", "seeds": [1, 1]}, r"seeds must be .* got \[1, 1\]"),
         ({"models": "lr", "resume": True}, "compare: no comparison to resume in"),
@@ -224,7 +224,7 @@ def test_invalid_arguments_are_errors_before_any_work(dataset, tmp_path, options
 def test_other_directories_and_damaged_files_are_left_alone(dataset, tmp_path, write):
     write("mine.txt", "mine")
     for options in ({}, {"overwrite": True}):
-        with pytest.raises(Fm2Error, match=r"is not a comparison \(no compare.json\); choose another --out"):
+        with pytest.raises(Fm2Error, match=r"is not a comparison \(no compare.json\); choose another out="):
             fm2.compare(dataset, tmp_path, "lr", **options)
     with pytest.raises(Fm2Error, match="is not a comparison"):
         Comparison.open(tmp_path)

@@ -310,12 +310,12 @@ def test_invalid_arguments_are_errors(runs, tmp_path):
             fm2.report(source, tmp_path / "report.html", **options)
     with pytest.raises(Fm2Error, match="report: cannot write to"):
         fm2.report(runs["lr"].path, tmp_path / "no" / "report.html")
-    with pytest.raises(Fm2Error, match=r"is a directory; --out must be a file, such as report\.html"):
+    with pytest.raises(Fm2Error, match=r"is a directory; out= must be a file, such as report\.html"):
         fm2.report(runs["lr"].path, tmp_path)
     assert not list(tmp_path.iterdir())
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    with pytest.raises(Fm2Error, match="already exists and is not an earlier HTML page; choose another --out"):
+    with pytest.raises(Fm2Error, match="already exists and is not an earlier HTML page; choose another out="):
         fm2.report(runs["lr"].path, mine)
     assert mine.read_text() == "mine"
 

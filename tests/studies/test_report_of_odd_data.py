@@ -13,6 +13,7 @@ from tests.helpers.planted import QUICK, SCHEMA, planted
 
 import fm2
 from fm2 import Field, Schema, prepare
+from fm2.data.description import describe
 from fm2.models.registry import model_names
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.reporting.charts import draw_learning, draw_quality
@@ -86,3 +87,16 @@ def test_no_label_of_a_chart_is_clipped_or_overlaps_another(tmp_path):
     for text in ElementTree.fromstring(draw_learning({"fmfm": history}, "auc", "AUC")).iter(f"{SVG}text"):
         if text.get("text-anchor") == "end":  # a tick label
             assert float(text.get("x")) >= text_width(text.text, 12)
+
+
+def test_lists_are_counted_as_describe_counts_them(tmp_path):
+    lists = [["a", "b", "c"], None, [], ["a"]] * 100
+    rows = planted(400).with_columns(tags=pl.Series(lists, dtype=pl.List(pl.String)))
+    schema = Schema([*SCHEMA.fields, Field("tags", multivalued=True, min_count=1)], label=SCHEMA.label)
+    data = prepare(rows, schema, tmp_path / "data", fractions=(0.5, 0.25, 0.25))
+    fm2.train("lr", data, tmp_path / "run", **QUICK)
+    page = Page(fm2.report(tmp_path / "run", tmp_path / "report.html", data=data))
+    described = describe(data)["fields"][-1]
+    assert described["lists"] == {"values_per_row": 1.0, "empty": 0.25, "missing": 0.25, "single": False}
+    (row,) = [cells for cells in rows_of(page.root) if cells and cells[0] == "tags" and len(cells) == 6]
+    assert row == ["tags", str(described["features"]), "1.00", "3", "25.0%", "25.0%"]

@@ -242,7 +242,7 @@ def test_a_sample_of_avazu(tmp_path):
     ("options", "message"),
     [
         ({"models": "lr,poly2"}, "the paper's table has no model 'poly2'"),
-        ({"models": "lr"}, "table 8 requires the model fmfm; add it to --models, or use --tables 5,6"),
+        ({"models": "lr"}, "table 8 requires the model fmfm; add it to models=, or omit table 8"),
         ({"tables": [7]}, "table 7 is not a table of criteo; choose from 5, 6, 8"),
         ({"protocol": "mine"}, "unknown protocol 'mine'; choose one of fm2, paper"),
         ({"source": "nowhere.txt"}, r"file not found: .*nowhere\.txt"),

@@ -119,13 +119,13 @@ def test_a_search_resumes_only_with_the_same_arguments(dataset, searched, tmp_pa
     for options, message in (
         ({"seed": 3}, "has seed 0, not 3"),
         ({"metric": "auc"}, "has metric log_loss, not auc"),
-        ({"fix": {"epochs": 3}}, "has another space; resume without --fix and --space"),
+        ({"fix": {"epochs": 3}}, "has another space; resume without fix= and space="),
     ):
         with pytest.raises(Fm2Error, match=message):
             again(**options)
     with pytest.raises(Fm2Error, match=r"has model lr, not fm"):
         tune("fm", dataset, searched.path, resume=True)
-    with pytest.raises(Fm2Error, match=r"already exists; use --resume to continue it"):
+    with pytest.raises(Fm2Error, match=r"already exists; use resume=True to continue it"):
         search(dataset, searched.path)
     with pytest.raises(Fm2Error, match=r"no search to resume in"):
         search(dataset, tmp_path, resume=True)
@@ -201,8 +201,8 @@ def test_ctrl_c_names_the_way_to_continue(dataset, tmp_path, monkeypatch, capsys
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fix": {"dimm": 4}}, r"tune: --fix: unknown setting 'dimm'; did you mean 'dim'\?"),
-        ({"fix": {"hash_bits": 4}}, r"tune: --fix: fmfm does not use hash_bits; it applies to poly2"),
+        ({"fix": {"dimm": 4}}, r"tune: fix=: unknown setting 'dimm'; did you mean 'dim'\?"),
+        ({"fix": {"hash_bits": 4}}, r"tune: fix=: fmfm does not use hash_bits; it applies to poly2"),
         ({"fix": {"seed": 4}}, r"tune: 'seed' is the same for all trials and cannot be searched or fixed"),
         ({"space": {"dim": []}}, r"tune: space: the list of values for dim is empty"),
         ({"space": {"dim": [4, 0]}}, r"tune: space: dim must be an integer between 1 and 1024, got 0"),

@@ -50,18 +50,18 @@ def settings_for(name, **changes):
     return Settings.of(name, **{**used, **rates, **ONE_THREAD, **options(name, **SMALL), **changes})
 
 
-def backend_for(name, owners=(), **changes):
+def backend_for(name, owners=(), numbers=(), **changes):
     settings = settings_for(name, **changes)
-    return make_backend(make_model(settings, SIZES, owners=owners), settings, COUNTS)
+    return make_backend(make_model(settings, SIZES, owners=owners), settings, COUNTS, numbers=numbers)
 
 
-def torch_backend_for(name, owners=(), **changes):
+def torch_backend_for(name, owners=(), numbers=(), **changes):
     native = backend_for(name, owners, **changes)
     scale = {}
     for key, table in native.model.tables.items():
         counts = np.maximum(table.per_feature(COUNTS), 1).astype(np.float32)
         scale[key] = table.per_weight(counts ** np.float32(-native.settings.l2_power))
-    return TorchBackend(make_model(native.settings, SIZES, owners=owners), native.settings, scale)
+    return TorchBackend(make_model(native.settings, SIZES, owners=owners), native.settings, scale, numbers)
 
 
 def learn(backend, steps=8, rows=ROWS, batch=50):
@@ -130,6 +130,17 @@ def test_value_dropout_changes_training_but_not_scores_and_needs_lists(make):
     assert learn(plain) != learn(dropped)
     single = EncodedRows(random_rows(SIZES, [], 400).ids)
     assert learn(make("fmfm"), rows=single) == learn(make("fmfm", value_dropout=0.5), rows=single)
+
+
+@pytest.mark.parametrize("make", [backend_for, torch_backend_for], ids=["native", "torch"])
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_value_dropout_keeps_the_features_of_numbers(make):
+    plain, numbers, one = (
+        make("fmfm", value_dropout=rate, numbers=n) for rate, n in ((0, ()), (0.5, (1, 2)), (0.5, (1,)))
+    )
+    losses = learn(plain)
+    assert learn(numbers) == losses
+    assert learn(one) != losses
 
 
 def test_value_dropout_applies_to_all_models():

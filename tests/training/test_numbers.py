@@ -53,3 +53,13 @@ def test_one_column_can_have_all_transforms(table, tmp_path):
     raw = table[dataset.test.rows.tolist()]
     np.testing.assert_array_equal(run.predict(raw), run.probabilities(dataset.test.encoded))
     assert len(set(run.predict([{"n": x} for x in range(50)]).tolist())) == 50
+
+
+@pytest.mark.parametrize("model", ["lr", "poly2", "fmfm"])
+def test_value_dropout_keeps_the_features_of_numbers(table, tmp_path, model):
+    fields = [Field(f"n_{name}", "numeric", column="n", transform=name) for name in ("interpolate", "linear")]
+    dataset = prepare(table, Schema([*fields, Field("site")], "y"), tmp_path / "data")
+    runs = [
+        train(model, dataset, tmp_path / f"run{rate}", epochs=1, threads=1, value_dropout=rate) for rate in (0.0, 0.5)
+    ]
+    np.testing.assert_array_equal(*(run.probabilities(dataset.test.encoded) for run in runs))

@@ -86,7 +86,7 @@ def test_only_the_same_run_is_resumed(dataset, tmp_path):
         train("lr", other, tmp_path / "run", resume=True, row_weights=weights)
     with pytest.raises(Fm2Error, match="had other row weights; use the same"):
         train("lr", dataset, tmp_path / "run", resume=True)
-    with pytest.raises(Fm2Error, match=r"had another model to start from \(--from\); use the same"):
+    with pytest.raises(Fm2Error, match=r"had another model to start from \(start=\); use the same"):
         start = train("lr", dataset, tmp_path / "start", **QUICK)
         train("lr", dataset, tmp_path / "run", resume=True, row_weights=weights, start=start)
     with pytest.raises(Fm2Error, match="trains lr, not fmfm"):

@@ -228,7 +228,7 @@ def test_a_diverging_loss_is_an_error_and_keeps_the_best_model(dataset, tmp_path
         "batch_size": 64,
         "evaluations_per_epoch": 50,
     }
-    with pytest.raises(Fm2Error, match=r"the loss is \S+ at step \d+; lower --learning-rate"):
+    with pytest.raises(Fm2Error, match=r"the loss is \S+ at step \d+; lower learning_rate="):
         train(
             "fmfm",
             dataset,
@@ -262,8 +262,8 @@ def test_a_diverging_loss_is_an_error_and_keeps_the_best_model(dataset, tmp_path
         ),
         ({"batch_size": "many"}, "batch_size must be an integer .*, got 'many'"),
         ({"optimizer": "ftrl"}, "fmfm cannot be trained with ftrl; lr, poly2 can"),
-        ({"l1": 0.1}, "l1 needs --optimizer ftrl"),
-        ({"initial_accumulator": 0.1}, "initial_accumulator needs --optimizer adagrad"),
+        ({"l1": 0.1}, 'l1 needs optimizer="ftrl"'),
+        ({"initial_accumulator": 0.1}, 'initial_accumulator needs optimizer="adagrad"'),
         (
             {"model": "lr", "field_dropout": 0.1},
             "lr does not use field_dropout; it applies to fm, .*, networks",
@@ -284,7 +284,7 @@ def test_dimensions_are_read_from_text_and_files(write):
         read_dim(str(path), ("a", "c"))
     with pytest.raises(Fm2Error, match="unknown field 'b'; choose from a"):
         read_dim(str(path), ("a",))
-    with pytest.raises(Fm2Error, match="--dim must be a number, a list or a readable JSON file, got 'large'"):
+    with pytest.raises(Fm2Error, match="dim must be a number, a list or a readable JSON file, got 'large'"):
         read_dim("large", ("a",))
 
 

@@ -131,7 +131,7 @@ def test_new_data_uses_the_old_buckets(tmp_path, capsys):
     anew = prepare(day(1), schema, tmp_path / "anew")
     with pytest.raises(Fm2Error, match="reads, hashes or buckets the field 'price' differently"):
         train("lr", anew, tmp_path / "none", start=run, **QUICK)
-    with pytest.raises(Fm2Error, match=r"the field 'price' differently .* prepare the rows with --like"):
+    with pytest.raises(Fm2Error, match=r"the field 'price' differently .* prepare the rows like the dataset"):
         run.evaluate(anew)
     assert main(["prepare", day(1), "--like", str(tmp_path / "old"), "--out", str(tmp_path / "new")]) == 0
     new = Dataset.open(tmp_path / "new")

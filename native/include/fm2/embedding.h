@@ -40,6 +40,7 @@ struct Dropout {
     float element = 0, field = 0;
     std::uint64_t seed = 0;
     float value = 0;  // of single values of a multi-valued field, which Minibatch::load drops
+    std::vector<std::size_t> numbers = {};  // the fields whose lists are the features of one number, of which none is dropped
 
     void check() const;  // throws std::invalid_argument if a probability is not at least 0 and below 1
 };

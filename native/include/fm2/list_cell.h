@@ -36,14 +36,18 @@ struct ListCell {
     std::size_t total = 0;  // the number of values, including those that max_values drops
     std::vector<std::string_view> values;
     std::vector<float> weights;  // as many as values, or none: all are 1
+    std::vector<std::size_t> invalid;  // the values whose weight is invalid; they have the weight 1
     std::optional<Fault> fault;
-    std::string culprit;  // the offending text
+    std::string culprit;       // the offending text
+    bool is_readable = true;   // false if the fault concerns the whole cell, and not only the weights of some values
 
     void clear();
     void fail(Fault reason, std::string_view text);
     // Sets the total and returns the range of values to read. It is empty if there are too many.
     std::pair<std::size_t, std::size_t> keep(std::size_t count, const ListFormat& format);
     void add_weight(std::string_view value, std::string_view weight);
+    // Adds the weight after the last colon of an item, or 1 if there is none. Returns the value before it.
+    std::string_view add_weight_of(std::string_view item);
 
     // Adds a value whose text does not last. `values` has it after use_copies().
     void copy(std::string_view value);

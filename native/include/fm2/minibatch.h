@@ -11,10 +11,12 @@
 namespace fm2 {
 
 // Drops each value of a list with a probability; the weights of the others are divided by the probability of keeping them. A hash of seed,
-// step, row of the batch, field and position in the list decides.
+// step, row of the batch, field and position in the list decides. Lists of the fields in `numbers` are the weighted features of one number,
+// of which none is dropped.
 struct ValueDropout {
     float probability = 0;
     std::uint64_t seed = 0, step = 0;
+    std::span<const std::size_t> numbers = {};
 
     float factor(std::size_t row, std::size_t field, std::size_t position) const;  // of the value's weight: 0 or 1 / (1 - probability)
 };

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.artifacts.arrays import Arrays, Stored, open_arrays, save_arrays
-from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.model_file import MODEL, check_model
 from fm2.artifacts.run_directory import CALIBRATION
 from fm2.data.rows import EncodedRows
 from fm2.errors import Fm2Error
@@ -99,6 +99,15 @@ def save_calibration(run: Path, calibration: Calibration) -> None:
     save_arrays(run / CALIBRATION, calibration.sections(), values, "calibrate")
 
 
+def delete_calibration(run: Path) -> None:
+    """Delete the calibration of a run; raise an error if it has none."""
+    check_model(run)
+    try:
+        (run / CALIBRATION).unlink()
+    except FileNotFoundError:
+        raise Fm2Error(f"calibrate: the run in {run} has no calibration to remove") from None
+
+
 def read_calibration(run: Path, sizes: Sequence[int], fields: Sequence[Field]) -> Calibration | None:
     """Read the calibration of a run with these fields and sizes, or return None if there is none."""
     path = run / CALIBRATION
@@ -108,6 +117,6 @@ def read_calibration(run: Path, sizes: Sequence[int], fields: Sequence[Field]) -
         if (values["format"], values["version"]) != (FORMAT, VERSION):
             raise Fm2Error(f"{path} has an unsupported format: '{values['format']}' {values['version']}")
         if values["model"] != checksum(run / MODEL):
-            raise Fm2Error(f"{path} belongs to another model than {MODEL}; delete it, or run fm2 calibrate again")
+            raise Fm2Error(f"{path} belongs to another model than {MODEL}; fm2 calibrate --remove removes it")
         loaded = {name: arrays[name] for name in arrays}
         return Calibration.from_sections(loaded, sizes, fields, str(values["method"]))

@@ -18,7 +18,7 @@ SETTINGS = "settings.toml"
 def check_run_output(operation: str, out: Path, resume: bool, overwrite: bool, source: Path | None = None) -> None:
     """Raise an error unless a run may be written to ``out``; ``source`` is the run that it is derived from."""
     if source is not None and out.resolve() == source.resolve():
-        raise Fm2Error(f"{operation}: {out} is the source run; choose another --out")
+        raise Fm2Error(f"{operation}: {out} is the source run; choose another out=")
     check_output(operation, out, "run", SETTINGS, resume=resume, overwrite=overwrite)
 
 

@@ -169,9 +169,9 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     if ftrl and settings.schedule != "constant":
         yield "ftrl lowers its rates by itself; it needs a constant schedule"
     if settings.l1 and not ftrl:
-        yield "l1 needs --optimizer ftrl"
+        yield 'l1 needs optimizer="ftrl"'
     if settings.initial_accumulator and settings.optimizer != "adagrad":
-        yield "initial_accumulator needs --optimizer adagrad"
+        yield 'initial_accumulator needs optimizer="adagrad"'
     if spec.dimensions == "scalar" and not isinstance(settings.dim, int):
         yield f"{spec.name} uses one dimension for all fields, got {settings.dim}"
 
@@ -209,7 +209,7 @@ def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
     try:
         dims = json.loads(Path(text).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Fm2Error(f"train: --dim must be a number, a list or a readable JSON file, got '{text}'") from error
+        raise Fm2Error(f"train: dim must be a number, a list or a readable JSON file, got '{text}'") from error
     if isinstance(dims, dict):
         for name in fields:
             if name not in dims:

@@ -17,7 +17,8 @@ class Argument:
     """An argument of a command: positional (``data``), or an option (``--min-count``).
 
     ``action`` is one of argparse's actions; without it the argument takes a value. An ``alternative`` excludes the
-    command's other alternatives, and one of them is required. ``group`` is the section of the help page.
+    command's other alternatives, and one of them is required. A positional argument may be ``optional``. ``group`` is
+    the section of the help page.
 
     >>> Argument("--min-count", "replace rarer values by 'unknown'", int, default=4).usage
     '--min-count N'
@@ -31,6 +32,7 @@ class Argument:
     choices: Sequence[str] = ()
     many: bool = False
     required: bool = False
+    optional: bool = False
     alternative: bool = False
     action: Any = None
     dest: str = ""
@@ -58,7 +60,9 @@ class Argument:
     def usage(self) -> str:
         """The argument as a user types it, with placeholders for its values."""
         value = f"{self.placeholder} ..." if self.many else self.placeholder
-        return f"{self.name} {value}".rstrip() if self.is_option else value
+        if self.is_option:
+            return f"{self.name} {value}".rstrip()
+        return f"[{value}]" if self.optional else value
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,7 +76,7 @@ class Argument:
         options: dict[str, Any] = {"help": self.help, "default": self.default}
         if self.takes_value:
             options |= {"metavar": self.placeholder, "type": self._convert, "choices": self.choices or None}
-            options |= {"nargs": "+"} if self.many else {}
+            options |= {"nargs": "+"} if self.many else {"nargs": "?"} if self.optional else {}
         if self.is_option:
             options |= {"required": self.required}
             options |= {"action": self.action} if self.action else {}

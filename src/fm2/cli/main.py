@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from fm2 import __version__
-from fm2.cli import compression, data, engine, studies, training
+from fm2.cli import compression, data, engine, shared, studies, training
 from fm2.cli.command import DEBUG, Command
 from fm2.cli.completion import completion
 from fm2.cli.exit_codes import FAILED, MISUSED, SUCCESS, explain
 from fm2.cli.help import command_help, main_help
-from fm2.errors import suggest
+from fm2.cli.parameters import name_options
+from fm2.errors import Fm2Warning, suggest
 
 # All commands, in the order and under the titles of ``fm2 --help``.
 GROUPS: dict[str, tuple[Command, ...]] = {
@@ -60,7 +63,8 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
     options.debug = debug or getattr(options, "debug", False)
     _escape_unprintable_characters()
     try:
-        command.run(options)
+        with _warnings_in_one_line(command):
+            command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output exited, as in `fm2 describe DATA | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -69,9 +73,32 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
         if options.debug and isinstance(error, Exception):
             raise
         message, code = explain(error, command, options)
-        print(f"fm2: {message}", file=sys.stderr)
+        print(f"fm2: {_name_options(message, command)}", file=sys.stderr)
         return code
     return SUCCESS
+
+
+def _name_options(message: str, command: Command) -> str:
+    """Name options instead of parameters: those of the command, or of another one that a message refers to."""
+    others = itertools.chain.from_iterable(other.arguments() for other in COMMANDS.values())
+    return name_options(message, [*command.arguments(), *(argument for argument in others if argument.is_option)])
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line(command: Command) -> Iterator[None]:
+    """Print the warnings of fm2 as commands print their own."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_warning(message: Warning | str, category: type[Warning], *details: Any, **more: Any) -> None:
+            if issubclass(category, Fm2Warning):
+                shared.warn(_name_options(str(message), command))
+            else:
+                show(message, category, *details, **more)
+
+        warnings.showwarning = show_warning
+        warnings.simplefilter("always", Fm2Warning)
+        yield
 
 
 class Parser(argparse.ArgumentParser):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -105,13 +106,13 @@ def train(options: argparse.Namespace) -> None:
 @command(
     "calibrate",
     "calibrate the probabilities of a trained model",
-    description="Fit a calibration of a run's probabilities and store it in the run.",
+    description="Fit a calibration of a run's probabilities and store it in the run, or remove it.",
     example="fm2 calibrate run data --method isotonic",
     notes="Predictions, compiled and exported models use the calibration; compile again after calibrating. Both "
     "methods keep the order of the predictions; --by keeps it among rows with the same value.",
     arguments=(
         shared.RUN,
-        shared.MODEL_DATA,
+        dataclasses.replace(shared.MODEL_DATA, optional=True),
         Argument(
             "--method", "increasing map of the logits, or a line", choices=("isotonic", "platt"), default="isotonic"
         ),
@@ -119,27 +120,36 @@ def train(options: argparse.Namespace) -> None:
         Argument(
             "--split", "split to fit on; test rows are then no longer unseen", choices=SPLITS, default="validation"
         ),
+        flag("--remove", "remove the calibration of the run; takes no DATA"),
         shared.JSON,
     ),
     interrupted="the calibration was not changed",
 )
 def calibrate(options: argparse.Namespace) -> None:
+    from fm2.artifacts.calibration import delete_calibration
     from fm2.artifacts.model_file import check_model
     from fm2.data.dataset import Dataset
 
+    if options.remove == bool(options.data):
+        raise Fm2Error("calibrate: " + ("--remove takes no DATA" if options.remove else "DATA is required"))
+    if options.remove:
+        delete_calibration(Path(options.run_path))
+        print(json.dumps({"removed": True}) if options.json else f"removed the calibration of {options.run_path}")
+        return
     dataset = Dataset.open(options.data)
     check_model(Path(options.run_path))
 
     from fm2.training.calibrate import calibrate  # after the checks: importing torch takes seconds
 
     fitted = calibrate(options.run_path, dataset, **shared.pick(options, "method", "by", "split"))
+    stages = {"before": (fitted.log_loss_before, fitted.before), "after": (fitted.log_loss_after, fitted.after)}
     if options.json:
-        errors = {"before": vars(fitted.before), "after": vars(fitted.after)}
-        print(json.dumps({"rows": fitted.rows, "knots": len(fitted.calibration.knots), **errors}))
+        measured = {stage: {"log_loss": log_loss, **vars(error)} for stage, (log_loss, error) in stages.items()}
+        print(json.dumps({"rows": fitted.rows, "knots": len(fitted.calibration.knots), **measured}))
         return
-    print(f"calibrated {options.run_path} on {options.split} ({fitted.rows:,} rows); calibration error on these rows:")
-    print(f"  before  {fitted.before}")
-    print(f"  after   {fitted.after}")
+    print(f"calibrated {options.run_path} on {options.split} ({fitted.rows:,} rows); on these rows:")
+    for stage, (log_loss, error) in stages.items():
+        print(f"  {stage:<7} log loss {log_loss:.5f}, calibration error {error}")
 
 
 @command(

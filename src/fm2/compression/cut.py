@@ -184,7 +184,7 @@ def _check_untrained(run: Run, small: FactorizationMachine) -> Run:
     same = isinstance(model, FactorizationMachine) and model.signs == small.signs
     same = same and math.isclose(model.bias.item(), small.bias.item(), rel_tol=1e-5, abs_tol=1e-4)
     if not same or (run.path / CHECKPOINT).exists():
-        raise Fm2Error(f"cut: {run.path} is not this cut without training; use --overwrite to replace it")
+        raise Fm2Error(f"cut: {run.path} is not this cut without training; use overwrite=True to replace it")
     return run
 
 

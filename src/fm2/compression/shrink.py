@@ -107,7 +107,7 @@ def _check_shrinkable(run: Run, variances: Sequence[float], warm: bool) -> Facto
     model = check_matrices("shrink", run, full=True)
     if model.pruned and not warm:
         raise Fm2Error(
-            f"shrink: the model in {run.path} is pruned, and training from scratch would undo that; use --warm"
+            f"shrink: the model in {run.path} is pruned, and training from scratch would undo that; use warm=True"
         )
     return model
 

@@ -68,7 +68,7 @@ class BadRows:
     def add(self, source: str, place: str, fault: str, reason: str, row: bytes) -> None:
         """Record a bad row, or raise an error."""
         if self._policy == "stop":
-            raise Fm2Error(f"prepare: {source} {place}: {reason}; --bad-rows skip ignores such rows")
+            raise Fm2Error(f'prepare: {source} {place}: {reason}; bad_rows="skip" ignores such rows')
         if self._file is None:
             self._file = self._path.open("wb")
             self._file.write(b"source\tplace\treason\trow\n")

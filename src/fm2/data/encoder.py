@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.bad_rows import explain_fault
-from fm2.data.row_inputs import native_errors, normalize_rows
+from fm2.data.row_inputs import KeyCheck, native_errors, normalize_rows
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import TextFile, find_columns, read_chunks
 from fm2.data.vocabulary import Vocabulary
@@ -83,6 +83,7 @@ class Encoder:
         self.schema = schema
         self.vocabularies = tuple(vocabularies)
         self._columns = schema.feature_columns
+        self._check_keys = KeyCheck(self._columns)
         boundaries = [vocabulary.boundaries for vocabulary in vocabularies]
         self._native = _native.Encoder(native_fields(schema, self._columns, boundaries), list(schema.missing))
         for index, vocabulary in enumerate(vocabularies):
@@ -109,6 +110,8 @@ class Encoder:
 
     def _encode_dicts(self, rows: list[Any]) -> EncodedRows:
         ids = self._empty_ids(len(rows))
+        if rows:
+            self._check_keys(rows[0], "encode")
         with native_errors("encode"):
             return _with_lists(ids, self._native.encode_rows(list(self._columns), rows, ids))
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fm2.schema import Field
+from fm2.data.list_warnings import find_bracketed, warn_bracketed
+from fm2.field import DEFAULT_MIN_COUNT, Field
 
 SEPARATORS = "|;, "
 BAR_SHARE = 0.2  # the share of cells with a bar, which is rare in other texts
@@ -55,6 +56,10 @@ def infer_list(name: str, cells: Sequence[str], min_count: int) -> Field | None:
     >>> infer_list("title", ["The Usual Suspects", "Se7en", "Toy Story"] * 9, 4) is None
     True
     """
+    bracketed = find_bracketed(cells)
+    if bracketed is not None:
+        warn_bracketed(name, bracketed)
+        return None
     for separator in SEPARATORS:
         share = sum(separator in cell for cell in cells) / max(len(cells), 1)
         if share >= (BAR_SHARE if separator == "|" else OTHER_SHARE):
@@ -108,7 +113,9 @@ def _with_shares(field: Field, cells: Sequence[str] | ListColumn, owners: Mappin
         if sum(count for value, count in values.items() if value in known) >= IN_COLUMN * values.total()
         and len(known & values.keys()) >= IN_LISTS * len(known)
     ]
-    return dataclasses.replace(field, shares=matches[0]) if len(matches) == 1 else field
+    if len(matches) != 1:
+        return field
+    return dataclasses.replace(field, shares=matches[0], min_count=DEFAULT_MIN_COUNT)  # the shared field has its own
 
 
 def _split(field: Field, cells: Iterable[str]) -> Iterable[str]:

@@ -24,12 +24,14 @@ from fm2.data import counting
 from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
 from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
+from fm2.data.list_warnings import warn_about_lists
 from fm2.data.log_reader import Block, LogReader, ScratchRows
 from fm2.data.numbers import NumberCodes
 from fm2.data.sampling import TRAIN, NegativeSampling
 from fm2.data.sources import Source, open_sources
 from fm2.data.split_files import write_splits
 from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
+from fm2.data.text_files import TextFile
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
@@ -141,7 +143,10 @@ def prepare(
             | written.files,
         }
         (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
-    return Dataset.open(out)
+    dataset = Dataset.open(out)
+    libffm = any(isinstance(opened, TextFile) and opened.is_libffm for opened, _ in sources)
+    warn_about_lists(dataset, weights_required=not libffm)  # all values of libffm have weights
+    return dataset
 
 
 def _resolve_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import math
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.rows import EncodedRows
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, printable, warn
 from fm2.schema import Field
 
 LARGEST_ID = np.iinfo(np.int32).max
+SIMILAR = 0.7  # of a misspelled column, as difflib measures it
+DIGITS = str.maketrans("", "", string.digits)
 
 
 def normalize_rows(rows: Any, operation: str) -> Any:
@@ -56,6 +60,53 @@ def native_errors(operation: str) -> Iterator[None]:
         yield
     except (TypeError, LookupError, ValueError) as error:
         raise Fm2Error(f"{operation}: {error.args[0] if isinstance(error, KeyError) else error}") from error
+
+
+class KeyCheck:
+    """Warn about misspelled columns in the first row that is checked.
+
+    A column that is absent from a row is a missing value, and a key that is not a column is ignored. A row with a key
+    that resembles an absent column is probably a mistake.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as shown:
+    ...     warnings.simplefilter("always")
+    ...     KeyCheck(["user", "site"])({"usr": 1, "site": 2, "label": 0}, "predict")
+    >>> str(shown[0].message)
+    "predict: unknown key 'usr'; did you mean 'user'? A column that is absent from a row is a missing value"
+    """
+
+    def __init__(self, columns: Sequence[str], others: Sequence[str] = ()) -> None:
+        """``columns`` are those of the row; ``others`` may be in it as well."""
+        self._pending = True
+        self._columns = columns
+        self._known = {*columns, *others}
+
+    def __call__(self, row: Any, operation: str) -> None:
+        """Check a row, unless one was checked before."""
+        if not self._pending or not isinstance(row, Mapping):
+            return
+        self._pending = False
+        absent = [name for name in self._columns if name not in row]
+        if len(absent) == len(self._columns):  # an error soon
+            return
+        for key in row:
+            column = _closest(key, absent) if isinstance(key, str) and key not in self._known else None
+            if column is not None:
+                explained = "A column that is absent from a row is a missing value"
+                warn(f"{operation}: unknown key '{printable(key)}'; did you mean '{column}'? {explained}")
+
+
+def _closest(key: str, columns: Sequence[str]) -> str | None:
+    """Return the column that a key is probably meant to be; columns that differ only in a number are not."""
+    lower = {name.lower(): name for name in columns if _without_digits(name) != _without_digits(key)}
+    lower |= {name.lower(): name for name in columns if name.lower() == key.lower()}
+    found = difflib.get_close_matches(key.lower(), lower, n=1, cutoff=SIMILAR)
+    return lower[found[0]] if found else None
+
+
+def _without_digits(name: str) -> str:
+    return name.translate(DIGITS)
 
 
 def _check_columns(columns: Mapping[str, Any], operation: str) -> None:

@@ -32,6 +32,7 @@ class TextFile:
     names: tuple[str, ...]
     header_bytes: int
     format: _native.TextFormat
+    is_libffm: bool = False
 
     def __str__(self) -> str:
         return str(self.path)
@@ -112,7 +113,7 @@ def open_text_file(path: Path, schema: Schema, labeled: bool) -> TextFile:
         multivalued = [field.column for field in schema.fields if field.multivalued]
         weighted = [field.column for field in schema.fields if field.weighted and not field.weight_column]
         format = _native.TextFormat.libffm(fields, multivalued, weighted)
-        return TextFile(path, (schema.label, *fields), mark_bytes, format)
+        return TextFile(path, (schema.label, *fields), mark_bytes, format, is_libffm=True)
     required = schema.source_columns if labeled else schema.feature_columns
     cells = {separator: split_line(line, separator) for separator in SEPARATORS}
     for separator, names in cells.items():

@@ -26,8 +26,8 @@ from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
+from fm2.field import Field, Pooling
 from fm2.files import atomic_file, check_replaceable, write_errors
-from fm2.schema import Field, Pooling
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
 Progress = Callable[[str], None]

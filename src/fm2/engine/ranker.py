@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.row_inputs import as_ids, check_lists, native_errors
+from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, native_errors
 from fm2.data.rows import EncodedRows
 from fm2.engine.model_file import MAGIC, ModelWriter, Sections, align, open_sections
 from fm2.engine.plans import LANES
@@ -50,6 +50,9 @@ class Ranker:
         with native_errors("rank"):
             self._native = _native.Ranking(scorer.native, self._context)
         self._candidate = self._native.candidate
+        self._context_columns, self._candidate_columns = map(self._columns_of, (self._context, self._candidate))
+        self._check_context = KeyCheck(self._context_columns, scorer.columns)
+        self._check_candidate = KeyCheck(self._candidate_columns, scorer.columns)
 
     def rank(self, context: Any, candidates: Any, top: int | None = None) -> Ranked:
         """Return the ``top`` candidates in a context, or all of them, best first.
@@ -119,8 +122,9 @@ class Ranker:
             return self._checked(context, self._context)
         if not isinstance(context, Mapping):
             raise Fm2Error(f"rank: expected the context as a dict or an array of ids, got {type(context).__name__}")
-        self._check_columns("context", context, self._context)
-        return _select_fields(self.scorer.encode_rows([dict(context)]), self._context)
+        _check_columns("context", context, self._context_columns)
+        self._check_context(context, "rank")
+        return _select_fields(self.scorer.encode_rows([dict(context)], self._context_columns), self._context)
 
     def _candidate_rows(self, candidates: Any) -> EncodedRows:
         if isinstance(candidates, np.ndarray):
@@ -129,9 +133,9 @@ class Ranker:
             return self._checked(candidates, self._candidate)
         if isinstance(candidates, Mapping) or (isinstance(candidates, Sequence) and candidates):
             first = candidates if isinstance(candidates, Mapping) else candidates[0]
-            self._check_columns("first candidate", first, self._candidate)
-        columns = [name for name in self.scorer.columns if name in self._columns_of(self._candidate)]
-        return _select_fields(self.scorer.encode_rows(candidates, columns), self._candidate)
+            _check_columns("first candidate", first, self._candidate_columns)
+            self._check_candidate(first, "rank")
+        return _select_fields(self.scorer.encode_rows(candidates, self._candidate_columns), self._candidate)
 
     def _checked(self, rows: EncodedRows, fields: Sequence[int]) -> EncodedRows:
         """Check encoded rows of a side's fields."""
@@ -139,15 +143,10 @@ class Ranker:
         check_lists(rows, [self.scorer.schema.fields[field] for field in fields], "rank")
         return rows
 
-    def _check_columns(self, name: str, row: Any, fields: Sequence[int]) -> None:
-        """Raise an error if a row has no column of its side: all its values would be missing."""
-        columns = self._columns_of(fields)
-        if isinstance(row, Mapping) and not columns & set(row):
-            raise Fm2Error(f"rank: the {name} has none of its columns: {', '.join(sorted(columns))}")
-
-    def _columns_of(self, fields: Sequence[int]) -> set[str]:
+    def _columns_of(self, fields: Sequence[int]) -> list[str]:
         settings = [self.scorer.schema.fields[field] for field in fields]
-        return {name for field in settings for name in (field.column, field.weight_column) if name}
+        used = {name for field in settings for name in (field.column, field.weight_column) if name}
+        return [name for name in self.scorer.columns if name in used]
 
 
 class Catalog:
@@ -200,6 +199,12 @@ def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[
                 f"rank: column '{field.weight_column}' has the weights of '{field.column}', but is on the other side"
             )
     return [index for index, field in enumerate(scorer.schema.fields) if field.column in context]
+
+
+def _check_columns(name: str, row: Any, columns: Sequence[str]) -> None:
+    """Raise an error if a row has no column of its side: all its values would be missing."""
+    if isinstance(row, Mapping) and not any(column in row for column in columns):
+        raise Fm2Error(f"rank: the {name} has none of its columns: {', '.join(sorted(columns))}")
 
 
 def _select_fields(rows: EncodedRows, fields: Sequence[int]) -> EncodedRows:

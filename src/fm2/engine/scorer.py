@@ -18,7 +18,7 @@ from fm2.artifacts.calibration import Calibration
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.row_inputs import as_ids, check_lists, native_errors, normalize_rows
+from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, native_errors, normalize_rows
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
@@ -82,7 +82,8 @@ class Scorer:
     """A compiled model, mapped into memory. Any number of threads may use the same scorer.
 
     Values that did not occur in training, or cannot be parsed, are unknown. A column that is absent from a dict is a
-    missing value; a column that is absent from a table is an error. Other columns are ignored.
+    missing value; a column that is absent from a table is an error. Other columns are ignored, but the first dict is
+    checked for misspelled columns (:class:`fm2.Fm2Warning`).
     """
 
     def __init__(self, path: str | Path, *, threads: int = 0, verify: bool = True) -> None:
@@ -105,6 +106,7 @@ class Scorer:
             metadata, self.native.columns, self.native.sizes, self.native.lists, self.path
         )
         self.calibration = self._read_calibration()
+        self._check_keys, self._unchecked = KeyCheck(self.columns), True
 
     @property
     def columns(self) -> list[str]:
@@ -198,11 +200,17 @@ class Scorer:
 
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Return the click probability of one row, a dict of values by column."""
+        if self._unchecked:
+            self._check_first(row)
         try:
             return self.native.predict_one(row)
         except (TypeError, KeyError, ValueError):
             with native_errors("predict"):  # not around the call: it would take longer than the prediction
                 raise
+
+    def _check_first(self, row: Mapping[str, Any]) -> None:
+        self._unchecked = False  # an attribute of its own, because every prediction looks at it
+        self._check_keys(row, "predict")
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Return the model's logits of rows, without calibration, in any form that :meth:`predict` takes."""
@@ -245,8 +253,8 @@ class Scorer:
     def encode(self, rows: Any, columns: Sequence[str] | None = None) -> NDArray[np.int32] | EncodedRows:
         """Return the ids of rows, in any form that :meth:`predict` takes.
 
-        The result is an array, or :class:`fm2.EncodedRows` if the model has multi-valued fields. With ``columns``, a
-        table needs only these columns; all others are missing.
+        The result is an array, or :class:`fm2.EncodedRows` if the model has multi-valued fields. With ``columns``,
+        rows need only these columns; all others are missing.
         """
         encoded = self.encode_rows(rows, columns)
         return encoded if any(self.native.lists) else encoded.ids
@@ -260,6 +268,8 @@ class Scorer:
             return EncodedRows(rows)
         if not isinstance(rows, list):
             return self._encode_table(rows, self.columns if columns is None else columns)
+        if rows and columns is None:
+            self._check_keys(rows[0], "predict")
         ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
         with native_errors("predict"):
             lists = self.native.encode_rows(rows, ids)

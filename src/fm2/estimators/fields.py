@@ -10,7 +10,8 @@ import polars
 from fm2.data.schema_inference import FEW_VALUES, IDENTIFIER
 from fm2.errors import suggest
 from fm2.estimators.inputs import InputError
-from fm2.schema import DEFAULT_BUCKETS, DEFAULT_MIN_COUNT, Field, Kind, Schema
+from fm2.field import DEFAULT_BUCKETS, DEFAULT_MIN_COUNT, Field, Kind
+from fm2.schema import Schema
 
 Fields = Schema | Sequence[Field] | Mapping[str, Kind | Field] | None
 

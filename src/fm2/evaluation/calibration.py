@@ -48,7 +48,7 @@ def fit_calibration(
     if not np.isfinite(z).all():
         raise Fm2Error("calibrate: the model predicts logits that are not finite")
     if not 0 < w @ y < w.sum():
-        raise Fm2Error("calibrate: the rows must have both clicks and other rows; choose another --split")
+        raise Fm2Error("calibrate: the rows must have both clicks and other rows; choose another split=")
     w *= w.sum() / (w @ w)  # so that their sum is the effective number of rows
     slope, intercept = _fit_line(z, y, w)
     line = np.array([[0, intercept], [1, intercept + slope]])

@@ -14,6 +14,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
+from fm2.field import DEFAULT_MIN_COUNT, Field
 from fm2.schema import Schema
 
 IdMap = list[NDArray[np.int32]]
@@ -43,13 +44,17 @@ def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path:
     fields = zip(model.schema.fields, dataset.schema.fields, strict=True)
     vocabularies = zip(model.vocabularies, dataset.vocabularies, strict=True)
     for (model_field, field), (known, vocabulary) in zip(fields, vocabularies, strict=True):
-        same_field = dataclasses.replace(model_field, min_count=1) == dataclasses.replace(field, min_count=1)
+        same_field = _without_min_count(model_field) == _without_min_count(field)
         same_buckets = np.array_equal(known.boundaries, vocabulary.boundaries)
         if not (same_field and same_buckets and known.hashed == vocabulary.hashed):
             raise Fm2Error(
                 f"{operation}: {dataset.path} reads, hashes or buckets the field '{field.name}' differently than the "
-                f"model in {path}; prepare the rows with --like and the dataset that the model was trained on"
+                f"model in {path}; prepare the rows like the dataset that the model was trained on (fm2 prepare --like)"
             )
+
+
+def _without_min_count(field: Field) -> Field:
+    return dataclasses.replace(field, min_count=DEFAULT_MIN_COUNT)
 
 
 def make_id_map(model: Encoding, dataset: Dataset, path: Path, operation: str = "evaluate") -> IdMap | None:

@@ -44,9 +44,9 @@ class TensorRows:
         return len(self.ids)
 
     def replace_weights(self, weights: Mapping[int, Tensor]) -> TensorRows:
-        """Return the same rows with other weights of the values."""
-        lists = {index: TensorLists(old.row, old.id, weights[index]) for index, old in self.lists.items()}
-        return TensorRows(self.ids, lists)
+        """Return the same rows with other weights of the values in these fields."""
+        lists = {index: TensorLists(self.lists[index].row, self.lists[index].id, new) for index, new in weights.items()}
+        return TensorRows(self.ids, {**self.lists, **lists})
 
 
 Rows = Tensor | TensorRows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ Floats = NDArray[np.float32]
 class Backend(ABC):
     """Takes training steps, one batch each, and scores rows with the current, possibly averaged, weights."""
 
-    def __init__(self, model: Model, settings: Settings) -> None:
-        self.model, self.settings = model, settings
+    def __init__(self, model: Model, settings: Settings, numbers: Sequence[int] = ()) -> None:
+        """``numbers`` are the fields whose lists are the features of one number, which ``value_dropout`` keeps."""
+        self.model, self.settings, self.numbers = model, settings, list(numbers)
         self.steps = 0
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fm2.artifacts.calibration import Calibration, save_calibration
+from fm2.artifacts.calibration import Calibration, delete_calibration, save_calibration
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.calibration import CalibrationError, Method, fit_calibration
@@ -15,13 +15,19 @@ from fm2.training.run import Run
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The result of :func:`calibrate`: the run, and its calibration error on the rows that the map was fitted on."""
+    """The result of :func:`calibrate`: the run, and how calibration changes it on the rows that the map was fitted on.
+
+    ``before`` and ``after`` are the calibration errors, ``log_loss_before`` and ``log_loss_after`` the log losses of
+    the model without any calibration and with this one.
+    """
 
     run: Run
     calibration: Calibration
     rows: int
     before: CalibrationError
     after: CalibrationError
+    log_loss_before: float
+    log_loss_after: float
 
 
 def calibrate(
@@ -36,7 +42,7 @@ def calibrate(
 
     From then on, the run predicts calibrated probabilities, and so do models compiled and exported from it; compile it
     again after calibrating. Logits and explanations stay those of the model. An earlier calibration is replaced, and
-    training the run again removes it.
+    training the run again removes it, as does :func:`remove_calibration`.
 
     ``isotonic`` fits an increasing, piecewise linear map of the logits; ``platt`` fits a line. Both keep the order of
     the predictions. ``by`` names a field whose values also get a shift each, which keeps the order of rows with the
@@ -71,4 +77,15 @@ def calibrate(
     errors = scores.calibration_errors(fitted)
     save_calibration(run.path, fitted)
     run.calibration = fitted
-    return Calibrated(run, fitted, len(scores.logits), errors["uncalibrated"], errors["calibrated"])
+    log_losses = (scores.metrics(calibration)["log_loss"] for calibration in (None, fitted))
+    return Calibrated(run, fitted, len(scores.logits), errors["uncalibrated"], errors["calibrated"], *log_losses)
+
+
+def remove_calibration(run: Run | str | Path) -> None:
+    """Remove the calibration of a run, which then predicts the probabilities of its model again.
+
+    Models compiled or exported before keep the calibration.
+    """
+    delete_calibration(run.path if isinstance(run, Run) else Path(run))
+    if isinstance(run, Run):
+        run.calibration = None

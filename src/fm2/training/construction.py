@@ -42,20 +42,22 @@ def make_backend(
     counts: NDArray[np.int64],
     initialized: bool = True,
     mean_squares: NDArray[np.float64] | None = None,
+    numbers: Sequence[int] = (),
 ) -> Backend:
     """Choose the backend: the model's row-by-row kernel, native code for batches on the CPU, or torch.
 
     Regularization depends on the features' ``counts`` and on the ``mean_squares`` of their weights in lists, 1 by
-    default.
+    default. ``numbers`` are the fields with the transform interpolate or linear, to which ``value_dropout`` does not
+    apply.
     """
     if trains_rowwise(settings):
-        return RowwiseBackend(model, settings, initialized)
+        return RowwiseBackend(model, settings, initialized, numbers)
     squares = counts.astype(np.float64) if mean_squares is None else counts * mean_squares
     l2_scale = {name: _l2_scale(model, table, settings, counts, squares) for name, table in model.tables.items()}
     if settings.device == "cpu" and isinstance(model, GatheredModel):
-        return NativeBackend(model, settings, l2_scale)
+        return NativeBackend(model, settings, l2_scale, numbers)
     spread = {name: table.per_weight(l2_scale[name]) for name, table in model.tables.items()}
-    return TorchBackend(model, settings, spread)
+    return TorchBackend(model, settings, spread, numbers)
 
 
 def _l2_scale(

@@ -183,8 +183,8 @@ class TrainingLoop:
         if not loss < RUNAWAY_LOSS:
             kept = "the best model so far is kept" if self._at.best is not None else "there is no model yet"
             raise Fm2Error(
-                f"train: the loss is {loss:.3g} at step {self._at.steps}; lower --learning-rate "
-                f"and --overwrite the run ({kept})"
+                f"train: the loss is {loss:.3g} at step {self._at.steps}; lower learning_rate= "
+                f"and replace the run with overwrite=True ({kept})"
             )
         self._report(self._at.loss / self._at.loss_rows if self._at.loss_rows else math.nan)
 
@@ -298,7 +298,7 @@ def check_splits(dataset: Dataset, operation: str = "train", measured: str = "va
     purposes = {"train": "training", "validation": "validation", measured: measured}
     for split, purpose in ((dataset.split(name), purpose) for name, purpose in purposes.items()):
         if len(split) == 0:
-            raise Fm2Error(f"{operation}: {dataset.path} has no rows for {purpose}; prepare it with other --fractions")
+            raise Fm2Error(f"{operation}: {dataset.path} has no rows for {purpose}; prepare it with other fractions=")
         labels = np.asarray(split.labels)
         if split.weights is not None:
             _check_weights(split, f"{operation}: {dataset.path}")
@@ -307,7 +307,7 @@ def check_splits(dataset: Dataset, operation: str = "train", measured: str = "va
         if lowest == highest and lowest in (0, 1):
             raise Fm2Error(
                 f"{operation}: all rows of {dataset.path} for {purpose} have the label {lowest:g}; "
-                "prepare it with both labels, or with other --fractions"
+                "prepare it with both labels, or with other fractions="
             )
 
 

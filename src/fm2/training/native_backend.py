@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,8 +26,10 @@ class NativeBackend(Backend):
 
     model: GatheredModel
 
-    def __init__(self, model: GatheredModel, settings: Settings, l2_scale: dict[str, Floats]) -> None:
-        super().__init__(model, settings)
+    def __init__(
+        self, model: GatheredModel, settings: Settings, l2_scale: dict[str, Floats], numbers: Sequence[int] = ()
+    ) -> None:
+        super().__init__(model, settings, numbers)
         self._optimizers = {name: make_optimizer(settings) for name in model.tables}
         self._tables = {}
         for name, table in model.tables.items():
@@ -47,7 +51,7 @@ class NativeBackend(Backend):
             self._tables[name] = native
         self._dense = DenseOptimizer(model, settings)
         rates = settings.dropout, settings.field_dropout
-        self._dropout = Dropout(*rates, settings.seed, settings.value_dropout)
+        self._dropout = Dropout(*rates, settings.seed, settings.value_dropout, self.numbers)
         self._batch = tables.minibatch(model.field_sizes)
         self._averages: tuple[int, dict[str, EmbeddingTable]] | None = None
         self._forward_backward = make_forward_backward(model, settings.threads, self._dropout if any(rates) else None)

@@ -38,7 +38,7 @@ def resolve_settings(
         for name, (before, now) in differences(previous, settings).items():
             if name not in CHANGEABLE:
                 raise Fm2Error(
-                    f"train: the run in {resumed} has {name} {before}, not {now}; use --overwrite to replace it"
+                    f"train: the run in {resumed} has {name} {before}, not {now}; use overwrite=True to replace it"
                 )
     return settings
 

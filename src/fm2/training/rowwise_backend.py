@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -163,12 +163,12 @@ KERNELS: dict[str, Any] = {"field_aware": FieldAwareKernel, "polynomial": Polyno
 class RowwiseBackend(Backend):
     """Every row updates the weights by its own gradient, so the size of a batch does not matter."""
 
-    def __init__(self, model: Model, settings: Settings, initialized: bool = True) -> None:
-        super().__init__(model, settings)
+    def __init__(self, model: Model, settings: Settings, initialized: bool = True, numbers: Sequence[int] = ()) -> None:
+        super().__init__(model, settings, numbers)
         assert model.spec.rowwise is not None
         self.kernel: RowwiseKernel = KERNELS[model.spec.rowwise.kernel].for_training(model, settings, initialized)
         self._optimizer = make_optimizer(settings)
-        self._dropout = Dropout(seed=settings.seed, value=settings.value_dropout)
+        self._dropout = Dropout(seed=settings.seed, value=settings.value_dropout, numbers=self.numbers)
 
     def step(
         self, rows: EncodedRows, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -26,8 +27,10 @@ class TorchBackend(Backend):
     ``l2_scale`` multiplies the l2 of every element of each table.
     """
 
-    def __init__(self, model: Model, settings: Settings, l2_scale: dict[str, Floats]) -> None:
-        super().__init__(model, settings)
+    def __init__(
+        self, model: Model, settings: Settings, l2_scale: dict[str, Floats], numbers: Sequence[int] = ()
+    ) -> None:
+        super().__init__(model, settings, numbers)
         try:
             self._device = torch.device(settings.device)
             model.to(self._device)
@@ -101,7 +104,8 @@ class TorchBackend(Backend):
     def _forward(self, rows: Rows) -> Tensor:
         self._random.manual_seed(self.settings.seed * 1_000_003 + self.steps)
         if self.settings.value_dropout and isinstance(rows, TensorRows):
-            rows = rows.replace_weights({field: self._drop_values(lists) for field, lists in rows.lists.items()})
+            values = {field: lists for field, lists in rows.lists.items() if field not in self.numbers}
+            rows = rows.replace_weights({field: self._drop_values(lists) for field, lists in values.items()})
         if not isinstance(self.model, GatheredModel) or not (self.settings.dropout or self.settings.field_dropout):
             return cast("Tensor", self.model(rows))
         gathered = {name: table(rows) for name, table in self.model.tables.items()}

@@ -69,7 +69,7 @@ def train(
     fingerprint = {
         "another dataset": inputs.fingerprint_of(dataset),
         "other row weights": inputs.fingerprint_of_weights(weights),
-        "another model to start from (--from)": checksum(first.path / MODEL) if first else None,
+        "another model to start from (start=)": checksum(first.path / MODEL) if first else None,
     }
     backend, vocabularies = _make_backend(resolved, dataset, first, weights)
     del first  # the backend has its weights now
@@ -107,7 +107,8 @@ def _make_backend(
         initialized,
         inputs.feature_weights(dataset, vocabularies),
     )
-    return make_backend(model, settings, *statistics), vocabularies
+    numbers = [index for index, field in enumerate(dataset.schema.fields) if field.is_list and not field.multivalued]
+    return make_backend(model, settings, *statistics, numbers), vocabularies
 
 
 @contextlib.contextmanager

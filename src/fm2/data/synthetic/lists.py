@@ -10,7 +10,7 @@ import numpy as np
 
 from fm2.data.synthetic.columns import Column, Floats, Ints, hex_codes
 from fm2.errors import require
-from fm2.schema import Pooling
+from fm2.field import Pooling
 
 if TYPE_CHECKING:
     import polars

@@ -72,7 +72,7 @@ def settings_for(
     """Return a model's settings: its defaults for ``size`` (rows, field sizes), the common settings, and its own."""
     specific = model_settings.get(model, {})
     if "seed" in common or "seed" in specific:
-        raise Fm2Error("compare: unexpected setting 'seed'; use seeds= or --seeds, which apply to all models")
+        raise Fm2Error("compare: unexpected setting 'seed'; use seeds=, which apply to all models")
     shared = {name: value for name, value in common.items() if _has(model, name, value)}
     try:
         return Settings.of(model, *size, **{**shared, **specific, "seed": seed})
@@ -92,5 +92,5 @@ def state_of(run: Path, row: Mapping[str, Any] | None, settings: Settings) -> St
     if row and row["error"]:
         return "new" if fixed else "unfinished"
     for name, (before, now) in fixed.items():
-        raise Fm2Error(f"compare: {run} has {name} {before}, not {now}; use --overwrite to train all models again")
+        raise Fm2Error(f"compare: {run} has {name} {before}, not {now}; use overwrite=True to train all models again")
     return "finished" if row and not changed.keys() - {"threads"} else "unfinished"

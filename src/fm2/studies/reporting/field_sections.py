@@ -107,10 +107,17 @@ def dimensions_figure(names: Sequence[str], sizes: Sequence[int], dimensions: Di
 def lists_table(lists: Sequence[ListLengths]) -> str:
     """Show how many values the rows of multi-valued fields have."""
     rows = [
-        (each.name, f"{each.features:,}", f"{each.mean:.2f}", f"{each.longest:,}", f"{each.empty:.1%}")
+        (
+            each.name,
+            f"{each.features:,}",
+            f"{each.mean:.2f}",
+            f"{each.longest:,}",
+            f"{each.empty:.1%}",
+            f"{each.missing:.1%}",
+        )
         for each in lists
     ]
-    headings = ("multi-valued field", "features", "values per row", "most values", "empty lists")
+    headings = ("multi-valued field", "features", "values per row", "most values", "empty lists", "missing lists")
     note = paragraph(
         "Mutual information counts one value per row, drawn at random: a lower bound for that of the whole list.",
         "soft",

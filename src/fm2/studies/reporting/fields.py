@@ -12,6 +12,7 @@ from fm2.compression.dimensions import find_bases
 from fm2.compression.prune import pair_strengths
 from fm2.compression.retraining import find_occurrences
 from fm2.data.dataset import Dataset
+from fm2.data.description import describe
 from fm2.data.rows import EncodedRows, Lists
 from fm2.evaluation.evaluate import effective_rows, targets
 from fm2.models import FactorizationMachine
@@ -123,26 +124,24 @@ def bucket_numbers(rows: EncodedRows, dataset: Dataset) -> tuple[EncodedRows, li
 
 @dataclass(frozen=True)
 class ListLengths:
-    """The lengths of the lists of a multi-valued field: their mean, the longest, and the share of empty lists."""
+    """The lists of a multi-valued field: the mean and the largest number of values, and shares of lists."""
 
     name: str
     features: int
     mean: float
     longest: int
     empty: float
+    missing: float
 
 
 def measure_lists(dataset: Dataset) -> list[ListLengths]:
-    """Measure the lists of the multi-valued fields in the training rows."""
-    rows = dataset.train.encoded
+    """Return the lists of the multi-valued fields as ``fm2 describe`` counts them, and how long the longest one is."""
     measured = []
-    for index, field in enumerate(dataset.schema.fields):
-        if field.multivalued and len(rows):
-            lengths = rows.lists[index].sizes[rows.ids[:, index]]
-            size = dataset.field_sizes[index]
-            measured.append(
-                ListLengths(field.name, size, lengths.mean(), int(lengths.max()), float(np.mean(lengths == 0)))
-            )
+    for index, field in enumerate(describe(dataset)["fields"]):
+        if "lists" in field:
+            lists, longest = field["lists"], int(dataset.lists[index].sizes.max(initial=0))
+            shares = lists["empty"], lists["missing"]
+            measured.append(ListLengths(field["name"], field["features"], lists["values_per_row"], longest, *shares))
     return measured
 
 

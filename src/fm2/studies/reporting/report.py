@@ -65,7 +65,7 @@ def _check_out(out: Path) -> None:
     if not out.resolve().parent.is_dir():
         raise Fm2Error(f"report: cannot write to {out.resolve().parent}: directory not found")
     if out.is_dir():
-        raise Fm2Error(f"report: {out} is a directory; --out must be a file, such as report.html")
+        raise Fm2Error(f"report: {out} is a directory; out= must be a file, such as report.html")
     check_replaceable(out, "report", "HTML page", BEGIN)
 
 

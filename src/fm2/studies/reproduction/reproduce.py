@@ -109,7 +109,7 @@ def _plan(
         names = []  # the models were chosen explicitly before
     names = _check_models(log, [*before.get("models", []), *names])
     if 8 in numbers and SHRUNK_MODEL not in names:
-        raise Fm2Error(f"reproduce: table 8 requires the model {SHRUNK_MODEL}; add it to --models, or use --tables 5,6")
+        raise Fm2Error(f"reproduce: table 8 requires the model {SHRUNK_MODEL}; add it to models=, or omit table 8")
     return Reproduction(out, log, str(Path(source).resolve()), protocol, names, numbers)
 
 

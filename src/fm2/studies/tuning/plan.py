@@ -72,7 +72,7 @@ def make_plan(
     scalars = {name: value for name, value in (written or {}).items() if not isinstance(value, list | dict)}
     fixed = {**scalars, **fix}
     plan = Plan(model, rows, field_sizes, metric, seed, fixed, {})
-    defaults = _check(plan, {}, "--fix" if fix else source)
+    defaults = _check(plan, {}, "fix=" if fix else source)
     if written is None:
         space = space_around(defaults)
     else:
@@ -131,7 +131,7 @@ def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, arguments:
     if arguments["fix"] or arguments["space"] is not None:
         now = _make(model, dataset, {**arguments, "metric": plan.metric, "seed": plan.seed})
         if (now.space, now.fixed) != (plan.space, plan.fixed):
-            raise Fm2Error(f"tune: the search in {path} has another space; resume without --fix and --space")
+            raise Fm2Error(f"tune: the search in {path} has another space; resume without fix= and space=")
     return plan
 
 
@@ -184,7 +184,7 @@ def read_fixed(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise Fm2Error(f"tune: --fix must be NAME=VALUE, such as dim=8, got '{text}'")
+            raise Fm2Error(f"tune: fix= must be NAME=VALUE, such as dim=8, got '{text}'")
         parsed: Any = value.strip()
         for toml in (f"[{parsed}]", parsed):  # the last one that TOML can parse, else the plain string
             with contextlib.suppress(tomllib.TOMLDecodeError):

@@ -1,0 +1,30 @@
+"""Errors and warnings name parameters as Python does; the command line shows its options instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from fm2.cli.command import Argument
+
+# overwrite=True, bad_rows="skip" or learning_rate=, but no part of a path or of a quoted value.
+PARAMETER = re.compile(r"""(?<![\w/'"=.-])(?P<name>[a-z]\w*)=(?:True\b|"(?P<value>[^"]*)"|(?![\w'"/([{.-]))""")
+
+
+def name_options(message: str, arguments: Iterable[Argument]) -> str:
+    """Replace parameters in a message by the options of the command line; of equal names, the first one counts.
+
+    >>> options = [Argument("--bad-rows", ""), Argument("--overwrite", ""), Argument("--from", "", dest="start")]
+    >>> name_options('use overwrite=True, bad_rows="skip" or another start=; day=1/start= stays', options)
+    'use --overwrite, --bad-rows skip or another --from; day=1/start= stays'
+    """
+    names: dict[str, str] = {}
+    for argument in arguments:
+        parameter = argument.dest or argument.name.lstrip("-").replace("-", "_")
+        names.setdefault(parameter, argument.name if argument.is_option else argument.placeholder)
+
+    def replace(match: re.Match[str]) -> str:
+        name = names.get(match["name"])
+        return match[0] if name is None else f"{name} {match['value'] or ''}".rstrip()
+
+    return PARAMETER.sub(replace, message)

@@ -1,0 +1,200 @@
+"""Fields: what a column of the log means, and how its values become features."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from fm2.errors import Fm2Error, suggest
+
+Kind = Literal["categorical", "numeric", "timestamp"]
+Transform = Literal["log_square", "quantiles", "interpolate", "linear"]
+Part = Literal["weekday", "hour"]
+Pooling = Literal["mean", "sum", "sqrt"]
+Keep = Literal["first", "last"]
+Spacing = Literal["quantiles", "log"]
+
+DEFAULT_MIN_COUNT = 4
+DEFAULT_BUCKETS = 50
+DEFAULT_KNOTS = 20
+DEFAULT_SEPARATOR = "|"
+DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+MAX_BUCKETS = 100_000
+MAX_HASH_BITS = 30
+MAX_VALUES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field: one column of the log, and how its values become features.
+
+    - ``categorical``: every value is a feature.
+    - ``numeric``: ``transform`` turns a number into a feature. ``log_square``, the paper's transform, maps x > 2 to
+      ceil(ln(x)² + 1) and keeps smaller numbers. ``quantiles`` learns ``buckets`` of about equal size from the training
+      rows. ``interpolate`` learns ``knots`` and combines the features of the two next to the number, so that the model
+      is continuous in it; ``spacing`` places the knots at ``quantiles`` or evenly on a ``log`` scale. ``linear`` has
+      one feature, which it multiplies by the standardized number.
+    - ``timestamp``: ``part`` is the part of the time that becomes the feature, ``weekday`` (Monday is 0) or ``hour``.
+      ``format`` consists of %Y %y %m %d %H %M %S and literal characters, or is "unix" or "unix_ms" for seconds or
+      milliseconds since 1970.
+
+    ``column`` is the name of the column; it defaults to the name of the field. Values that occur fewer than
+    ``min_count`` times become unknown. With ``hash_bits``, the field has no vocabulary: the feature of a value is a
+    hash of that many bits.
+
+    With ``multivalued``, a cell has any number of values: text divided by the ``separator``, or a list. ``pooling``
+    combines their embeddings. At most ``max_values`` are used, the ``first`` or ``last`` ones (``keep``). ``weighted``
+    values have weights, as in ``news:0.5|sports:2``; with ``weight_column``, the weights are in that column. An empty
+    list differs from a missing one, unless ``empty_is_missing``.
+
+    With ``shares``, the field uses the vocabulary and the embeddings of another field, and its ``min_count`` and
+    ``hash_bits``.
+
+    >>> Field("I1", "numeric", min_count=8).transform
+    'log_square'
+    """
+
+    name: str
+    kind: Kind = "categorical"
+    column: str = ""
+    min_count: int = DEFAULT_MIN_COUNT
+    hash_bits: int = 0
+    transform: Transform | None = None
+    buckets: int = 0
+    knots: int = 0
+    spacing: Spacing | None = None
+    part: Part | None = None
+    format: str | None = None
+    multivalued: bool = False
+    separator: str = ""
+    pooling: Pooling | None = None
+    max_values: int = 0
+    keep: Keep | None = None
+    weighted: bool = False
+    weight_column: str = ""
+    empty_is_missing: bool = False
+    shares: str = ""
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._set_default("column", self.name)
+        if self.kind == "numeric":
+            self._set_default("transform", "log_square")
+        if self.transform == "quantiles":
+            self._set_default("buckets", DEFAULT_BUCKETS)
+        if self.transform == "interpolate":
+            self._set_default("knots", DEFAULT_KNOTS)
+            self._set_default("spacing", "quantiles")
+        if self.multivalued:
+            self._set_default("separator", DEFAULT_SEPARATOR)
+            self._set_default("pooling", "mean")
+            self._set_default("weighted", bool(self.weight_column))
+        if self.max_values:
+            self._set_default("keep", "first")
+        if self.kind == "timestamp":
+            self._set_default("format", DEFAULT_TIME_FORMAT)
+        for problem in self._problems():
+            raise Fm2Error(f"schema: field '{self.name}': {problem}")
+
+    def _check_types(self) -> None:
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            expected = type(setting.default) if isinstance(setting.default, int) else str
+            if value is not None and type(value) is not expected:
+                noun = {int: "an integer", bool: "true or false", str: "a string"}[expected]
+                raise Fm2Error(f"schema: field '{self.name}': {setting.name} must be {noun}, got {value!r}")
+        if not self.name:
+            raise Fm2Error("schema: a field has no name")
+
+    def _set_default(self, setting: str, value: Any) -> None:
+        if not getattr(self, setting):
+            object.__setattr__(self, setting, value)
+
+    def _problems(self) -> Iterator[str]:
+        choices_of = {"kind": Kind, "transform": Transform, "part": Part}
+        choices_of |= {"pooling": Pooling, "keep": Keep, "spacing": Spacing}
+        for setting, choices in choices_of.items():
+            value = getattr(self, setting)
+            if value is not None and value not in get_args(choices):
+                yield f"unknown {setting} '{value}'; choose one of {', '.join(get_args(choices))}"
+        if self.transform and self.kind != "numeric":
+            yield f"transform requires a numeric field, but the field is {self.kind}"
+        for setting, transform in (("buckets", "quantiles"), ("knots", "interpolate"), ("spacing", "interpolate")):
+            value = getattr(self, setting)
+            if value and self.transform != transform:
+                yield f"{setting} requires the transform '{transform}'"
+            if value and setting != "spacing" and not 2 <= value <= MAX_BUCKETS:
+                yield f"{setting} must be between 2 and {MAX_BUCKETS}, got {value}"
+        if (self.part or self.format) and self.kind != "timestamp":
+            yield f"part and format require a timestamp field, but the field is {self.kind}"
+        if "%" in re.sub("%[YymdHMS%]", "", self.format or ""):
+            yield f"the format '{self.format}' may contain only %Y %y %m %d %H %M %S and %%"
+        if self.min_count < 1:
+            yield f"min_count must be at least 1, which keeps every value, got {self.min_count}"
+        if not 0 <= self.hash_bits <= MAX_HASH_BITS:
+            yield f"hash_bits must be between 1 and {MAX_HASH_BITS}, or 0 for a vocabulary, got {self.hash_bits}"
+        if self.hash_bits and self.kind != "categorical":
+            yield f"hash_bits requires a categorical field, but the field is {self.kind}"
+        yield from self._list_problems()
+
+    def _list_problems(self) -> Iterator[str]:
+        if self.multivalued and self.kind != "categorical":
+            yield f"multivalued requires a categorical field, but the field is {self.kind}"
+        for setting in ("separator", "pooling", "max_values", "keep", "weighted", "weight_column", "empty_is_missing"):
+            if getattr(self, setting) and not self.multivalued:
+                yield f"{setting} requires multivalued = true"
+        if self.multivalued and (len(self.separator.encode()) != 1 or self.separator in '":\r\n\0'):
+            expected = "one ASCII character other than a colon, a quote or a line end"
+            yield f"the separator must be {expected}, got {self.separator!r}"
+        if not 0 <= self.max_values <= MAX_VALUES:
+            yield f"max_values must be between 1 and {MAX_VALUES}, or 0 for no limit, got {self.max_values}"
+        if self.keep and not self.max_values:
+            yield "keep requires max_values"
+        if self.shares and self.kind != "categorical":
+            yield f"shares requires a categorical field, but the field is {self.kind}"
+        for setting, default in (("hash_bits", 0), ("min_count", DEFAULT_MIN_COUNT)):
+            if self.shares and getattr(self, setting) != default:
+                yield f"{setting} cannot be combined with shares; set it in the shared field, '{self.shares}'"
+        if self.shares == self.name:
+            yield "shares names the field itself"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a row has a list of weighted features in this field instead of one feature."""
+        return self.multivalued or self.transform in ("interpolate", "linear")
+
+    @property
+    def has_boundaries(self) -> bool:
+        """Whether the transform learns boundaries, knots, or a mean and a standard deviation from training rows."""
+        return self.transform in ("quantiles", "interpolate", "linear")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        defaults = {f.name: f.default for f in dataclasses.fields(self)} | {"column": self.name}
+        return {key: value for key, value in values.items() if value != defaults[key]}
+
+
+def read_fields(settings: dict[str, Any]) -> Iterator[Field]:
+    """Create the field of a TOML table, or one for each transform if it has several."""
+    transforms = settings.get("transform")
+    if not isinstance(transforms, list):
+        yield _read_field(settings)
+        return
+    settings_of = {"quantiles": ("buckets",), "interpolate": ("knots", "spacing")}
+    for transform in transforms:
+        others = [setting for other, names in settings_of.items() if other != transform for setting in names]
+        own = {key: value for key, value in settings.items() if key not in others}
+        name = settings.get("name", "")
+        yield _read_field({"column": name} | own | {"name": f"{name}_{transform}", "transform": transform})
+
+
+def _read_field(settings: dict[str, Any]) -> Field:
+    known = [setting.name for setting in dataclasses.fields(Field)]
+    for key in settings.keys() - set(known):
+        name = settings.get("name", "?")
+        raise Fm2Error(f"schema: field '{name}': unknown setting '{key}'; {suggest(key, known)}")
+    return Field(**{"name": "", **settings})
