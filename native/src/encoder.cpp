@@ -144,39 +144,49 @@ void Encoder::encode_field(std::size_t index, const Column& column, std::size_t 
     });
 }
 
-// Encodes one row's cell of a list field, or the values that have been read from it.
-void Encoder::encode_list(std::size_t index, std::span<const std::string_view> cells, ListCell* values, ListBuffer& lists) const {
+// Encodes one row's cell of a list field, or the values that have been read from it; returns the number of the list.
+std::int32_t Encoder::encode_list(std::size_t index, std::span<const std::string_view> cells, ListCell* values, ListBuffer& lists) const {
     static thread_local ListCell read_values;
     const Field& field = fields_[index];
-    if (!field.list) return add_number(index, reader_.read(cells[field.column]), lists);
-    if (values) {
+    if (!field.list) {
+        add_number(index, reader_.read(cells[field.column]), lists);
+    } else if (values) {
         reader_.finish(*field.list, *values);
-        return add_list(index, *values, lists);
+        add_list(index, *values, lists);
+    } else {
+        const auto weights = field.list->weight_column ? std::optional(cells[*field.list->weight_column]) : std::nullopt;
+        reader_.read(cells[field.column], weights, *field.list, read_values);
+        add_list(index, read_values, lists);
     }
-    const auto weights = field.list->weight_column ? std::optional(cells[*field.list->weight_column]) : std::nullopt;
-    reader_.read(cells[field.column], weights, *field.list, read_values);
-    add_list(index, read_values, lists);
+    return lists.finish();
+}
+
+std::int32_t Encoder::encode_cell(std::size_t index, std::string_view cell, CellScratch& scratch) const {
+    auto& [batch, unreadable] = scratch;
+    batch.cells[0] = reader_.read(cell);
+    unreadable.clear();
+    const Field& field = fields_[index];
+    field.transform.apply(batch, unreadable);
+    if (!unreadable.empty()) return 0;
+    return 1 + (field.hash_bits ? field.hashed(batch.cells[0]) : views_[index].find(batch.cells[0]));
+}
+
+// Never inlined: the compiler would compute the address of a thread's scratch for every field.
+[[gnu::noinline]] void Encoder::encode_row(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
+                                           std::span<ListCell* const> values, CellScratch& scratch) const {
+    for (std::size_t index = 0; index < fields_.size(); ++index) {
+        const Field& field = fields_[index];
+        if (has_lists_ && field.is_list()) ids[index] = encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);
+        else ids[index] = encode_cell(index, cells[field.column], scratch);
+    }
 }
 
 void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
                      std::span<ListCell* const> values) const {
-    lists.resize(fields_.size());
-    static thread_local Batch batch;
-    static thread_local std::vector<std::size_t> unreadable(1);  // has the capacity from the start
-    batch.size = 1;
-    for (std::size_t index = 0; index < fields_.size(); ++index) {
-        const Field& field = fields_[index];
-        if (has_lists_ && field.is_list()) {
-            encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);
-            ids[index] = lists[index].finish();
-            continue;
-        }
-        batch.cells[0] = reader_.read(cells[field.column]);
-        unreadable.clear();
-        field.transform.apply(batch, unreadable);
-        const std::string_view token = batch.cells[0];
-        ids[index] = !unreadable.empty() ? 0 : 1 + (field.hash_bits ? field.hashed(token) : views_[index].find(token));
-    }
+    static thread_local CellScratch scratch;
+    scratch.batch.size = 1;
+    if (has_lists_) lists.resize(fields_.size());
+    encode_row(cells, ids, lists, values, scratch);
 }
 
 }  // namespace fm2

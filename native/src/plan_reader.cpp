@@ -131,13 +131,31 @@ std::vector<FeatureTable> read_tables(const ModelFile& file, std::span<const std
     return tables;
 }
 
-SumsPlan read_sums(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, float bias) {
+// Returns the numbers of the fields whose entry in `lists` is `value`.
+std::vector<std::uint32_t> fields_with(std::span<const std::uint8_t> lists, std::uint8_t value) {
+    std::vector<std::uint32_t> fields;
+    for (std::uint32_t f = 0; f < lists.size(); ++f)
+        if (lists[f] == value) fields.push_back(f);
+    return fields;
+}
+
+SumsPlan read_sums(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, std::span<const std::uint8_t> lists,
+                   float bias) {
     const auto dtype = static_cast<Dtype>(head.dtype);
     const auto rank = static_cast<std::size_t>(head.dim);
     const RowLayout layout(dtype, rank, 0);
     const auto signs = file.numbers<float>("signs", padded(rank));
     const float* pairs = head.hash_bits ? file.numbers<float>("pairs", std::size_t{1} << head.hash_bits).data() : nullptr;
-    return {read_tables(file, sizes, layout), layout, rank, dtype, signs.data(), pairs, static_cast<std::int32_t>(head.hash_bits), bias};
+    return {read_tables(file, sizes, layout),
+            fields_with(lists, 0),
+            fields_with(lists, 1),
+            layout,
+            rank,
+            dtype,
+            signs.data(),
+            pairs,
+            static_cast<std::int32_t>(head.hash_bits),
+            bias};
 }
 
 FieldAwarePlan read_field_aware(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, float bias) {
@@ -150,14 +168,14 @@ FieldAwarePlan read_field_aware(const ModelFile& file, const Head& head, std::sp
 
 }  // namespace
 
-Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes) {
+Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes, std::span<const std::uint8_t> lists) {
     const Head head = read_head(file);
     if (sizes.empty() || static_cast<std::size_t>(head.fields) != sizes.size())
         file.reject("the plan and 'sizes' differ in the number of fields");
     if (std::ranges::any_of(sizes, [](std::int32_t size) { return size < 1; })) file.reject("a field has no features");
     const float bias = file.numbers<float>("bias", 1)[0];
     if (head.kind == field_matrices) return MatrixPlanReader(file, head, sizes, bias).read();
-    if (head.kind == sums) return read_sums(file, head, sizes, bias);
+    if (head.kind == sums) return read_sums(file, head, sizes, lists, bias);
     return read_field_aware(file, head, sizes, bias);
 }
 

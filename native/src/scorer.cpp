@@ -1,6 +1,7 @@
 #include "fm2/scorer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -38,29 +39,41 @@ struct PlanScorer {
                             "; it must be between 0 and " + std::to_string(size - 1));
 }
 
-// Returns whether an id is negative or not below its limit. Comparisons are as wide as an id, so that they are vectorized.
-bool any_beyond(const std::int32_t* ids, std::span<const std::int32_t> limits) {
-    std::uint32_t wrong = 0;
-    for (std::size_t i = 0; i < limits.size(); ++i) wrong |= static_cast<std::uint32_t>(ids[i]) >= static_cast<std::uint32_t>(limits[i]);
-    return wrong;
+// Returns a number whose highest bit is set if an id is negative or not below `size`; also for vectors of ids.
+template <class Id>
+Id beyond(Id id, Id size) {
+    return id | (size - 1 - id);
 }
 
-// Returns whether an id of a list is negative or not below `size`. Sixteen ids are compared at a time, whatever the length of the list:
-// the end of a loop over a short list would be mispredicted.
-bool any_beyond(const Lists& lists, const List& list, std::int32_t size) {
-    constexpr std::uint32_t block = 16;
-    const auto beyond = [&](std::size_t i) -> std::uint32_t {
-        return static_cast<std::uint32_t>(list.ids[i]) >= static_cast<std::uint32_t>(size);
-    };
-    const auto readable = static_cast<std::size_t>(lists.ids.data() + lists.ids.size() - list.ids);
+bool any_beyond(const std::int32_t* ids, std::span<const std::int32_t> sizes) {
     std::uint32_t wrong = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+        wrong |= beyond(static_cast<std::uint32_t>(ids[i]), static_cast<std::uint32_t>(sizes[i]));
+    return wrong >> 31;
+}
+
+// The same for the ids of a list. Sixteen are checked at a time, whatever the length of the list: the end of a loop over a short list would
+// be mispredicted. The vectors are explicit because the compiler does not vectorize the loop.
+bool any_beyond(const Lists& lists, const List& list, std::int32_t limit) {
+    using Numbers [[gnu::vector_size(16)]] = std::int32_t;
+    using Ids [[gnu::vector_size(16)]] = std::uint32_t;
+    constexpr std::int32_t block = 16;
+    const auto size = static_cast<std::uint32_t>(limit);
+    const auto readable = static_cast<std::size_t>(lists.ids.data() + lists.ids.size() - list.ids);
+    Ids wrong{};
     std::size_t i = 0;
     for (; i < list.size && i + block <= readable; i += block) {
-        const auto left = static_cast<std::uint32_t>(std::min(list.size - i, std::size_t{block}));
-        for (std::uint32_t k = 0; k < block; ++k) wrong |= beyond(i + k) & (k < left);
+        const auto left = static_cast<std::int32_t>(std::min(list.size - i, std::size_t{block}));
+#pragma GCC unroll 4
+        for (std::int32_t k = 0; k < block; k += 4) {
+            Ids ids;
+            std::memcpy(&ids, list.ids + i + k, sizeof ids);
+            const Numbers in_list = Numbers{0, 1, 2, 3} < left - k;
+            wrong |= beyond(ids, Ids{} + size) & reinterpret_cast<const Ids&>(in_list);
+        }
     }
-    for (; i < list.size; ++i) wrong |= beyond(i);
-    return wrong;
+    for (; i < list.size; ++i) wrong[0] |= beyond(static_cast<std::uint32_t>(list.ids[i]), size);
+    return (wrong[0] | wrong[1] | wrong[2] | wrong[3]) >> 31;
 }
 
 std::vector<std::size_t> all_fields(std::size_t count) {
@@ -104,11 +117,14 @@ void RowFormat::check(const Rows& rows, std::size_t begin, std::size_t end) cons
         const bool wrong = any_beyond(row, limits_);
         for (std::size_t c = 0; wrong && c < limits_.size(); ++c)
             if (!lists_[c] && (row[c] < 0 || row[c] >= limits_[c])) throw_bad_id(r, row[c], fields_[c], sizes_[c]);
-        for (const std::size_t column : list_columns_) check_list(rows, r, column);
+        for (const std::size_t column : list_columns_) {
+            const Lists& lists = rows.lists[column];
+            if (!lists.contains(row[column]) || any_beyond(lists, lists.at(row[column]), sizes_[column])) throw_bad_list(rows, r, column);
+        }
     }
 }
 
-void RowFormat::check_list(const Rows& rows, std::size_t row, std::size_t column) const {
+void RowFormat::throw_bad_list(const Rows& rows, std::size_t row, std::size_t column) const {
     List list;
     try {
         list = rows.lists[column][rows.row(row)[column]];
@@ -116,7 +132,6 @@ void RowFormat::check_list(const Rows& rows, std::size_t row, std::size_t column
         throw std::out_of_range("row " + std::to_string(row) + ", field " + std::to_string(fields_[column]) + ": " + error.what());
     }
     const std::int32_t size = sizes_[column];
-    if (!any_beyond(rows.lists[column], list, size)) return;
     const auto* wrong = std::find_if(list.ids, list.ids + list.size, [&](std::int32_t id) { return id < 0 || id >= size; });
     throw_bad_id(row, *wrong, fields_[column], size);
 }
@@ -124,8 +139,8 @@ void RowFormat::check_list(const Rows& rows, std::size_t row, std::size_t column
 Scorer::Scorer(std::shared_ptr<const ModelFile> file)
     : file_(std::move(file)),
       sizes_(file_->numbers<std::int32_t>("sizes")),
-      plan_(read_plan(*file_, sizes_)),
       lists_(read_lists(*file_, sizes_.size())),
+      plan_(read_plan(*file_, sizes_, lists_)),
       format_(all_fields(sizes_.size()), sizes_, lists_),
       calibration_(Calibration::read(*file_, sizes_, lists_)) {}
 

@@ -65,7 +65,15 @@ private:
                       ListBuffer& lists) const;
     void encode_numbers(std::size_t field, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids,
                         ListBuffer& lists) const;
-    void encode_list(std::size_t field, std::span<const std::string_view> cells, ListCell* values, ListBuffer& lists) const;
+    // For one row at a time.
+    struct CellScratch {
+        Batch batch;
+        std::vector<std::size_t> unreadable = std::vector<std::size_t>(1);  // has the capacity from the start
+    };
+    void encode_row(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
+                    std::span<ListCell* const> values, CellScratch& scratch) const;
+    std::int32_t encode_cell(std::size_t field, std::string_view cell, CellScratch& scratch) const;
+    std::int32_t encode_list(std::size_t field, std::span<const std::string_view> cells, ListCell* values, ListBuffer& lists) const;
     void add_list(std::size_t field, const ListCell& cell, ListBuffer& lists) const;
     void add_number(std::size_t field, std::string_view cell, ListBuffer& lists) const;
 

@@ -92,6 +92,7 @@ struct FeatureTable {
 // fields are reduced by it. That of a multi-valued field depends on all its values, so it is subtracted when a row is scored.
 struct SumsPlan {
     std::vector<FeatureTable> fields;
+    std::vector<std::uint32_t> single_fields, list_fields;  // the numbers of the single-valued and of the multi-valued fields
     RowLayout layout;  // the first part is z
     std::size_t rank;
     Dtype dtype;
@@ -115,8 +116,8 @@ struct FieldAwarePlan {
 
 using Plan = std::variant<MatrixPlan, SumsPlan, FieldAwarePlan>;
 
-// Returns the plan of a model with fields of these sizes; it points into the file. Throws BadModel if sections do not match each other: the
-// file may come from anyone, so nothing in it is trusted.
-Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes);
+// Returns the plan of a model with fields of these sizes; lists[f] is 1 if field f is multi-valued. The plan points into the file. Throws
+// BadModel if sections do not match each other: the file may come from anyone, so nothing in it is trusted.
+Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes, std::span<const std::uint8_t> lists);
 
 }  // namespace fm2

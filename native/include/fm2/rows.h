@@ -27,14 +27,24 @@ struct Lists {
 
     explicit operator bool() const { return !offsets.empty(); }
 
-    // Throws std::out_of_range if there is no such list. The ids in it are not checked.
-    List operator[](std::int32_t number) const {
+    // Returns whether list `number` exists and its values are within `ids`. The ids in it are not checked.
+    bool contains(std::int32_t number) const {
         const auto index = static_cast<std::size_t>(number);
-        if (number < 0 || index + 1 >= offsets.size()) throw std::out_of_range("there is no list " + std::to_string(number));
+        if (number < 0 || index + 1 >= offsets.size()) return false;
         const std::int64_t begin = offsets[index], end = offsets[index + 1];
-        if (begin < 0 || begin > end || static_cast<std::size_t>(end) > ids.size())
-            throw std::out_of_range("the offsets of list " + std::to_string(number) + " are out of range");
+        return begin >= 0 && begin <= end && static_cast<std::size_t>(end) <= ids.size();
+    }
+    // Returns a list that exists.
+    List at(std::int32_t number) const {
+        const std::int64_t begin = offsets[static_cast<std::size_t>(number)], end = offsets[static_cast<std::size_t>(number) + 1];
         return {ids.data() + begin, weights ? weights + begin : nullptr, static_cast<std::size_t>(end - begin)};
+    }
+    // The same, but throws std::out_of_range if there is no such list.
+    List operator[](std::int32_t number) const {
+        if (contains(number)) return at(number);
+        if (number < 0 || static_cast<std::size_t>(number) + 1 >= offsets.size())
+            throw std::out_of_range("there is no list " + std::to_string(number));
+        throw std::out_of_range("the offsets of list " + std::to_string(number) + " are out of range");
     }
 };
 

@@ -32,7 +32,7 @@ public:
     void check(const Rows& rows, std::size_t begin, std::size_t end) const;
 
 private:
-    void check_list(const Rows& rows, std::size_t row, std::size_t column) const;
+    [[noreturn]] void throw_bad_list(const Rows& rows, std::size_t row, std::size_t column) const;
 
     std::vector<std::size_t> fields_;
     std::vector<std::int32_t> sizes_, limits_;  // numbers of lists have a limit that depends on the rows
@@ -65,8 +65,8 @@ public:
 private:
     std::shared_ptr<const ModelFile> file_;
     std::span<const std::int32_t> sizes_;
-    Plan plan_;
     std::span<const std::uint8_t> lists_;
+    Plan plan_;
     RowFormat format_;
     Calibration calibration_;
 };
