@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,6 +27,7 @@ DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 MAX_BUCKETS = 100_000
 MAX_HASH_BITS = 30
 MAX_VALUES = 1_000_000
+MAX_PARTS = 3
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class Field:
 
     With ``shares``, the field uses the vocabulary and the embeddings of another field.
 
+    With ``cross``, the field has no column: its feature is the combination of the features of two or three other
+    fields with one value each. A combination with an unknown part is unknown.
+
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'
     """
@@ -78,10 +82,12 @@ class Field:
     weight_column: str = ""
     empty_is_missing: bool = False
     shares: str = ""
+    cross: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._check_types()
-        self._set_default("column", self.name)
+        if not self.cross:
+            self._set_default("column", self.name)
         if self.kind == "numeric":
             self._set_default("transform", "log_square")
         if self.transform == "quantiles":
@@ -101,7 +107,13 @@ class Field:
             raise Fm2Error(f"schema: field '{self.name}': {problem}")
 
     def _check_types(self) -> None:
+        if not isinstance(self.cross, list | tuple) or not all(isinstance(part, str) for part in self.cross):
+            example = "a list of fields, like ['user', 'item']"
+            raise Fm2Error(f"schema: field '{self.name}': cross must be {example}, got {self.cross!r}")
+        object.__setattr__(self, "cross", tuple(self.cross))
         for setting in dataclasses.fields(self):
+            if setting.name == "cross":
+                continue
             value = getattr(self, setting.name)
             expected = type(setting.default) if isinstance(setting.default, int) else str
             if value is not None and type(value) is not expected:
@@ -140,6 +152,7 @@ class Field:
         if self.hash_bits and self.kind != "categorical":
             yield f"hash_bits requires a categorical field, but the field is {self.kind}"
         yield from self._list_problems()
+        yield from self._cross_problems()
 
     def _list_problems(self) -> Iterator[str]:
         if self.multivalued and self.kind != "categorical":
@@ -161,6 +174,19 @@ class Field:
         if self.shares == self.name:
             yield "shares names the field itself"
 
+    def _cross_problems(self) -> Iterator[str]:
+        if not self.cross:
+            return
+        if not 2 <= len(self.cross) <= MAX_PARTS:
+            yield f"cross must name 2 to {MAX_PARTS} fields, got {len(self.cross)}"
+        if len(set(self.cross)) < len(self.cross):
+            yield f"cross names a field twice: {', '.join(self.cross)}"
+        if self.kind != "categorical":
+            yield f"cross requires a categorical field, but the field is {self.kind}"
+        for setting in ("column", "multivalued", "shares"):
+            if getattr(self, setting):
+                yield f"{setting} cannot be combined with cross"
+
     @property
     def is_list(self) -> bool:
         """Whether a row has a list of weighted features in this field instead of one feature."""
@@ -174,7 +200,11 @@ class Field:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        defaults = {f.name: f.default for f in dataclasses.fields(self)} | {"column": self.name}
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        if self.cross:
+            values["cross"] = list(self.cross)
+        else:
+            defaults["column"] = self.name
         return {key: value for key, value in values.items() if value != defaults[key]}
 
 
@@ -228,6 +258,7 @@ class Schema:
                 raise Fm2Error(f"schema: two {kind} have the name '{min(duplicates)}'")
         self._check_targets()
         self._check_shares()
+        self._check_crosses()
         for name in self.source_columns:
             if self.columns and name not in self.columns:
                 raise Fm2Error(f"schema: columns does not list the column '{name}'")
@@ -259,8 +290,22 @@ class Schema:
             if owner.shares:
                 chain = f"'{field.name}' shares '{owner.name}', which shares '{owner.shares}'"
                 raise Fm2Error(f"schema: {chain}; share a field with its own embeddings")
-            if owner.kind != "categorical":
-                raise Fm2Error(f"schema: field '{field.name}' shares '{owner.name}', which is {owner.kind}")
+            if owner.kind != "categorical" or owner.cross:
+                kind = "a cross" if owner.cross else owner.kind
+                raise Fm2Error(f"schema: field '{field.name}' shares '{owner.name}', which is {kind}")
+
+    def _check_crosses(self) -> None:
+        fields = {field.name: field for field in self.fields}
+        for field in self.fields:
+            for name in field.cross:
+                if name not in fields:
+                    known = suggest(name, [other.name for other in self.fields if not other.cross])
+                    raise Fm2Error(f"schema: field '{field.name}': cross names an unknown field '{name}'; {known}")
+                part = fields[name]
+                if part.cross or part.is_list:
+                    several = "multi-valued" if part.multivalued else f"a number with the transform {part.transform}"
+                    problem = f"'{name}', which is {'a cross itself' if part.cross else several}"
+                    raise Fm2Error(f"schema: field '{field.name}' crosses {problem}; cross fields with one value")
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -270,6 +315,15 @@ class Schema:
         (0, 0)
         """
         return tuple(self.names.index(field.shares or field.name) for field in self.fields)
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """For each field, the indices of the fields that it crosses: usually none.
+
+        >>> Schema([Field("user"), Field("item"), Field("pair", cross=["user", "item"])], label="click").parts
+        ((), (), (0, 1))
+        """
+        return tuple(tuple(self.names.index(name) for name in field.cross) for field in self.fields)
 
     @property
     def names(self) -> tuple[str, ...]:
