@@ -10,23 +10,59 @@ namespace {
 constexpr std::string_view times = "\u00d7";
 constexpr std::string_view separator = " \u00d7 ";
 constexpr std::size_t prefetched_rows = 8;
-
-// The slot of a combination or the free slot for it; null if the table is full.
-const CrossSlot* locate(std::span<const CrossSlot> slots, const Combination& ids) {
-    const std::size_t mask = slots.size() - 1;
-    for (std::size_t i = hash_combination(ids) & mask, seen = 0; seen < slots.size(); i = (i + 1) & mask, ++seen)
-        if (slots[i].id == 0 || slots[i].parts == ids) return &slots[i];
-    return nullptr;
-}
+constexpr std::size_t combinations_per_line = 6;  // of 8 slots
 
 }  // namespace
 
+bool Cross::is_known(const Combination& ids) const { return (ids[0] > 0) & (ids[1] > 0) & ((ids[2] > 0) | (part_count < max_parts)); }
+
+std::uint64_t Cross::key(const Combination& ids, std::uint64_t hash) const {
+    if (!shifts[1]) return hash << id_bits >> id_bits;
+    const auto part = [&](std::size_t i) { return static_cast<std::uint64_t>(static_cast<std::uint32_t>(ids[i])) << shifts[i]; };
+    return part(0) | part(1) | part(2);
+}
+
 std::int32_t Cross::find(const Combination& ids) const {
-    for (std::size_t i = 0; i < part_count; ++i)
-        if (ids[i] <= 0) return 0;
+    if (!is_known(ids)) return 0;
     if (hash_bits) return hashed(ids);
-    const CrossSlot* slot = locate(slots, ids);
-    return slot && slot->id > 0 && slot->id < size ? slot->id : 0;
+    const std::size_t lines = slots.size() / line_slots;
+    if (!lines) return 0;
+    const std::uint64_t hash = hash_combination(ids), wanted = key(ids, hash);
+    for (std::size_t line = line_of(hash), seen = 0; seen < lines; line = line + 1 < lines ? line + 1 : 0, ++seen) {
+        const std::uint64_t* slot = slots.data() + line * line_slots;
+        std::uint64_t found = 0;
+        for (std::size_t i = 0; i < line_slots; ++i) found |= slot[i] >> id_bits == wanted ? slot[i] : 0;
+        const std::uint64_t id = found & ((std::uint64_t{1} << id_bits) - 1);
+        if ((id != 0) | (slot[line_slots - 1] == 0)) [[likely]]  // a line is filled from the front
+            return id < static_cast<std::uint64_t>(size) ? static_cast<std::int32_t>(id) : 0;
+    }
+    return 0;
+}
+
+void Cross::set_sizes(std::int32_t new_size, const std::array<std::size_t, max_parts>& part_sizes) {
+    size = new_size;
+    id_bits = std::max(1u, static_cast<unsigned>(std::bit_width(static_cast<std::uint32_t>(size - 1))));
+    unsigned bits = 0;
+    for (std::size_t i = 0; i < part_count; ++i) {
+        shifts[i] = bits;
+        bits += static_cast<unsigned>(std::bit_width(part_sizes[i]));
+    }
+    if (bits + id_bits > 64) shifts = {};
+}
+
+std::vector<std::uint64_t> Cross::make_table(std::span<const Combination> combinations) const {
+    std::vector<std::uint64_t> table((combinations.size() / combinations_per_line + 1) * line_slots);
+    Cross cross = *this;
+    cross.slots = table;
+    for (std::size_t i = 0; i < combinations.size(); ++i) {
+        if (!is_known(combinations[i])) continue;
+        const std::uint64_t hash = hash_combination(combinations[i]), wanted = key(combinations[i], hash);
+        std::size_t at = cross.line_of(hash) * line_slots;
+        for (; table[at]; at = at + 1 < table.size() ? at + 1 : 0)  // ends, because a quarter of the slots are free
+            if (table[at] >> id_bits == wanted) throw std::invalid_argument("a vocabulary contains a combination twice");
+        table[at] = wanted << id_bits | (i + 1);
+    }
+    return table;
 }
 
 std::int32_t Cross::hashed(const Combination& ids) const {
@@ -41,24 +77,10 @@ std::int32_t Cross::hashed(const Combination& ids) const {
 
 void Cross::encode(std::int32_t* rows, std::size_t count, std::size_t fields) const {
     for (std::size_t r = 0; r < count; ++r) {
-        if (r + prefetched_rows < count && !slots.empty())
-            __builtin_prefetch(&slots[hash_combination(combination(rows + (r + prefetched_rows) * fields)) & (slots.size() - 1)]);
+        if (r + prefetched_rows < count) prefetch(combination(rows + (r + prefetched_rows) * fields));
         std::int32_t* row = rows + r * fields;
         row[field] = find(combination(row));
     }
-}
-
-std::vector<CrossSlot> make_cross_table(std::span<const Combination> combinations, std::size_t parts) {
-    std::vector<CrossSlot> slots(std::bit_ceil(std::max<std::size_t>(combinations.size() * 3 / 2 + 1, 2)), CrossSlot{{}, 0});
-    for (std::size_t i = 0; i < combinations.size(); ++i) {
-        if (std::any_of(combinations[i].begin(), combinations[i].begin() + static_cast<std::ptrdiff_t>(parts),
-                        [](std::int32_t id) { return id <= 0; }))
-            continue;
-        CrossSlot& slot = const_cast<CrossSlot&>(*locate(slots, combinations[i]));  // never null: a third of the slots are free
-        if (slot.id) throw std::invalid_argument("a vocabulary contains a combination twice");
-        slot = {combinations[i], static_cast<std::int32_t>(i + 1)};
-    }
-    return slots;
 }
 
 std::vector<std::uint64_t> feature_hashes(std::string_view bytes, std::span<const std::uint64_t> ends) {

@@ -38,7 +38,10 @@ void Encoder::add_crosses() {
         const std::vector<std::size_t>& parts = fields_[index].parts;
         if (parts.empty()) continue;
         expect(parts.size() >= 2 && parts.size() <= max_parts, "a cross must have two or three parts, got ", parts.size());
-        Cross cross{.field = index, .part_count = parts.size(), .hash_bits = fields_[index].hash_bits};
+        Cross cross;
+        cross.field = index;
+        cross.part_count = parts.size();
+        cross.hash_bits = fields_[index].hash_bits;
         for (std::size_t i = 0; i < parts.size(); ++i) {
             expect(parts[i] < fields_.size() && !fields_[parts[i]].is_list() && !fields_[parts[i]].is_cross() &&
                        std::find(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1, parts.end(), parts[i]) == parts.end(),
@@ -48,11 +51,21 @@ void Encoder::add_crosses() {
         if (cross.hash_bits) cross.size = static_cast<std::int32_t>(1 + (std::size_t{1} << cross.hash_bits));
         crosses_.push_back(cross);
     }
+    std::ranges::stable_sort(crosses_, {}, &Cross::last_part);
 }
 
 Cross& Encoder::cross_of(std::size_t field) { return *std::ranges::find(crosses_, field, &Cross::field); }
 
 void Encoder::set_cross(const Cross& cross) { cross_of(cross.field) = cross; }
+
+std::array<std::size_t, max_parts> Encoder::part_sizes(const Cross& cross) const {
+    std::array<std::size_t, max_parts> sizes{};
+    for (std::size_t i = 0; i < cross.part_count; ++i) {
+        const unsigned hash_bits = fields_[cross.parts[i]].hash_bits;
+        sizes[i] = 1 + (hash_bits ? std::size_t{1} << hash_bits : views_[cross.parts[i]].ends.size());
+    }
+    return sizes;
+}
 
 // Returns the id of a value of a part, as the text of a combination has it.
 std::int32_t Encoder::part_id(std::size_t field, std::string_view value) const {
@@ -82,9 +95,9 @@ void Encoder::make_cross(std::size_t field, std::string_view bytes, std::span<co
         expect(parts.has_value(), "a vocabulary of a cross has a value that is not a combination: '", texts.text(value), "'");
         for (std::size_t i = 0; i < cross.part_count; ++i) combinations[value][i] = part_id(cross.parts[i], (*parts)[i]);
     }
-    cross_tables_[field] = make_cross_table(combinations, cross.part_count);
+    cross.set_sizes(static_cast<std::int32_t>(ends.size() + 1), part_sizes(cross));
+    cross_tables_[field] = cross.make_table(combinations);
     cross.slots = cross_tables_[field];
-    cross.size = static_cast<std::int32_t>(ends.size() + 1);
 }
 
 void Encoder::set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends) {
@@ -234,8 +247,12 @@ void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids,
     static thread_local Batch batch;
     static thread_local std::vector<std::size_t> unreadable(1);  // has the capacity from the start
     batch.size = 1;
+    std::size_t next_cross = 0;
     for (std::size_t index = 0; index < fields_.size(); ++index) {
         const Field& field = fields_[index];
+        // The table of a cross is fetched into the cache while the fields after its parts are encoded.
+        for (; next_cross < crosses_.size() && crosses_[next_cross].last_part() < index; ++next_cross)
+            crosses_[next_cross].prefetch(crosses_[next_cross].combination(ids));
         if (field.is_cross()) continue;
         if (has_lists_ && field.is_list()) {
             encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);

@@ -175,7 +175,7 @@ void FileEncoder::read_vocabularies(const Scorer& scorer) {
                                     take(*file_, bytes, counts[3 * f + 2])};
         if (encoder_.field(f).is_list() != (scorer.lists()[f] != 0))
             file_->reject("the plan and the encoder differ in multi-valued fields");
-        if (!table.slots.empty() && !std::has_single_bit(table.slots.size()))
+        if (!encoder_.field(f).is_cross() && !table.slots.empty() && !std::has_single_bit(table.slots.size()))
             file_->reject("the size of a vocabulary's hash table is not a power of two");
         if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->reject("a vocabulary and its field differ in size");
         encoder_.set_vocabulary(f, table);
@@ -198,10 +198,10 @@ void FileEncoder::read_crosses(std::span<const std::int32_t> sizes) {
         if (!encoder_.field(f).hash_bits && is_hashed_part(f)) hashes[f] = take(*file_, remaining, static_cast<std::uint64_t>(sizes[f]));
     if (!remaining.empty()) file_->reject("section 'crosses.hashes' is too long");
     for (Cross cross : std::vector<Cross>(encoder_.crosses().begin(), encoder_.crosses().end())) {
-        const auto slots = encoder_.vocabulary(cross.field).slots;
-        static_assert(sizeof(CrossSlot) == sizeof(slots[0]) && alignof(CrossSlot) <= alignof(decltype(slots)::value_type));
-        cross.slots = {reinterpret_cast<const CrossSlot*>(slots.data()), slots.size()};
-        cross.size = sizes[cross.field];
+        const auto bytes = std::as_bytes(encoder_.vocabulary(cross.field).slots);
+        if (bytes.size() % (Cross::line_slots * sizeof(std::uint64_t))) file_->reject("the hash table of a cross is truncated");
+        cross.slots = {reinterpret_cast<const std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
+        if (!cross.hash_bits) cross.set_sizes(sizes[cross.field], encoder_.part_sizes(cross));
         for (std::size_t i = 0; i < cross.part_count && cross.hash_bits; ++i) cross.hashes[i] = hashes[cross.parts[i]];
         encoder_.set_cross(cross);
     }

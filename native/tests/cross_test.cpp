@@ -48,34 +48,53 @@ TEST(other_texts_are_not_combinations) {
 }
 
 TEST(a_table_finds_its_combinations) {
-    std::vector<fm2::Combination> combinations;
-    for (std::int32_t a = 1; a < 60; ++a)
-        for (std::int32_t b = 1; b < 60; b += 2) combinations.push_back({a, b, a * b % 5 + 1});
-    const std::vector<fm2::CrossSlot> slots = fm2::make_cross_table(combinations, 3);
-    fm2::Cross cross{.part_count = 3, .size = static_cast<std::int32_t>(combinations.size()) + 1, .slots = slots, .hashes = {}};
-    for (std::size_t i = 0; i < combinations.size(); ++i) CHECK(cross.find(combinations[i]) == static_cast<std::int32_t>(i) + 1);
-    CHECK(cross.find({1, 2, 3}) == 0 && cross.find({0, 1, 1}) == 0 && cross.find({-1, 1, 1}) == 0);
-    CHECK(throws<std::invalid_argument>([&] {
+    for (const std::size_t part_size : {61ul, 1ul << 21}) {  // keys that are the combination, or a hash
+        std::vector<fm2::Combination> combinations;
+        for (std::int32_t a = 1; a < 60; ++a)
+            for (std::int32_t b = 1; b < 60; b += 2) combinations.push_back({a, b, a * b % 5 + 1});
+        fm2::Cross cross;
+        cross.part_count = 3;
+        cross.set_sizes(static_cast<std::int32_t>(combinations.size()) + 1, {part_size, part_size, part_size});
+        CHECK((cross.shifts[1] == 0) == (part_size > 61));
+        const std::vector<std::uint64_t> table = cross.make_table(combinations);
+        cross.slots = table;
+        for (std::size_t i = 0; i < combinations.size(); ++i) CHECK(cross.find(combinations[i]) == static_cast<std::int32_t>(i) + 1);
+        CHECK(cross.find({1, 2, 3}) == 0 && cross.find({0, 1, 1}) == 0 && cross.find({-1, 1, 1}) == 0 && cross.find({1, 1, 0}) == 0);
         combinations.push_back(combinations[3]);
-        fm2::make_cross_table(combinations, 3);
-    }));
+        CHECK(throws<std::invalid_argument>([&] { cross.make_table(combinations); }));
+    }
 }
 
 TEST(a_hostile_table_only_has_valid_ids) {
-    std::vector<fm2::CrossSlot> slots(4, fm2::CrossSlot{{1, 2, 0}, 7});
-    const fm2::Cross cross{.part_count = 2, .size = 7, .slots = slots, .hashes = {}};
-    CHECK(cross.find({1, 2, 0}) == 0 && cross.find({2, 1, 0}) == 0);
-    slots[0].id = slots[1].id = slots[2].id = slots[3].id = -1;
+    fm2::Cross cross;
+    cross.part_count = 2;
+    cross.set_sizes(7, {3, 3, 0});
+    CHECK(cross.find({1, 2, 0}) == 0);  // no table
+    for (const std::uint64_t wrong : {~std::uint64_t{0}, std::uint64_t{7}, std::uint64_t{1} << 63}) {
+        const std::vector<std::uint64_t> slots(4 * fm2::Cross::line_slots, wrong);
+        cross.slots = slots;
+        for (std::int32_t a = -1; a < 5; ++a)
+            for (std::int32_t b = -1; b < 5; ++b) CHECK(cross.find({a, b, 0}) >= 0 && cross.find({a, b, 0}) < 7);
+    }
+    std::vector<std::uint64_t> table = cross.make_table(std::vector<fm2::Combination>{{1, 2, 0}});
+    for (std::uint64_t& slot : table) slot |= slot ? 7 : 0;  // an id that the field does not have
+    cross.slots = table;
     CHECK(cross.find({1, 2, 0}) == 0);
-    CHECK((fm2::Cross{.part_count = 2, .size = 9, .slots = {}, .hashes = {}}.find({1, 2, 0}) == 0));
     const std::vector<std::uint64_t> hashes{0, 11, 12};
-    const fm2::Cross hashed{.part_count = 2, .size = 9, .slots = {}, .hash_bits = 3, .hashes = {hashes, {}}};
+    fm2::Cross hashed;
+    hashed.part_count = 2;
+    hashed.size = 9;
+    hashed.hash_bits = 3;
+    hashed.hashes = {hashes, {}};
     CHECK(hashed.find({3, 1, 0}) == 0 && hashed.find({2, 1 << 30, 0}) >= 1 && hashed.find({2, 1 << 30, 0}) <= 8);
 }
 
 TEST(the_hash_of_a_combination_never_changes) {
     const std::vector<std::uint64_t> hashes = fm2::feature_hashes("ab", std::vector<std::uint64_t>{1, 2});
-    const fm2::Cross hashed{.part_count = 2, .size = 1 + (1 << 20), .slots = {}, .hash_bits = 20, .hashes = {hashes, {}}};
+    fm2::Cross hashed;
+    hashed.part_count = 2;
+    hashed.hash_bits = 20;
+    hashed.hashes = {hashes, {}};
     CHECK(hashed.find({1, 3, 0}) == 584933);
     CHECK(hashed.find({2, 3, 0}) == 116208);
 }

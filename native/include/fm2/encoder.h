@@ -34,6 +34,7 @@ public:
     bool has_lists() const { return has_lists_; }
     std::span<const Cross> crosses() const { return crosses_; }
     const StringIndexView& vocabulary(std::size_t field) const { return views_[field]; }
+    std::array<std::size_t, max_parts> part_sizes(const Cross& cross) const;
 
     // Writes the ids of all crosses into rows [count, fields] that have the ids of the other fields.
     void encode_crosses(std::int32_t* ids, std::size_t count) const {
@@ -84,8 +85,8 @@ private:
     std::vector<StringIndex> tables_;  // of the vocabularies that the encoder owns
     std::vector<StringIndexView> views_;
     std::vector<std::vector<std::int32_t>> number_ids_;  // by field and code, of numbers with weighted features
-    std::vector<Cross> crosses_;
-    std::vector<std::vector<CrossSlot>> cross_tables_;         // by field, of the crosses' vocabularies that the encoder owns
+    std::vector<Cross> crosses_;  // ordered by their last part
+    std::vector<std::vector<std::uint64_t>> cross_tables_;    // by field, of the crosses' vocabularies that the encoder owns
     std::vector<std::vector<std::uint64_t>> feature_hashes_;  // by field, of the parts of hashed crosses
 };
 
