@@ -12,6 +12,7 @@ its weight.
 from __future__ import annotations
 
 import argparse
+import functools
 import tempfile
 import time
 from pathlib import Path
@@ -42,7 +43,7 @@ def main() -> None:
             models[f"{size:,} features"] = compiled(CROSSES, size, Path(folder) / f"{size}.fm2")
         models[f"{HASH_BITS} bits"] = compiled(CROSSES, 0, Path(folder) / "hashed.fm2")
         for name, model in models.items():
-            opening = min(seconds(lambda model=model: load(model.path, verify=False)) for _ in range(5))
+            opening = min(seconds(functools.partial(load, model.path, verify=False)) for _ in range(5))
             print(f"{name:<20}{model.path.stat().st_size / 1e6:8.1f} MB, opened in {opening * 1e3:.2f} ms")
         weights = 1 / np.arange(1, VALUES + 1)
         for title, shares in (("zipf", weights / weights.sum()), ("uniform", np.full(VALUES, 1 / VALUES))):

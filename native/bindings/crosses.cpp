@@ -1,7 +1,8 @@
-// Cross fields: counting and naming combinations.
+// Cross fields: counting, naming and ranking combinations.
 #include "bindings.h"
 #include "fm2/combination_counter.h"
 #include "fm2/cross.h"
+#include "fm2/cross_ranking.h"
 #include "fm2/pool.h"
 
 using fm2::CombinationCounter;
@@ -61,6 +62,61 @@ std::tuple<nb::bytes, Array<std::uint64_t, 1>> combination_texts(const std::vect
     return {nb::bytes(text.data(), text.size()), to_numpy(std::move(ends))};
 }
 
+// Training and validation rows of a model, and how its log loss depends on their logits.
+struct CrossRanking {
+    CrossRanking(const ConstIds& training_ids, const ConstFloats& residuals, const ConstFloats& curvatures, const Bytes& halves,
+                 const ConstIds& validation_ids, const ConstFloats& logits, const ConstFloats& labels, const ConstFloats& weights)
+        : arrays(training_ids, residuals, curvatures, halves, validation_ids, logits, labels, weights),
+          fields(training_ids.shape(0)),
+          training{training_ids.data(),
+                   {residuals.data(), residuals.size()},
+                   {curvatures.data(), curvatures.size()},
+                   {halves.data(), halves.size()}},
+          validation{
+              validation_ids.data(), {logits.data(), logits.size()}, {labels.data(), labels.size()}, {weights.data(), weights.size()}} {
+        const std::size_t rows = training_ids.shape(1), validation_rows = validation_ids.shape(1);
+        expect(rows < std::numeric_limits<std::int32_t>::max(), "too many rows: ", rows);
+        expect(validation_ids.shape(0) == fields, "expected validation ids of ", fields, " fields, got ", validation_ids.shape(0));
+        expect_size("CrossRanking", "residuals", residuals, rows);
+        expect_size("CrossRanking", "curvatures", curvatures, rows);
+        expect_size("CrossRanking", "halves", halves, rows);
+        expect_size("CrossRanking", "logits", logits, validation_rows);
+        expect_size("CrossRanking", "labels", labels, validation_rows);
+        expect_size("CrossRanking", "weights", weights, validation_rows);
+        for (std::size_t r = 0; r < rows; ++r) expect(halves(r) < 2, "a half must be 0 or 1, got ", static_cast<int>(halves(r)));
+    }
+
+    void check(const Positions& parts) const {
+        expect(parts.size() >= 2 && parts.size() <= fm2::max_parts, "a cross must have two or three parts, got ", parts.size());
+        for (const std::size_t part : parts) expect_index("field", part, fields);
+    }
+
+    std::tuple<ConstIds, ConstFloats, ConstFloats, Bytes, ConstIds, ConstFloats, ConstFloats, ConstFloats> arrays;  // kept alive
+    std::size_t fields;
+    fm2::ResidualRows training;
+    fm2::ValidationRows validation;
+};
+
+using Gain = std::tuple<double, double, std::size_t, double, double>;  // as in fm2::CrossGain
+
+std::vector<Gain> measure(const CrossRanking& self, const std::vector<Positions>& crosses, std::size_t min_count, std::size_t threads) {
+    for (const Positions& parts : crosses) self.check(parts);
+    std::vector<Gain> gains(crosses.size());
+    nb::gil_scoped_release release;
+    fm2::parallel_for(crosses.size(), threads, [&](std::size_t i) {
+        const auto [gain, error, combinations, covered, ridge] = fm2::measure_cross(crosses[i], self.training, self.validation, min_count);
+        gains[i] = {gain, error, combinations, covered, ridge};
+    });
+    return gains;
+}
+
+std::pair<Floats, Floats> shifts(const CrossRanking& self, const Positions& parts, std::size_t min_count) {
+    self.check(parts);
+    std::vector<float> training(self.training.rows()), validation(self.validation.rows());
+    fm2::cross_shifts(parts, self.training, self.validation, min_count, training.data(), validation.data());
+    return {to_numpy(std::move(training)), to_numpy(std::move(validation))};
+}
+
 }  // namespace
 
 void init_crosses(nb::module_& module) {
@@ -81,4 +137,14 @@ void init_crosses(nb::module_& module) {
             return to_numpy(fm2::feature_hashes(as_text(bytes), {ends.data(), ends.size()}));
         },
         "bytes"_a, "ends"_a, "The hashes of the features of a vocabulary by id, from which those of its combinations follow.");
+    nb::class_<CrossRanking>(module, "CrossRanking", "Measures how much crosses add to a model's predictions.")
+        .def(nb::init<const ConstIds&, const ConstFloats&, const ConstFloats&, const Bytes&, const ConstIds&, const ConstFloats&,
+                      const ConstFloats&, const ConstFloats&>(),
+             "training_ids"_a.noconvert(), "residuals"_a.noconvert(), "curvatures"_a.noconvert(), "halves"_a.noconvert(),
+             "validation_ids"_a.noconvert(), "logits"_a.noconvert(), "labels"_a.noconvert(), "weights"_a.noconvert())
+        .def("measure", &measure, "crosses"_a, "min_count"_a, "threads"_a,
+             "The gain of each cross on the validation rows, its standard error, the number of combinations, the share of the rows that "
+             "have one, and the ridge.")
+        .def("shifts", &shifts, "parts"_a, "min_count"_a,
+             "The weights of a cross by row: for training rows those of the other half, and for validation rows those of both.");
 }

@@ -81,7 +81,7 @@ def prepare(
     (1, 4)
     """
     known = schema.vocabularies if isinstance(schema, Dataset | Encoder) else []
-    schema = _resolve_schema(schema)
+    schema = resolve_schema(schema)
     _check_options(split, vocabulary, bad_rows, seed)
     check_threads("prepare", threads)
     has_source = (False, validation is not None, test is not None)
@@ -149,7 +149,8 @@ def prepare(
     return Dataset.open(out)
 
 
-def _resolve_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
+def resolve_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
+    """Return a schema, that of a dataset or encoder, a preset, or the schema in a file."""
     if isinstance(schema, Dataset | Encoder):
         return schema.schema
     if isinstance(schema, Schema):
