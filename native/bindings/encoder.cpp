@@ -2,6 +2,7 @@
 #include "fm2/encoder.h"
 
 #include "bindings.h"
+#include "fm2/pool.h"
 #include "python_rows.h"
 
 using fm2::Encoder;
@@ -48,6 +49,23 @@ nb::typed<nb::list, nb::str> cells(const EncodedText& self, std::size_t column) 
     return texts;
 }
 
+// The slots of the hash table of a field: of its values, or of the combinations of a cross.
+nb::bytes slots(const Encoder& self, std::size_t field) {
+    expect_index("field", field, self.fields());
+    std::span<const std::byte> bytes = std::as_bytes(self.vocabulary(field).slots);
+    for (const fm2::Cross& cross : self.crosses())
+        if (cross.field == field) bytes = std::as_bytes(cross.slots);
+    return nb::bytes(bytes.data(), bytes.size());
+}
+
+void encode_crosses(const Encoder& self, const Ids& ids, std::size_t threads) {
+    constexpr std::size_t rows_per_task = 4096;
+    expect(ids.shape(1) == self.fields(), "encode_crosses: expected ids for ", self.fields(), " fields, got ", ids.shape(1));
+    nb::gil_scoped_release release;
+    fm2::parallel_ranges(ids.shape(0), rows_per_task, threads,
+                         [&](std::size_t begin, std::size_t end) { self.encode_crosses(ids.data() + begin * ids.shape(1), end - begin); });
+}
+
 }  // namespace
 
 OwnedLists to_numpy(const Encoder& encoder, std::vector<fm2::ListBuffer> lists) {
@@ -84,6 +102,9 @@ void init_encoder(nb::module_& module) {
     nb::class_<Encoder>(module, "Encoder", "Encodes rows as ids with fixed vocabularies.")
         .def(nb::init<std::vector<fm2::Field>, std::vector<std::string>>(), "fields"_a, "missing"_a)
         .def("set_vocabulary", &set_vocabulary, "field"_a, "bytes"_a, "ends"_a)
+        .def("slots", &slots, "field"_a, "The slots of the hash table of a field.")
+        .def("encode_crosses", &encode_crosses, "ids"_a.noconvert(), "threads"_a,
+             "Writes the ids of the crosses into rows that have the ids of the other fields.")
         .def(
             "take_lists", [](const Encoder& self, EncodedText& text) { return to_numpy(self, std::move(text.lists)); }, "text"_a,
             "Moves the lists of encoded text, by field, into arrays.")

@@ -117,13 +117,6 @@ std::tuple<double, std::vector<double>, std::vector<double>, std::vector<ValueTe
     return {explanation.bias, std::move(explanation.fields), std::move(explanation.pairs), std::move(values)};
 }
 
-nb::bytes table_slots(const Bytes& bytes, const Array<const std::uint64_t, 1>& ends) {
-    const fm2::StringIndex table =
-        fm2::make_string_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {ends.data(), ends.size()});
-    const auto slots = std::as_bytes(table.view().slots);
-    return nb::bytes(slots.data(), slots.size());
-}
-
 nb::bytes section(const Compiled& model, const std::string& name) {
     const auto bytes = model.scorer.file().bytes(name);
     return nb::bytes(bytes.data(), bytes.size());
@@ -147,13 +140,20 @@ void init_engine(nb::module_& module) {
                "out"_a.noconvert(), "threads"_a = 0, "Write feature rows and return the largest rounding error.");
     module.def("model_header", model_header, "sections"_a, "body"_a.noconvert(), "threads"_a = 0,
                "Return the header of a model file whose remaining bytes are `body`.");
-    module.def("table_slots", table_slots, "bytes"_a.noconvert(), "ends"_a.noconvert(), "Return the slots of a vocabulary's hash table.");
     nb::class_<Compiled>(module, "Compiled", "A compiled model, mapped into memory. Any number of threads may use it.")
         .def_prop_ro(
             "sizes",
             [](const Compiled& model) { return std::vector<std::int32_t>(model.scorer.sizes().begin(), model.scorer.sizes().end()); })
         .def_prop_ro("checksum", [](const Compiled& model) { return std::to_string(model.scorer.file().checksum()); })
         .def_prop_ro("columns", [](const Compiled& model) { return model.encoder.columns(); })
+        .def_prop_ro(
+            "parts",
+            [](const Compiled& model) {
+                std::vector<std::vector<std::size_t>> parts(model.scorer.fields());
+                for (std::size_t f = 0; f < parts.size(); ++f) parts[f] = model.encoder.encoder().field(f).parts;
+                return parts;
+            },
+            "The fields that each cross combines; other fields have none.")
         .def("encode_rows", &encode_rows, "rows"_a, "ids"_a.noconvert(), "Write the ids of dicts of values, and return their lists.")
         .def("encode_table", &encode_table, "table"_a, "positions"_a, "threads"_a, "ids"_a.noconvert(),
              "Write the ids of a table's batch, and return its lists. The position after the last column has missing cells.")

@@ -8,6 +8,7 @@ NB_MODULE(_native, module) {
     init_collector(module);
     init_numbers(module);
     init_encoder(module);
+    init_crosses(module);
     init_training(module);
     init_pairs(module);
     init_layers(module);

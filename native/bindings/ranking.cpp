@@ -17,7 +17,8 @@ struct SideRows {
 
 // A ranker that checks the shapes of ids.
 struct Ranking {
-    Ranking(const Compiled& model, const Positions& context) : ranker(fm2::Ranker::make(model.shared, context)) {}
+    Ranking(const Compiled& model, const Positions& context)
+        : ranker(fm2::Ranker::make(model.shared, context, model.encoder.encoder().crosses())) {}
 
     SideRows context(const Numbers& ids, const RowLists& lists) const {
         expect(ids.size() == ranker->context().size(), "expected a context of ", ranker->context().size(), " fields, got ", ids.size());
@@ -53,18 +54,21 @@ Ranked to_python(const Ranking& ranking, const std::vector<fm2::TopRow>& rows, f
 
 Ranked rank(const Ranking& ranking, const Numbers& context, const ConstIds& candidates, std::size_t k, std::size_t threads,
             const std::string& level, const RowLists& context_lists, const RowLists& candidate_lists) {
-    const SideRows row = ranking.context(context, context_lists), rows = ranking.candidates(candidates, candidate_lists);
+    const SideRows row = ranking.context(context, context_lists), given = ranking.candidates(candidates, candidate_lists);
+    std::vector<std::int32_t> completed;
+    fm2::Rows rows;
     std::vector<fm2::TopRow> best;
     {
         nb::gil_scoped_release release;
         std::vector<float> logits(candidates.shape(0));
         const fm2::Kernels& kernels = kernels_of(level);
-        ranking.ranker->score(kernels, ranking.ranker->query(kernels, row.rows), rows.rows, logits.data(), threads);
+        const fm2::Query query = ranking.ranker->query(kernels, row.rows);
+        rows = ranking.ranker->complete(query, given.rows, completed, threads);
+        ranking.ranker->score(kernels, query, rows, logits.data(), threads);
         best = fm2::top_scores(logits.data(), logits.size(), std::min(k, logits.size()));
     }
     return to_python(ranking, best, 0, [&](std::size_t row) {
-        return ranking.shift(ranking.ranker->context(), context.data()) +
-               ranking.shift(ranking.ranker->candidate(), candidates.data() + row * candidates.shape(1));
+        return ranking.shift(ranking.ranker->context(), context.data()) + ranking.shift(ranking.ranker->candidate(), rows.row(row));
     });
 }
 

@@ -106,11 +106,14 @@ void score(const fm2::Scorer& scorer, const fm2::Rows& rows, unsigned flags, std
 
 void rank(const fm2::Ranker& ranker, const fm2::Rows& context, const fm2::Rows& candidates, unsigned flags, std::size_t threads,
           float* scores) {
-    ranker.score(fm2::kernels(), ranker.query(fm2::kernels(), context), candidates, scores, threads);
+    static thread_local std::vector<std::int32_t> completed;
+    const fm2::Query query = ranker.query(fm2::kernels(), context);
+    const fm2::Rows rows = ranker.complete(query, candidates, completed, threads);
+    ranker.score(fm2::kernels(), query, rows, scores, threads);
     const fm2::Calibration& calibration = ranker.scorer().calibration();
     const float common = calibration.shift(ranker.context(), context.ids);
-    const auto shift = [&](std::size_t r) { return common + calibration.shift(ranker.candidate(), candidates.row(r)); };
-    convert(ranker.scorer(), flags, candidates.count, shift, scores);
+    const auto shift = [&](std::size_t r) { return common + calibration.shift(ranker.candidate(), rows.row(r)); };
+    convert(ranker.scorer(), flags, rows.count, shift, scores);
 }
 
 // Rows of the interface as the library reads them: list r belongs to row r, and weights are pooled. Reading others keeps the memory.
@@ -266,7 +269,7 @@ int fm2_ranker_open(const fm2_model* model, const size_t* context, size_t count,
         expect(count <= scorer->fields(), "the context has ", count, " fields; the model has ", scorer->fields());
         std::vector<std::size_t> fields(count);
         if (count) std::copy_n(&required(context, "context"), count, fields.begin());
-        *ranker = new fm2_ranker{fm2::Ranker::make(scorer, std::move(fields)), model->formats};
+        *ranker = new fm2_ranker{fm2::Ranker::make(scorer, std::move(fields), model->encoder.encoder().crosses()), model->formats};
     });
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
+#include "fm2/expect.h"
 #include "fm2/numbers.h"
 #include "fm2/pool.h"
 
@@ -19,7 +21,87 @@ void append(const ListBuffer& from, ListBuffer& to) {
 
 }  // namespace
 
+Encoder::Encoder(std::vector<Field> fields, std::vector<std::string> missing)
+    : fields_(std::move(fields)),
+      has_lists_(std::ranges::any_of(fields_, &Field::is_list)),
+      reader_(std::move(missing)),
+      tables_(fields_.size()),
+      views_(fields_.size()),
+      number_ids_(fields_.size()),
+      cross_tables_(fields_.size()),
+      feature_hashes_(fields_.size()) {
+    add_crosses();
+}
+
+void Encoder::add_crosses() {
+    for (std::size_t index = 0; index < fields_.size(); ++index) {
+        const std::vector<std::size_t>& parts = fields_[index].parts;
+        if (parts.empty()) continue;
+        expect(parts.size() >= 2 && parts.size() <= max_parts, "a cross must have two or three parts, got ", parts.size());
+        Cross cross;
+        cross.field = index;
+        cross.part_count = parts.size();
+        cross.hash_bits = fields_[index].hash_bits;
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            expect(parts[i] < fields_.size() && !fields_[parts[i]].is_list() && !fields_[parts[i]].is_cross() &&
+                       std::find(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1, parts.end(), parts[i]) == parts.end(),
+                   "a cross must combine different fields with one value");
+            cross.parts[i] = parts[i];
+        }
+        if (cross.hash_bits) cross.size = static_cast<std::int32_t>(1 + (std::size_t{1} << cross.hash_bits));
+        crosses_.push_back(cross);
+    }
+    std::ranges::stable_sort(crosses_, {}, &Cross::last_part);
+}
+
+Cross& Encoder::cross_of(std::size_t field) { return *std::ranges::find(crosses_, field, &Cross::field); }
+
+void Encoder::set_cross(const Cross& cross) { cross_of(cross.field) = cross; }
+
+std::array<std::size_t, max_parts> Encoder::part_sizes(const Cross& cross) const {
+    std::array<std::size_t, max_parts> sizes{};
+    for (std::size_t i = 0; i < cross.part_count; ++i) {
+        const unsigned hash_bits = fields_[cross.parts[i]].hash_bits;
+        sizes[i] = 1 + (hash_bits ? std::size_t{1} << hash_bits : views_[cross.parts[i]].ends.size());
+    }
+    return sizes;
+}
+
+// Returns the id of a value of a part, as the text of a combination has it.
+std::int32_t Encoder::part_id(std::size_t field, std::string_view value) const {
+    if (!fields_[field].hash_bits) return views_[field].find(value) + 1;
+    std::uint32_t number = 0;
+    const auto [end, error] = std::from_chars(value.data() + value.starts_with('#'), value.data() + value.size(), number);
+    const bool valid = value.starts_with('#') && error == std::errc{} && end == value.data() + value.size();
+    return valid && number < std::uint32_t{1} << fields_[field].hash_bits ? static_cast<std::int32_t>(number + 1) : 0;
+}
+
+void Encoder::make_cross(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends) {
+    Cross& cross = cross_of(field);
+    if (cross.hash_bits) {
+        for (std::size_t i = 0; i < cross.part_count; ++i) {
+            const std::size_t part = cross.parts[i];
+            if (fields_[part].hash_bits) continue;
+            if (feature_hashes_[part].empty())
+                feature_hashes_[part] = feature_hashes({views_[part].bytes.data(), views_[part].bytes.size()}, views_[part].ends);
+            cross.hashes[i] = feature_hashes_[part];
+        }
+        return;
+    }
+    const StringIndexView texts{{}, ends, {bytes.data(), bytes.size()}};
+    std::vector<Combination> combinations(ends.size());
+    for (std::size_t value = 0; value < ends.size(); ++value) {
+        const auto parts = split_combination(texts.text(value), cross.part_count);
+        expect(parts.has_value(), "a vocabulary of a cross has a value that is not a combination: '", texts.text(value), "'");
+        for (std::size_t i = 0; i < cross.part_count; ++i) combinations[value][i] = part_id(cross.parts[i], (*parts)[i]);
+    }
+    cross.set_sizes(static_cast<std::int32_t>(ends.size() + 1), part_sizes(cross));
+    cross_tables_[field] = cross.make_table(combinations);
+    cross.slots = cross_tables_[field];
+}
+
 void Encoder::set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends) {
+    if (fields_[field].is_cross()) return make_cross(field, bytes, ends);
     tables_[field] = make_string_index(bytes, ends);
     set_vocabulary(field, tables_[field].view());
 }
@@ -75,10 +157,12 @@ void Encoder::encode(const Columns& columns, std::size_t first, std::size_t coun
 void Encoder::encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
                            std::vector<ListBuffer>& lists) const {
     for (std::size_t field = 0; field < fields_.size(); ++field) {
+        if (fields_[field].is_cross()) continue;
         if (fields_[field].list) encode_lists(field, columns, first, count, ids, lists[field]);
         else if (fields_[field].is_list()) encode_numbers(field, *columns[fields_[field].column], first, count, ids, lists[field]);
         else encode_field(field, *columns[fields_[field].column], first, count, ids);
     }
+    encode_crosses(ids, count);
 }
 
 void Encoder::encode_lists(std::size_t index, const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
@@ -174,11 +258,17 @@ std::int32_t Encoder::encode_cell(std::size_t index, std::string_view cell, Cell
 // Never inlined: the compiler would compute the address of a thread's scratch for every field.
 [[gnu::noinline]] void Encoder::encode_row(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
                                            std::span<ListCell* const> values, CellScratch& scratch) const {
+    std::size_t next_cross = 0;
     for (std::size_t index = 0; index < fields_.size(); ++index) {
         const Field& field = fields_[index];
+        // The table of a cross is fetched into the cache while the fields after its parts are encoded.
+        for (; next_cross < crosses_.size() && crosses_[next_cross].last_part() < index; ++next_cross)
+            crosses_[next_cross].prefetch(crosses_[next_cross].combination(ids));
+        if (field.is_cross()) continue;
         if (has_lists_ && field.is_list()) ids[index] = encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);
         else ids[index] = encode_cell(index, cells[field.column], scratch);
     }
+    encode_crosses(ids, 1);
 }
 
 void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,

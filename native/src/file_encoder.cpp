@@ -1,6 +1,7 @@
 #include "fm2/file_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <stdexcept>
@@ -10,9 +11,15 @@ namespace {
 
 // The section "encoder.fields": one such row per field. What follows `multivalued` is 0 if that is 0.
 struct FieldEntry {
-    std::int32_t column, kind, hash_bits, boundaries;
+    std::int32_t column;  // -1: the field is a cross
+    std::int32_t kind, hash_bits, boundaries;
     std::int32_t multivalued, separator, pooling, max_values, keep_last, weighted, empty_is_missing;
     std::int32_t weight_column;  // 1 + its number; 0: none
+};
+// The section "crosses", which a model without crosses does not have: one such row per cross, in the order of the fields.
+struct CrossEntry {
+    std::int32_t field;
+    std::array<std::int32_t, max_parts> parts;  // the last one is -1 if there are two
 };
 constexpr std::int32_t max_hash_bits = 30;
 constexpr std::size_t max_missing = 1 << 12;
@@ -67,13 +74,34 @@ bool are_boundaries(Transform::Kind kind, std::span<const float> numbers) {
     return std::ranges::is_sorted(numbers) && std::ranges::none_of(numbers, [](float number) { return std::isnan(number); });
 }
 
+// Returns the parts of each field; other fields than crosses have none. The encoder checks them.
+std::vector<std::vector<std::size_t>> read_parts(const ModelFile& file, std::size_t fields) {
+    std::vector<std::vector<std::size_t>> parts(fields);
+    if (!file.has("crosses")) return parts;
+    for (const CrossEntry& entry : file.numbers<CrossEntry>("crosses")) {
+        const auto field = static_cast<std::size_t>(entry.field);  // huge if negative
+        if (field >= fields || !parts[field].empty()) file.reject("invalid field of a cross");
+        for (const std::int32_t part : entry.parts)
+            if (part != -1) parts[field].push_back(static_cast<std::size_t>(part));
+        if (parts[field].empty()) file.reject("a cross has no parts");
+    }
+    return parts;
+}
+
+Field read_cross(const ModelFile& file, const FieldEntry& entry, std::vector<std::size_t> parts) {
+    if (entry.column != -1 || entry.kind || entry.boundaries || entry.multivalued || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
+        file.reject("invalid description of a cross");
+    return {0, {}, static_cast<unsigned>(entry.hash_bits), read_list_format(file, entry, 0), std::move(parts)};
+}
+
 Field read_field(const ModelFile& file, const FieldEntry& entry, const std::string& format, std::span<const float> boundaries,
                  std::size_t columns) {
     using Kind = Transform::Kind;
     if (entry.column < 0 || static_cast<std::size_t>(entry.column) >= columns || entry.kind < 0 ||
         entry.kind > static_cast<std::int32_t>(Kind::linear) || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
         file.reject("invalid field description");
-    Field field{static_cast<std::size_t>(entry.column), {}, static_cast<unsigned>(entry.hash_bits), read_list_format(file, entry, columns)};
+    Field field{
+        static_cast<std::size_t>(entry.column), {}, static_cast<unsigned>(entry.hash_bits), read_list_format(file, entry, columns), {}};
     field.transform.kind = static_cast<Kind>(entry.kind);
     field.transform.boundaries.assign(boundaries.begin(), boundaries.end());
     if (!are_boundaries(field.transform.kind, boundaries)) file.reject("the boundaries of a field are invalid or not sorted");
@@ -92,12 +120,14 @@ std::vector<Field> read_fields(const ModelFile& file, std::size_t count, std::si
     const auto boundaries = file.numbers<float>("encoder.boundaries");
     const auto formats = read_texts(file, "encoder.formats", count);
     if (formats.size() != count) file.reject("expected one time format per field");
+    std::vector<std::vector<std::size_t>> parts = read_parts(file, count);
     std::vector<Field> fields;
     std::size_t at = 0;
     for (std::size_t f = 0; f < count; ++f) {
         const auto size = static_cast<std::size_t>(entries[f].boundaries);
         if (entries[f].boundaries < 0 || size > boundaries.size() - at) file.reject("section 'encoder.boundaries' is too short");
-        fields.push_back(read_field(file, entries[f], formats[f], boundaries.subspan(at, size), columns));
+        fields.push_back(parts[f].empty() ? read_field(file, entries[f], formats[f], boundaries.subspan(at, size), columns)
+                                          : read_cross(file, entries[f], std::move(parts[f])));
         at += size;
     }
     if (at != boundaries.size()) file.reject("section 'encoder.boundaries' is too long");
@@ -113,12 +143,25 @@ std::span<const T> take(const ModelFile& file, std::span<const T>& remaining, st
     return taken;
 }
 
+Encoder make_encoder(const ModelFile& file, std::size_t fields, std::size_t columns) {
+    try {
+        return Encoder(read_fields(file, fields, columns), read_texts(file, "encoder.missing", max_missing));
+    } catch (const std::invalid_argument& error) {
+        file.reject(error.what());
+    }
+}
+
 }  // namespace
 
 FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, const Scorer& scorer)
     : file_(std::move(file)),
       columns_(read_texts(*file_, "encoder.columns", 2 * scorer.fields())),  // a field may have a column of weights
-      encoder_(read_fields(*file_, scorer.fields(), columns_.size()), read_texts(*file_, "encoder.missing", max_missing)) {
+      encoder_(make_encoder(*file_, scorer.fields(), columns_.size())) {
+    read_vocabularies(scorer);
+    read_crosses(scorer.sizes());
+}
+
+void FileEncoder::read_vocabularies(const Scorer& scorer) {
     const std::span<const std::int32_t> sizes = scorer.sizes();
     const auto counts = file_->numbers<std::uint64_t>("vocabulary.counts", 3 * sizes.size());
     auto slots = file_->numbers<StringIndexView::Slot>("vocabulary.slots");
@@ -132,12 +175,36 @@ FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, const Scorer& sc
                                     take(*file_, bytes, counts[3 * f + 2])};
         if (encoder_.field(f).is_list() != (scorer.lists()[f] != 0))
             file_->reject("the plan and the encoder differ in multi-valued fields");
-        if (!table.slots.empty() && !std::has_single_bit(table.slots.size()))
+        if (!encoder_.field(f).is_cross() && !table.slots.empty() && !std::has_single_bit(table.slots.size()))
             file_->reject("the size of a vocabulary's hash table is not a power of two");
         if ((hashed ? hashed : table.ends.size()) + 1 != size) file_->reject("a vocabulary and its field differ in size");
         encoder_.set_vocabulary(f, table);
     }
     if (!slots.empty() || !ends.empty() || !bytes.empty()) file_->reject("there are more vocabularies than fields");
+}
+
+// The slots of a cross are those of its combinations. The section "crosses.hashes" has the hashes of the features of all parts of hashed
+// crosses, in the order of the fields; those of parts that are hashed themselves follow from their ids.
+void FileEncoder::read_crosses(std::span<const std::int32_t> sizes) {
+    if (encoder_.crosses().empty()) return;
+    auto remaining = file_->numbers<std::uint64_t>("crosses.hashes");
+    std::vector<std::span<const std::uint64_t>> hashes(sizes.size());
+    const auto is_hashed_part = [&](std::size_t field) {
+        return std::ranges::any_of(encoder_.crosses(), [&](const Cross& cross) {
+            return cross.hash_bits && std::ranges::find(cross.fields(), field) != cross.fields().end();
+        });
+    };
+    for (std::size_t f = 0; f < sizes.size(); ++f)
+        if (!encoder_.field(f).hash_bits && is_hashed_part(f)) hashes[f] = take(*file_, remaining, static_cast<std::uint64_t>(sizes[f]));
+    if (!remaining.empty()) file_->reject("section 'crosses.hashes' is too long");
+    for (Cross cross : std::vector<Cross>(encoder_.crosses().begin(), encoder_.crosses().end())) {
+        const auto bytes = std::as_bytes(encoder_.vocabulary(cross.field).slots);
+        if (bytes.size() % (Cross::line_slots * sizeof(std::uint64_t))) file_->reject("the hash table of a cross is truncated");
+        cross.slots = {reinterpret_cast<const std::uint64_t*>(bytes.data()), bytes.size() / sizeof(std::uint64_t)};
+        if (!cross.hash_bits) cross.set_sizes(sizes[cross.field], encoder_.part_sizes(cross));
+        for (std::size_t i = 0; i < cross.part_count && cross.hash_bits; ++i) cross.hashes[i] = hashes[cross.parts[i]];
+        encoder_.set_cross(cross);
+    }
 }
 
 }  // namespace fm2

@@ -29,7 +29,7 @@ public:
 protected:
     Query make_query(const Kernels& kernels, const Rows& row) const override {
         std::vector<float> v(padded(context_side_.width()));
-        Query query{0, std::vector<float>(width())};
+        Query query{0, std::vector<float>(width()), {}};
         context_side_.gather(kernels, row, v.data(), v.size(), &query.base);
         query.base += plan_.bias;
         kernels.scoring.inner_products(matrix_.data(), context_side_.width(), width(), v.data(), context_side_.width(),
@@ -55,7 +55,7 @@ public:
 
 protected:
     Query make_query(const Kernels& kernels, const Rows& row) const override {
-        Query query{0, std::vector<float>(plan_.rank)};
+        Query query{0, std::vector<float>(plan_.rank), {}};
         sum(kernels, context(), row, query.vector.data(), plan_.rank, &query.base);
         query.base += plan_.bias;
         for (std::size_t k = 0; k < plan_.rank; ++k) query.vector[k] *= 2 * plan_.signs[k];
@@ -117,7 +117,7 @@ public:
 
 protected:
     Query make_query(const Kernels& kernels, const Rows& row) const override {
-        Query query{0, std::vector<float>(width())};
+        Query query{0, std::vector<float>(width()), {}};
         std::vector<float> gathered(context().size() * plan_.layout.second);
         query.base = plan_.bias + gather(kernels, context(), row, 0, gathered.data());
         for (std::size_t x = 0; x < context().size(); ++x)
@@ -176,9 +176,7 @@ private:
     const FieldAwarePlan& plan_ = std::get<FieldAwarePlan>(scorer().plan());
 };
 
-}  // namespace
-
-std::unique_ptr<Ranker> Ranker::make(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context) {
+std::unique_ptr<Ranker> make_ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context) {
     std::vector<bool> in_context(scorer->fields());
     for (const std::size_t field : context) {
         expect(field < scorer->fields(), "unknown context field ", field, "; the model has ", scorer->fields(), " fields");
@@ -198,6 +196,53 @@ std::unique_ptr<Ranker> Ranker::make(std::shared_ptr<const Scorer> scorer, std::
     return std::make_unique<SumsRanker>(std::move(scorer), std::move(context), std::move(candidate));
 }
 
+}  // namespace
+
+std::unique_ptr<Ranker> Ranker::make(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context,
+                                     std::span<const Cross> crosses) {
+    std::unique_ptr<Ranker> ranker = make_ranker(std::move(scorer), std::move(context));
+    ranker->add_crosses(crosses);
+    return ranker;
+}
+
+void Ranker::add_crosses(std::span<const Cross> crosses) {
+    const auto column_in = [](std::span<const std::size_t> fields, std::size_t field) {
+        return static_cast<std::size_t>(std::ranges::find(fields, field) - fields.begin());
+    };
+    for (const Cross& cross : crosses) {
+        PairCross pair{cross};
+        for (std::size_t i = 0; i < cross.part_count; ++i) {
+            const std::size_t in_context = column_in(context(), cross.parts[i]);
+            pair.from_context[i] = in_context < context().size();
+            pair.cross.parts[i] = pair.from_context[i] ? in_context : column_in(candidate(), cross.parts[i]);
+        }
+        const auto end = pair.from_context.begin() + static_cast<std::ptrdiff_t>(cross.part_count);
+        pair.cross.field = column_in(candidate(), cross.field);
+        if (pair.cross.field == candidate().size()) {
+            expect(std::find(pair.from_context.begin(), end, false) == end, "field ", cross.field,
+                   " is a cross with a field of the candidates, so it cannot belong to the context");
+        } else if (std::find(pair.from_context.begin(), end, true) != end) {
+            pair_crosses_.push_back(pair);
+        }
+    }
+}
+
+Rows Ranker::complete(const Query& query, const Rows& candidates, std::vector<std::int32_t>& completed, std::size_t threads) const {
+    if (pair_crosses_.empty()) return candidates;
+    completed.assign(candidates.ids, candidates.ids + candidates.count * candidates.fields);
+    parallel_ranges(candidates.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+        for (const auto& [cross, from_context] : pair_crosses_)
+            for (std::size_t r = begin; r < end; ++r) {
+                std::int32_t* row = completed.data() + r * candidates.fields;
+                Combination ids{};
+                for (std::size_t i = 0; i < cross.part_count; ++i)
+                    ids[i] = from_context[i] ? query.context[cross.parts[i]] : row[cross.parts[i]];
+                row[cross.field] = cross.find(ids);
+            }
+    });
+    return {completed.data(), candidates.count, candidates.fields, candidates.lists};
+}
+
 Ranker::Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> context, std::vector<std::size_t> candidate)
     : scorer_(std::move(scorer)),
       context_(std::move(context), scorer_->sizes(), scorer_->lists()),
@@ -206,10 +251,13 @@ Ranker::Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> co
 Query Ranker::query(const Kernels& kernels, const Rows& context) const {
     context_.check_columns(context);
     context_.check(context, 0, 1);
-    return make_query(kernels, context);
+    Query query = make_query(kernels, context);
+    query.context.assign(context.ids, context.ids + context.fields);
+    return query;
 }
 
 void Ranker::describe(const Kernels& kernels, const Rows& candidates, float* catalog, std::size_t stride, std::size_t threads) const {
+    expect(!crosses_sides(), "a cross combines fields of the context and the candidates, so candidates cannot be precomputed");
     candidate_.check_columns(candidates);
     candidate_.check(candidates, 0, candidates.count);
     parallel_ranges(candidates.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fm2.export.onnx import export_onnx
     from fm2.export.onnx_inputs import onnx_inputs
     from fm2.studies.comparison.compare import compare
+    from fm2.studies.crosses.auto import prepare_with_crosses
+    from fm2.studies.crosses.rank import rank_crosses
     from fm2.studies.reporting.report import report
     from fm2.studies.reproduction.reproduce import reproduce
     from fm2.studies.tuning.search import tune
@@ -61,7 +63,9 @@ _LATER = {
     "onnx_inputs": "fm2.export.onnx_inputs",
     "predict_files": "fm2.evaluation.prediction",
     "prepare": "fm2.data.prepare",
+    "prepare_with_crosses": "fm2.studies.crosses.auto",
     "prune": "fm2.compression.prune",
+    "rank_crosses": "fm2.studies.crosses.rank",
     "remove_calibration": "fm2.training.calibrate",
     "report": "fm2.studies.reporting.report",
     "reproduce": "fm2.studies.reproduction.reproduce",
@@ -99,7 +103,9 @@ __all__ = [
     "onnx_inputs",
     "predict_files",
     "prepare",
+    "prepare_with_crosses",
     "prune",
+    "rank_crosses",
     "remove_calibration",
     "report",
     "reproduce",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,6 +25,7 @@ DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 MAX_BUCKETS = 100_000
 MAX_HASH_BITS = 30
 MAX_VALUES = 1_000_000
+MAX_PARTS = 3
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Field:
     With ``shares``, the field uses the vocabulary and the embeddings of another field, and its ``min_count`` and
     ``hash_bits``.
 
+    With ``cross``, the field has no column: its feature is the combination of the features of two or three other
+    fields with one value each. A combination with an unknown part is unknown.
+
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'
     """
@@ -77,10 +81,12 @@ class Field:
     weight_column: str = ""
     empty_is_missing: bool = False
     shares: str = ""
+    cross: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._check_types()
-        self._set_default("column", self.name)
+        if not self.cross:
+            self._set_default("column", self.name)
         if self.kind == "numeric":
             self._set_default("transform", "log_square")
         if self.transform == "quantiles":
@@ -100,7 +106,13 @@ class Field:
             raise Fm2Error(f"schema: field '{self.name}': {problem}")
 
     def _check_types(self) -> None:
+        if not isinstance(self.cross, list | tuple) or not all(isinstance(part, str) for part in self.cross):
+            example = "a list of fields, like ['user', 'item']"
+            raise Fm2Error(f"schema: field '{self.name}': cross must be {example}, got {self.cross!r}")
+        object.__setattr__(self, "cross", tuple(self.cross))
         for setting in dataclasses.fields(self):
+            if setting.name == "cross":
+                continue
             value = getattr(self, setting.name)
             expected = type(setting.default) if isinstance(setting.default, int) else str
             if value is not None and type(value) is not expected:
@@ -139,6 +151,7 @@ class Field:
         if self.hash_bits and self.kind != "categorical":
             yield f"hash_bits requires a categorical field, but the field is {self.kind}"
         yield from self._list_problems()
+        yield from self._cross_problems()
 
     def _list_problems(self) -> Iterator[str]:
         if self.multivalued and self.kind != "categorical":
@@ -161,6 +174,19 @@ class Field:
         if self.shares == self.name:
             yield "shares names the field itself"
 
+    def _cross_problems(self) -> Iterator[str]:
+        if not self.cross:
+            return
+        if not 2 <= len(self.cross) <= MAX_PARTS:
+            yield f"cross must name 2 to {MAX_PARTS} fields, got {len(self.cross)}"
+        if len(set(self.cross)) < len(self.cross):
+            yield f"cross names a field twice: {', '.join(self.cross)}"
+        if self.kind != "categorical":
+            yield f"cross requires a categorical field, but the field is {self.kind}"
+        for setting in ("column", "multivalued", "shares"):
+            if getattr(self, setting):
+                yield f"{setting} cannot be combined with cross"
+
     @property
     def is_list(self) -> bool:
         """Whether a row has a list of weighted features in this field instead of one feature."""
@@ -174,7 +200,11 @@ class Field:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        defaults = {f.name: f.default for f in dataclasses.fields(self)} | {"column": self.name}
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        if self.cross:
+            values["cross"] = list(self.cross)
+        else:
+            defaults["column"] = self.name
         return {key: value for key, value in values.items() if value != defaults[key]}
 
 

@@ -42,14 +42,15 @@ class ProgressBar:
 
 
 class Progress:
-    """Progress of a task that processes rows, with their number and speed. Short tasks show nothing.
+    """Progress of a task that processes rows, or other units, with their number and speed. Short tasks show nothing.
 
     >>> with Progress("reading", total=100) as progress:
     ...     progress.update(50, rows=10)
     """
 
-    def __init__(self, title: str, total: int, shown: bool | None = None) -> None:
+    def __init__(self, title: str, total: int, shown: bool | None = None, unit: str = "rows") -> None:
         self._total = total
+        self._unit = unit
         self._bar = ProgressBar(title, shown)
         self._start = time.perf_counter()
 
@@ -57,7 +58,7 @@ class Progress:
         """Report how much of the total is done, and how many rows that is."""
         seconds = time.perf_counter() - self._start
         if seconds >= SHOW_AFTER_SECONDS:
-            self._bar.update(done, self._total, f"{rows:,} rows  {rows / seconds:,.0f} rows/s")
+            self._bar.update(done, self._total, f"{rows:,} {self._unit}  {rows / seconds:,.0f} {self._unit}/s")
 
     def __enter__(self) -> Self:
         return self

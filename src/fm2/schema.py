@@ -65,6 +65,7 @@ class Schema:
                 raise Fm2Error(f"schema: two {kind} have the name '{min(duplicates)}'")
         self._check_targets()
         self._check_shares()
+        self._check_crosses()
         for name in self.source_columns:
             if self.columns and name not in self.columns:
                 raise Fm2Error(f"schema: columns does not list the column '{name}'")
@@ -96,8 +97,22 @@ class Schema:
             if owner.shares:
                 chain = f"'{field.name}' shares '{owner.name}', which shares '{owner.shares}'"
                 raise Fm2Error(f"schema: {chain}; share a field with its own embeddings")
-            if owner.kind != "categorical":
-                raise Fm2Error(f"schema: field '{field.name}' shares '{owner.name}', which is {owner.kind}")
+            if owner.kind != "categorical" or owner.cross:
+                kind = "a cross" if owner.cross else owner.kind
+                raise Fm2Error(f"schema: field '{field.name}' shares '{owner.name}', which is {kind}")
+
+    def _check_crosses(self) -> None:
+        fields = {field.name: field for field in self.fields}
+        for field in self.fields:
+            for name in field.cross:
+                if name not in fields:
+                    known = suggest(name, [other.name for other in self.fields if not other.cross])
+                    raise Fm2Error(f"schema: field '{field.name}': cross names an unknown field '{name}'; {known}")
+                part = fields[name]
+                if part.cross or part.is_list:
+                    several = "multi-valued" if part.multivalued else f"a number with the transform {part.transform}"
+                    problem = f"'{name}', which is {'a cross itself' if part.cross else several}"
+                    raise Fm2Error(f"schema: field '{field.name}' crosses {problem}; cross fields with one value")
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -107,6 +122,15 @@ class Schema:
         (0, 0)
         """
         return tuple(self.names.index(field.shares or field.name) for field in self.fields)
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """For each field, the indices of the fields that it crosses: usually none.
+
+        >>> Schema([Field("user"), Field("item"), Field("pair", cross=["user", "item"])], label="click").parts
+        ((), (), (0, 1))
+        """
+        return tuple(tuple(self.names.index(name) for name in field.cross) for field in self.fields)
 
     @property
     def names(self) -> tuple[str, ...]:

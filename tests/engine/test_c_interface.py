@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.helpers.crosses import SCHEMA as CROSS_SCHEMA
+from tests.helpers.crosses import log_of
 from tests.helpers.list_models import compiled as compile_weights
 from tests.helpers.list_models import literal_logits, make_weights
 from tests.helpers.lists import random_rows, values_of
@@ -457,3 +459,37 @@ def test_invalid_lists_are_rejected(library, list_handle):
     assert library.fm2_score_rows(list_handle, None, 0, 0, scores.ctypes.data) == MISUSED
     assert score_ids(library, list_handle, rows.ids)[0] == MISUSED
     assert b"field 1 is multi-valued, but the rows have no lists for it" in library.fm2_last_error()
+
+
+def test_crosses_are_scored_and_ranked(library, tmp_path):
+    fields = [field for field in CROSS_SCHEMA.fields if not field.multivalued]
+    dataset = fm2.prepare(log_of(1500), CROSS_SCHEMA.replace(fields=fields), tmp_path / "data")
+    run = fm2.train("fmfm", dataset, tmp_path / "run", dim=4, **QUICK)
+    scorer = load(compile(run.path, tmp_path / "model.fm2").path)
+    handle = ctypes.c_void_p()
+    assert library.fm2_open(str(tmp_path / "model.fm2").encode(), 1, ctypes.byref(handle)) == OK
+    rows = log_of(200, seed=4)
+    cells = [value.encode() for row in rows.select(scorer.columns).iter_rows() for value in row]
+    values, scores = (ctypes.c_char_p * len(cells))(*cells), np.empty(200, np.float32)
+    columns = len(scorer.columns)
+    assert library.fm2_score_values(handle, values, None, 200, columns, 0, 1, scores.ctypes.data) == OK
+    expected = scorer.predict(rows)
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    ids = scorer.encode(rows.with_columns(user=pl.lit("u1")))
+    names = list(dataset.schema.names)
+    context = np.array([names.index("user")], np.uintp)
+    ranker = ctypes.c_void_p()
+    assert library.fm2_ranker_open(handle, context.ctypes.data, 1, ctypes.byref(ranker)) == OK
+    candidates = np.delete(ids, names.index("user"), axis=1)
+    candidates[:, 0] = -7  # user_item, which is not read
+    candidates = np.ascontiguousarray(candidates)
+    context_ids = np.ascontiguousarray(ids[0, context])
+    width = len(names) - 1
+    pointers = (context_ids.ctypes.data, 1, candidates.ctypes.data, 200, width)
+    assert library.fm2_rank_ids(ranker, *pointers, 0, 1, scores.ctypes.data) == OK
+    np.testing.assert_allclose(scores, scorer.predict(ids), atol=1e-6)
+    library.fm2_ranker_close(ranker)
+    wrong = np.array([names.index("user_item")], np.uintp)
+    assert library.fm2_ranker_open(handle, wrong.ctypes.data, 1, ctypes.byref(ranker)) == MISUSED
+    assert b"a cross with a field of the candidates" in library.fm2_last_error()
+    library.fm2_close(handle)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.helpers.crosses import SCHEMA as CROSS_SCHEMA
+from tests.helpers.crosses import log_of
 from tests.helpers.hostile import with_section
 from tests.helpers.list_models import compiled as compile_weights
 from tests.helpers.list_models import make_weights
@@ -46,7 +48,8 @@ LIST_KINDS = {
     "fmfm cached lists": ("fmfm", {"plan": "cached", "memory": 3000}),
     "fmfm spectral lists": ("fmfm", {"plan": "spectral", "dtype": "i8"}),
 }
-ALL_KINDS = (*KINDS, *LIST_KINDS)
+CROSS_KINDS = {"lr crosses": ("lr", {}), "fmfm crosses": ("fmfm", {"dim": 3})}
+ALL_KINDS = (*KINDS, *LIST_KINDS, *CROSS_KINDS)
 MUTATIONS = 300
 
 
@@ -72,6 +75,10 @@ def models(tmp_path_factory):
         (folder / kind).mkdir()
         weights = make_weights(name, [4] * 5, [7, 30, 5, 9, 12], [1, 4], weighted=True, max_values=6)
         compiled[kind] = compile_weights(weights, folder / kind, **{"plan": "auto", **options}).path
+    with_crosses = fm2.prepare(log_of(600), CROSS_SCHEMA, folder / "crosses")
+    for kind, (name, settings) in CROSS_KINDS.items():
+        run = fm2.train(name, with_crosses, folder / f"{name}-crosses", epochs=1, batch_size=64, **settings)
+        compiled[kind] = compile(run.path, folder / f"{kind}.fm2").path
     return compiled
 
 
@@ -204,3 +211,41 @@ def test_invalid_list_settings_are_rejected(models, write, place, wrong):
     fields[1, place] = wrong
     content = with_section(models["fm lists"].read_bytes(), b"encoder.fields", fields.tobytes())
     assert "invalid" in load_error(write("model.fm2", content))
+
+
+@pytest.mark.parametrize(
+    ("row", "place", "wrong"),
+    [
+        (0, 0, 1),
+        (0, 0, -1),
+        (0, 0, 99),
+        (0, 1, 2),
+        (0, 1, 0),
+        (0, 1, -1),
+        (0, 2, 12),
+        (0, 2, 99),
+        (1, 0, 0),
+        (2, 3, -2),
+    ],
+)
+def test_invalid_parts_of_crosses_are_rejected(models, write, row, place, wrong):
+    """A field that is not a cross, no field, the same part twice, a cross itself, a list."""
+    crosses = np.frombuffer(load(models["lr crosses"]).native.section("crosses"), np.int32).reshape(5, 4).copy()
+    crosses[row, place] = wrong
+    load_error(write("model.fm2", with_section(models["lr crosses"].read_bytes(), b"crosses", crosses.tobytes())))
+
+
+def test_crosses_must_agree_in_all_sections(models, write):
+    original = models["lr crosses"].read_bytes()
+    scorer = load(models["lr crosses"])
+    hashes = scorer.native.section("crosses.hashes")
+    for wrong in (hashes[:-8], hashes + bytes(8)):
+        load_error(write("model.fm2", with_section(original, b"crosses.hashes", wrong)))
+    crosses = np.frombuffer(scorer.native.section("crosses"), np.int32).reshape(5, 4).copy()
+    crosses[0, 1:3] = crosses[0, 2:0:-1]
+    swapped = write("swapped.fm2", with_section(original, b"crosses", crosses.tobytes()))
+    assert "its schema and its encoder have different crosses" in load_error(swapped)
+    fields = np.frombuffer(scorer.native.section("encoder.fields"), np.int32).reshape(13, -1).copy()
+    fields[0, 0] = 0
+    with_column = write("column.fm2", with_section(original, b"encoder.fields", fields.tobytes()))
+    assert "invalid description of a cross" in load_error(with_column)

@@ -304,3 +304,16 @@ def test_arrow_tables():
 def test_docstrings_list_options_with_defaults():
     assert "``network_dropout`` (0.5)" in str(fm2.AutoIntClassifier.__doc__)
     assert "``hidden`` ((32,))" in str(fm2.MaskNetClassifier.__doc__)
+
+
+@pytest.mark.parametrize("form", ["list", "mapping"])
+def test_fields_may_have_crosses(form):
+    random = np.random.default_rng(0)
+    x = pl.DataFrame({"a": random.choice(list("pq"), 2000), "b": random.choice(list("st"), 2000)})
+    y = ((x["a"] == "p") == (x["b"] == "s")).to_numpy()  # which neither column predicts
+    cross = Field("a_b", cross=["a", "b"])
+    fields = [Field("a"), Field("b"), cross] if form == "list" else {"a_b": cross}
+    plain = LRClassifier(epochs=10, learning_rate=0.05).fit(x, y).score(x, y)
+    crossed = LRClassifier(fields=fields, epochs=10, learning_rate=0.05).fit(x, y).score(x, y)
+    assert plain < 0.8
+    assert crossed == 1

@@ -12,7 +12,7 @@ from tests.helpers.lists import random_rows, values_of
 from fm2 import Dataset, Field, Fm2Error, Schema, prepare
 from fm2.data.rows import EncodedRows, Lists
 from fm2.evaluation.evaluate import evaluate_split, mostly_unknown
-from fm2.evaluation.id_mapping import check_same_encoding, make_id_map, map_ids
+from fm2.evaluation.id_mapping import IdMap, check_same_encoding, make_id_map, map_ids
 from fm2.evaluation.metrics import sigmoid
 from fm2.evaluation.prediction import Predictions, count_values
 
@@ -70,7 +70,7 @@ def test_values_are_matched_by_their_text_and_new_ones_are_unknown(known, tmp_pa
 def test_the_ids_in_lists_are_translated():
     rows = random_rows([5, 4, 6], list_fields=(1, 2), rows=40)
     id_map = [np.array([3, 1, 4, 1, 5], np.int32), np.array([0, 2, 0, 1], np.int32), np.arange(6, dtype=np.int32)]
-    mapped = map_ids(rows[5:12], id_map)
+    mapped = map_ids(rows[5:12], IdMap(id_map))
     for field, new_ids in enumerate(id_map):
         expected = [[(int(new_ids[id]), weight) for id, weight in values] for values in values_of(rows, field)[5:12]]
         assert values_of(mapped, field) == expected
@@ -82,7 +82,7 @@ def test_the_ids_in_lists_are_translated():
 )
 def test_damaged_lists_are_an_error(lists):
     with pytest.raises(IndexError):
-        map_ids(EncodedRows(np.zeros((1, 1), np.int32), {0: lists}), [np.arange(4, dtype=np.int32)])
+        map_ids(EncodedRows(np.zeros((1, 1), np.int32), {0: lists}), IdMap([np.arange(4, dtype=np.int32)]))
 
 
 def test_unknown_values_of_lists_are_counted_among_all_values(known):

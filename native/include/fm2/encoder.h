@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fm2/arrow.h"
+#include "fm2/cross.h"
 #include "fm2/rows.h"
 #include "fm2/string_index.h"
 #include "fm2/text.h"
@@ -19,21 +20,26 @@ namespace fm2 {
 
 class Encoder {
 public:
-    Encoder(std::vector<Field> fields, std::vector<std::string> missing)
-        : fields_(std::move(fields)),
-          has_lists_(std::ranges::any_of(fields_, &Field::is_list)),
-          reader_(std::move(missing)),
-          tables_(fields_.size()),
-          views_(fields_.size()),
-          number_ids_(fields_.size()) {}
+    // Throws std::invalid_argument if the parts of a cross are not two or three single-valued fields.
+    Encoder(std::vector<Field> fields, std::vector<std::string> missing);
 
-    // Sets the vocabulary of a field: text i ends at ends[i] of the bytes and has the id i + 1.
+    // Sets the vocabulary of a field: text i ends at ends[i] of the bytes and has the id i + 1. That of a cross is set after those of its
+    // parts.
     void set_vocabulary(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
     // The same with a table that someone else owns and keeps.
     void set_vocabulary(std::size_t field, const StringIndexView& table);
+    void set_cross(const Cross& cross);
     std::size_t fields() const { return fields_.size(); }
     const Field& field(std::size_t index) const { return fields_[index]; }
     bool has_lists() const { return has_lists_; }
+    std::span<const Cross> crosses() const { return crosses_; }
+    const StringIndexView& vocabulary(std::size_t field) const { return views_[field]; }
+    std::array<std::size_t, max_parts> part_sizes(const Cross& cross) const;
+
+    // Writes the ids of all crosses into rows [count, fields] that have the ids of the other fields.
+    void encode_crosses(std::int32_t* ids, std::size_t count) const {
+        for (const Cross& cross : crosses_) cross.encode(ids, count, fields_.size());
+    }
 
     // All of the following append a list per row to lists[field] of every list field, and write its number as the id.
 
@@ -76,6 +82,10 @@ private:
     std::int32_t encode_list(std::size_t field, std::span<const std::string_view> cells, ListCell* values, ListBuffer& lists) const;
     void add_list(std::size_t field, const ListCell& cell, ListBuffer& lists) const;
     void add_number(std::size_t field, std::string_view cell, ListBuffer& lists) const;
+    void add_crosses();
+    void make_cross(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
+    std::int32_t part_id(std::size_t field, std::string_view value) const;
+    Cross& cross_of(std::size_t field);
 
     std::vector<Field> fields_;
     bool has_lists_;
@@ -83,6 +93,9 @@ private:
     std::vector<StringIndex> tables_;  // of the vocabularies that the encoder owns
     std::vector<StringIndexView> views_;
     std::vector<std::vector<std::int32_t>> number_ids_;  // by field and code, of numbers with weighted features
+    std::vector<Cross> crosses_;  // ordered by their last part
+    std::vector<std::vector<std::uint64_t>> cross_tables_;    // by field, of the crosses' vocabularies that the encoder owns
+    std::vector<std::vector<std::uint64_t>> feature_hashes_;  // by field, of the parts of hashed crosses
 };
 
 }  // namespace fm2

@@ -18,6 +18,9 @@ public:
     const Encoder& encoder() const { return encoder_; }
 
 private:
+    void read_vocabularies(const Scorer& scorer);
+    void read_crosses(std::span<const std::int32_t> sizes);
+
     std::shared_ptr<const ModelFile> file_;
     std::vector<std::string> columns_;
     Encoder encoder_;

@@ -38,17 +38,9 @@ class Calibration:
     shifts: NDArray[np.float32] | None = None
     method: str = ""
 
-    def apply(
-        self,
-        logits: NDArray[np.float32],
-        rows: EncodedRows | NDArray[np.int32],
-        id_map: Sequence[NDArray[np.int32]] | None = None,
-    ) -> NDArray[np.float64]:
-        """Return the calibrated logits of encoded rows; ``id_map`` translates their ids to the model's."""
-        if self.field is None:
-            return self.apply_by(logits, None)
-        features = EncodedRows.of(rows).ids[:, self.field]
-        return self.apply_by(logits, features if id_map is None else id_map[self.field][features])
+    def apply(self, logits: NDArray[np.float32], rows: EncodedRows | NDArray[np.int32]) -> NDArray[np.float64]:
+        """Return the calibrated logits of encoded rows."""
+        return self.apply_by(logits, None if self.field is None else EncodedRows.of(rows).ids[:, self.field])
 
     def apply_by(self, logits: NDArray[np.float32], features: NDArray[np.int32] | None) -> NDArray[np.float64]:
         """Return the calibrated logits of rows with these features in the calibrated field."""

@@ -12,6 +12,7 @@ from fm2.cli.command import Argument, command, flag
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
+    from fm2.data.dataset import Dataset
     from fm2.schema import Schema
 
 
@@ -77,6 +78,7 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--min-count", "treat values with fewer occurrences as unknown, in every field", int),
         Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
         Argument("--negative-rate", "keep this share of the training rows without a click", float, default=1.0),
+        Argument("--crosses", "add crosses that improve an LR on the validation rows", choices=("auto",)),
         Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
         shared.OVERWRITE,
         shared.THREADS,
@@ -90,7 +92,7 @@ def prepare(options: argparse.Namespace) -> None:
 
     like = Dataset.open(options.like) if options.like else None
     if like:
-        for option in ("min_count", "impressions", "weight"):
+        for option in ("min_count", "impressions", "weight", "crosses"):
             if getattr(options, option) is not None:
                 name = option.replace("_", "-")
                 raise Fm2Error(f"prepare: --{name} cannot be combined with --like, which reuses a schema")
@@ -99,15 +101,27 @@ def prepare(options: argparse.Namespace) -> None:
         schema = schema.with_min_count(options.min_count)
     if options.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
         shared.warn("no timestamp field; assuming that the rows are in chronological order")
-    dataset = prepare(
-        options.source,
-        like or schema,
-        options.out,
-        fractions=shared.numbers(float, "prepare: --fractions", options.fractions, "numbers like 0.8,0.1,0.1"),
+    settings = {
+        "fractions": shared.numbers(float, "prepare: --fractions", options.fractions, "numbers like 0.8,0.1,0.1"),
         **shared.pick(options, "validation", "test", "split", "seed", "vocabulary"),
         **shared.pick(options, "negative_rate", "bad_rows", "overwrite", "threads"),
-    )
+    }
+    if options.crosses:
+        dataset = _prepare_with_crosses(options, schema, settings)
+    else:
+        dataset = prepare(options.source, like or schema, options.out, **settings)
     _print(describe(dataset), options.json)
+
+
+def _prepare_with_crosses(options: argparse.Namespace, schema: Schema, settings: dict[str, Any]) -> Dataset:
+    from fm2.studies.crosses.auto import prepare_with_crosses
+
+    dataset, chosen = prepare_with_crosses(options.source, schema, options.out, watch=shared.report_step, **settings)
+    for cross in chosen:
+        shared.warn(f"added the cross {cross}: log loss -{cross.gain:.6f} on the validation rows (z {cross.z:.1f})")
+    if not chosen:
+        shared.warn("no cross improves the log loss of the validation rows significantly")
+    return dataset
 
 
 def _schema(options: argparse.Namespace) -> Schema:

@@ -35,6 +35,12 @@ def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
+def report_step(step: str) -> None:
+    """Print what a command does next, if standard error is a terminal."""
+    if sys.stderr.isatty():
+        warn(step)
+
+
 def warn(message: str) -> None:
     """Print a message on standard error."""
     print(f"fm2: {message}", file=sys.stderr)

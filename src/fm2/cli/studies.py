@@ -1,4 +1,4 @@
-"""Commands that train many models: ``models``, ``compare``, ``tune``, ``report``, ``reproduce``."""
+"""Commands that train many models: ``models``, ``compare``, ``tune``, ``crosses``, ``report``, ``reproduce``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.cli.command import NOTHING_WRITTEN, Argument, command
+from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag
 from fm2.errors import Fm2Error
+from fm2.field import DEFAULT_MIN_COUNT
 
 if TYPE_CHECKING:
     from fm2.studies.comparison.results import Comparison
@@ -319,4 +320,45 @@ def reproduce(options: argparse.Namespace) -> None:
         raise Fm2Error(f"reproduce: failed runs: {names}; use --resume to try again")
 
 
-COMMANDS = (models, compare, tune, report, reproduce)
+@command(
+    "crosses",
+    "rank pairs of fields by what crossing them adds to a model",
+    description="Rank pairs of fields by how much their combinations add to a model, measured on validation rows.",
+    example="fm2 crosses data --top 20 --triples",
+    notes="Two base models are trained, each on one half of the training rows, and their errors on the other half show "
+    "what they do not explain. Add good crosses to the schema, [[field]] with cross = ['a', 'b'], or use fm2 prepare "
+    "--crosses auto.",
+    arguments=(
+        shared.DATA,
+        Argument("--top", "number of crosses to print", int, default=10),
+        flag("--triples", "extend the best pairs by a third field"),
+        Argument("--model", "base model (fm2 models)", default="lr"),
+        Argument("--min-count", "ignore combinations with fewer occurrences", int, default=DEFAULT_MIN_COUNT),
+        Argument("--rows", "most training and validation rows to use", int, default=1_000_000),
+        Argument("--seed", "random seed of the halves and the base models", int, default=0),
+        shared.THREADS,
+        shared.JSON,
+    ),
+)
+def crosses(options: argparse.Namespace) -> None:
+    from fm2.data.dataset import Dataset
+
+    dataset = Dataset.open(options.data)
+    if options.top < 1:
+        raise Fm2Error(f"crosses: --top must be at least 1, got {options.top}")
+
+    from fm2.studies.crosses.rank import rank_crosses  # after the checks: importing torch takes seconds
+
+    ranking = rank_crosses(
+        dataset,
+        watch=shared.report_step,
+        **shared.pick(options, "model", "triples", "min_count", "rows", "seed", "threads"),
+    )
+    if options.json:
+        found = [{**asdict(cross), "z": cross.z} for cross in ranking.crosses[: options.top]]
+        print(json.dumps({"log_loss": ranking.log_loss, "least_z": ranking.least_z, "crosses": found}))
+    else:
+        print("\n".join(ranking.lines(options.top)))
+
+
+COMMANDS = (models, compare, tune, crosses, report, reproduce)

@@ -67,7 +67,7 @@ def find_occurrences(run: Run, dataset: Dataset, operation: str = "evaluate") ->
         if field in lists:
             occurrences.append(lists[field])
             continue
-        ids = np.arange(sizes[field]) if id_map is None else id_map[field]
+        ids = np.arange(sizes[field]) if id_map is None else id_map.ids[field]
         occurrences.append(np.bincount(ids, counts[field], minlength=size).astype(np.float64))
     return occurrences
 

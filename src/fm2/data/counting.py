@@ -59,8 +59,9 @@ def count_rows(
     totals: dict[str, NDArray[np.float64]] = {}
     dropped = 0
     owners = [schema.fields[owner] for owner in schema.owners]
-    codes = [np.zeros(1 << owner.hash_bits if owner.hash_bits else 0, np.int64) for owner in owners]
-    vocabulary_fields = [i for i, f in enumerate(owners) if not f.hash_bits and not f.has_boundaries]
+    hashed = [owner.hash_bits if not owner.cross else 0 for owner in owners]
+    codes = [np.zeros(1 << bits if bits else 0, np.int64) for bits in hashed]
+    vocabulary_fields = [i for i, f in enumerate(owners) if not (f.hash_bits or f.has_boundaries or f.cross)]
     for block in blocks:
         split, impressions = assign(block)
         for name, values in _to_add(block, impressions).items():
@@ -72,7 +73,7 @@ def count_rows(
             if (needed := collector.size(index)) > size:
                 codes[index] = np.pad(codes[index], (0, max(needed, size * 5 // 4) - size))
         lists = native_lists(block.lists, len(codes))
-        _native.count_codes(block.codes, lists, _counted(split, impressions, all_splits), codes, threads)
+        _native.count_codes(block.codes, lists, row_counts(split, impressions, all_splits), codes, threads)
     for index in vocabulary_fields:
         codes[index] = codes[index][: collector.size(index)]
     return Counts(totals or {"rows": np.zeros(len(SPLITS))}, dropped, codes)
@@ -132,7 +133,7 @@ def count_numbers(
     if not counts:
         return counts
     for block in scratch.blocks(list(numbers.fields)):
-        counted = _counted(*assign(block), all_splits)
+        counted = row_counts(*assign(block), all_splits)
         codes, lists = numbers.encode(dict(zip(numbers.fields, block.codes, strict=True)), threads)
         for index, count in counts.items():
             if index in lists:
@@ -143,7 +144,7 @@ def count_numbers(
     return counts
 
 
-def _counted(split: Assignment, impressions: Impressions, all_splits: bool) -> NDArray[Any]:
+def row_counts(split: Assignment, impressions: Impressions, all_splits: bool) -> NDArray[Any]:
     """Return how often each row is counted."""
     counted = split != DROPPED if all_splits else split == 0
     return counted.astype(np.uint8) if impressions is None else np.where(counted, impressions, np.uint32(0))
@@ -179,7 +180,7 @@ def build_vocabularies(
 
     Fields that share a vocabulary have the same codes. The vocabulary has the values of its owner: a history often
     contains items because they were clicked, so counting it as well would reveal the labels of rare items. Only a
-    missing value counts in all fields.
+    missing value counts in all fields. The vocabularies of crosses stay empty.
     """
 
     def values_of(index: int, codes: NDArray[np.int64]) -> Vocabulary:
@@ -194,22 +195,26 @@ def build_vocabularies(
 
     built: dict[int, FieldIds] = {}
     for owner in set(schema.owners):
+        if schema.fields[owner].cross:
+            built[owner] = FieldIds(Vocabulary.of([]), np.zeros(0, np.int32), dropped=0)
+            continue
         sharing = [index for index, other in enumerate(schema.owners) if other == owner]
         values = functools.partial(values_of, owner)
         own_counts = counts[owner]
         if len(sharing) > 1 and not schema.fields[owner].hash_bits:
             missing = np.diff(values(np.arange(len(own_counts))).ends, prepend=np.uint64(0)) == 0
             own_counts = np.where(missing, sum(counts[index] for index in sharing), own_counts)
-        built[owner] = _build(schema.fields[owner], own_counts, values, known[owner] if known else None)
+        built[owner] = build_field(schema.fields[owner], own_counts, values, known[owner] if known else None)
     return [built[owner].with_counts(counts[index]) for index, owner in enumerate(schema.owners)]
 
 
-def _build(
+def build_field(
     field: Field,
     counts: NDArray[np.int64],
-    values_of: Callable[[NDArray[np.int64]], Vocabulary],
-    known: Vocabulary | None,
+    values_of: Callable[[NDArray[np.int64]], Vocabulary] = lambda codes: Vocabulary.of([]),
+    known: Vocabulary | None = None,
 ) -> FieldIds:
+    """Assign ids to the values of a field from the count of each code; ``values_of`` returns the values of codes."""
     if field.hash_bits:
         hashed = dataclasses.replace(Vocabulary.of([]), counts=counts, hashed=len(counts))
         return FieldIds(hashed, np.arange(1, len(counts) + 1, dtype=np.int32), dropped=0)

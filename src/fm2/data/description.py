@@ -51,10 +51,12 @@ def _describe_field(
 ) -> dict[str, Any]:
     lists = entry.get("lists")
     values = lists["values"] if lists else rows  # by split
+    how = [" × ".join(field.cross), field.transform or field.part or ""]
+    how += [f"hash, {field.hash_bits} bits"] if field.hash_bits else []
     description = {
         "name": field.name,
-        "kind": "multi-valued" if field.multivalued else field.kind,
-        "how": field.transform or field.part or (f"hash, {field.hash_bits} bits" if field.hash_bits else ""),
+        "kind": "multi-valued" if field.multivalued else "cross" if field.cross else field.kind,
+        "how": ", ".join(filter(None, how)),
         "features": entry["features"] - 1,  # without the unknown feature
         "dropped": entry["dropped"],
         "unknown": {name: count / values[name] if values[name] else None for name, count in entry["unknown"].items()},

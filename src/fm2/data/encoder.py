@@ -38,14 +38,16 @@ def native_fields(
     schema: Schema, columns: Sequence[str], boundaries: Sequence[NDArray[np.float32]] | None = None
 ) -> list[_native.Field]:
     """Describe the fields to the native code; ``columns`` are the columns that it reads, in order."""
+    parts = schema.parts
     return [
         _native.Field(
-            columns.index(field.column),
+            0 if field.cross else columns.index(field.column),
             transform=field.transform or field.part or "",
             format=field.format or "",
             boundaries=[] if boundaries is None else boundaries[index].tolist(),
             hash_bits=schema.fields[owner].hash_bits,
             list=_list_format(field, columns),
+            parts=list(parts[index]),
         )
         for index, (field, owner) in enumerate(zip(schema.fields, schema.owners, strict=True))
     ]
@@ -86,8 +88,8 @@ class Encoder:
         self._check_keys = KeyCheck(self._columns)
         boundaries = [vocabulary.boundaries for vocabulary in vocabularies]
         self._native = _native.Encoder(native_fields(schema, self._columns, boundaries), list(schema.missing))
-        for index, vocabulary in enumerate(vocabularies):
-            self._native.set_vocabulary(index, vocabulary.data, vocabulary.ends)
+        for index in sorted(range(len(schema.fields)), key=lambda index: bool(schema.fields[index].cross)):
+            self._native.set_vocabulary(index, vocabularies[index].data, vocabularies[index].ends)
 
     def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32] | EncodedRows:
         """Encode a list of dicts, a dict of columns, or a DataFrame (polars, pandas, pyarrow) as ids, rows × fields.
@@ -143,6 +145,10 @@ class Encoder:
             if len(encoded.ids):
                 rows = _with_lists(encoded.ids, self._native.take_lists(encoded))
                 yield EncodedChunk(rows, encoded.cells), chunk.bytes_read
+
+    def slots(self, field: int) -> bytes:
+        """Return the hash table of a field, as a compiled model stores it."""
+        return self._native.slots(field)
 
     def decode(self, rows: NDArray[Any] | EncodedRows) -> dict[str, list[Any]]:
         """Return the values of encoded rows by field: None is the missing value, ``<unknown>`` is id 0.

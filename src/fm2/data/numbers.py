@@ -62,12 +62,12 @@ class NumberCodes:
             buckets = np.searchsorted(bounds, values, side="right")
             of_field = missing if index in self._lists else np.where(missing, len(bounds) + 1, buckets)
             codes[index] = of_field.astype(np.int32)
-        if not self._lists:
+        lists = {index: field for index, field in self._lists.items() if index in numbers}
+        if not lists:
             return codes, {}
-        expanded = _native.expand_numbers(
-            list(self._lists.values()), np.stack([numbers[index] for index in self._lists]), threads
-        )
-        return codes, {index: Lists(*arrays) for index, arrays in zip(self._lists, expanded, strict=True)}
+        stacked = np.stack([numbers[index] for index in lists])
+        expanded = _native.expand_numbers(list(lists.values()), stacked, threads)
+        return codes, {index: Lists(*arrays) for index, arrays in zip(lists, expanded, strict=True)}
 
 
 def learn_boundaries(values: Floats, field: Field, min_count: int) -> Floats:

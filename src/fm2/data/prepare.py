@@ -2,7 +2,8 @@
 
 The log is read once. Every value gets a code, the number of its first appearance in its field, and the codes go to a
 scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training rows yields the vocabularies
-(:mod:`fm2.data.counting`). Then the codes are replaced with ids and written, split by split. A random split depends on
+(:mod:`fm2.data.counting`). Crosses combine the ids of other fields, so counting these takes another pass
+(:mod:`fm2.data.crosses`). Then the codes are replaced with ids and written, split by split. A random split depends on
 the row number alone, so the codes are counted while the log is read; a split by time is known only after that, and
 takes another pass over the scratch file.
 """
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from fm2.cpu import check_threads
 from fm2.data import counting
 from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
+from fm2.data.crosses import build_crosses
 from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.list_warnings import warn_about_lists
@@ -81,7 +83,7 @@ def prepare(
     (1, 4)
     """
     known = schema.vocabularies if isinstance(schema, Dataset | Encoder) else []
-    schema = _resolve_schema(schema)
+    schema = resolve_schema(schema)
     _check_options(split, vocabulary, bad_rows, seed)
     check_threads("prepare", threads)
     has_source = (False, validation is not None, test is not None)
@@ -116,10 +118,13 @@ def prepare(
             of_numbers = counting.count_numbers(number_codes, scratch, assign, **counted)
             code_counts = [of_numbers.get(index, count) for index, count in enumerate(counts.codes)]
             fields = counting.build_vocabularies(schema, code_counts, number_codes, reader.collector, known)
+            fields, crosses = build_crosses(schema, fields, number_codes, scratch, assign, known, **counted)
             blocks = _with_progress("writing", scratch, progress)
             split_rows = counts.totals["rows"].astype(np.int64).tolist()
             ids_of = [field.ids for field in fields]
-            written = write_splits(directory, blocks, assign, split_rows, schema, ids_of, number_codes, threads)
+            written = write_splits(
+                directory, blocks, assign, split_rows, schema, ids_of, number_codes, crosses, threads
+            )
         schema.save(directory / SCHEMA)
         save_vocabularies(directory / VOCABULARIES, [field.vocabulary for field in fields])
         other_files = [directory / name for name in (SCHEMA, VOCABULARIES, *([BAD_ROWS] if skipped.count else []))]
@@ -149,7 +154,8 @@ def prepare(
     return dataset
 
 
-def _resolve_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
+def resolve_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
+    """Return a schema, that of a dataset or encoder, a preset, or the schema in a file."""
     if isinstance(schema, Dataset | Encoder):
         return schema.schema
     if isinstance(schema, Schema):

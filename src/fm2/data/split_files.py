@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fm2 import _native
 from fm2.data.counting import Assign
+from fm2.data.crosses import CrossEncoder
 from fm2.data.dataset import is_weighted, label_type
 from fm2.data.list_files import ListCounts, ListFiles
 from fm2.data.log_reader import Block
@@ -49,6 +50,7 @@ def write_splits(
     schema: Schema,
     ids_of: Sequence[NDArray[np.int32]],
     number_codes: NumberCodes,
+    crosses: CrossEncoder,
     threads: int,
 ) -> Written:
     """Replace codes with ids and write the rows of each split; ``rows`` is the number of rows of each."""
@@ -70,6 +72,7 @@ def write_splits(
         order = np.argsort(assignment, kind="stable").astype(np.int32)
         ids = np.empty((len(order), len(ids_of)), np.int32)
         _native.codes_to_ids(block.codes, order, single, ids, threads)
+        crosses.encode(ids, threads)
         if lists.fields:
             kept = np.flatnonzero(assignment != DROPPED)
             numbers, unknown_values = lists.write(block, kept, ids_of, threads)

@@ -18,7 +18,9 @@ from fm2.compression import spectrum
 from fm2.compression.moments import Moments
 from fm2.compression.weights import Floats, Weights, read_weights
 from fm2.data.dataset import Dataset
+from fm2.data.encoder import Encoder
 from fm2.data.rows import EncodedRows, Lists
+from fm2.data.vocabulary import Vocabulary
 from fm2.engine import plans
 from fm2.engine.matrix_plans import cached_features, field_orders, matrix_plan
 from fm2.engine.model_file import MAGIC, ModelWriter, Sections
@@ -26,8 +28,9 @@ from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
-from fm2.field import Field, Pooling
+from fm2.field import MAX_PARTS, Field, Pooling
 from fm2.files import atomic_file, check_replaceable, write_errors
+from fm2.schema import Schema
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
 Progress = Callable[[str], None]
@@ -174,10 +177,11 @@ class _Draft:
 def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
     """Return the sections that encode raw rows: field types, and vocabularies as hash tables."""
     schema, vocabularies = weights.schema, weights.vocabularies
+    encoder = Encoder(schema, vocabularies)
     columns = schema.feature_columns
     fields = [
         (
-            columns.index(field.column),
+            -1 if field.cross else columns.index(field.column),
             TRANSFORMS.index(field.transform or field.part or "none"),
             schema.fields[owner].hash_bits,
             len(vocabulary.boundaries),
@@ -186,8 +190,7 @@ def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
         for field, vocabulary, owner in zip(schema.fields, vocabularies, schema.owners, strict=True)
     ]
     slots = [  # a hashed field has no hash table
-        _native.table_slots(vocabulary.data, vocabulary.ends) if len(vocabulary.ends) else b""
-        for vocabulary in vocabularies
+        encoder.slots(index) if len(vocabulary.ends) else b"" for index, vocabulary in enumerate(vocabularies)
     ]
     counts = [
         (len(table) // SLOT_BYTES, len(vocabulary.ends), len(vocabulary.data))
@@ -203,6 +206,24 @@ def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
         "vocabulary.slots": np.frombuffer(b"".join(slots), np.uint8),
         "vocabulary.ends": np.concatenate([vocabulary.ends for vocabulary in vocabularies]).astype(np.uint64),
         "vocabulary.bytes": np.concatenate([vocabulary.data for vocabulary in vocabularies]),
+        **_cross_sections(schema, vocabularies),
+    }
+
+
+def _cross_sections(schema: Schema, vocabularies: Sequence[Vocabulary]) -> dict[str, NDArray[Any]]:
+    """Return the parts of crosses, and the hashes of the features of the parts of hashed crosses."""
+    crosses = [(index, *parts) for index, parts in enumerate(schema.parts) if parts]
+    if not crosses:
+        return {}
+    hashed = {part for index, *parts in crosses if schema.fields[index].hash_bits for part in parts}
+    hashes = [
+        _native.feature_hashes(vocabularies[part].data, vocabularies[part].ends)
+        for part in sorted(hashed)
+        if not vocabularies[part].hashed
+    ]
+    return {
+        "crosses": np.array([(*cross, -1)[: 1 + MAX_PARTS] for cross in crosses], np.int32),
+        "crosses.hashes": np.concatenate([np.empty(0, np.uint64), *hashes]),
     }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fm2 import _native
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec, is_model
 from fm2.models.spec import ModelSpec
@@ -18,36 +19,36 @@ MAX_HASH_BITS, MAX_TITLE = 30, 200
 Check = tuple[str, bool]  # the name of a value, and whether it is valid
 
 
-def read_metadata(
-    text: bytes, columns: Sequence[str], sizes: Sequence[int], lists: Sequence[bool], path: Path
-) -> tuple[dict[str, Any], Schema]:
-    """Read and check the metadata of a model with these columns, field sizes and list fields.
+def read_metadata(native: _native.Compiled, path: Path) -> tuple[dict[str, Any], Schema]:
+    """Read the metadata of an open model, and check that it matches the encoder and the plan.
 
     Return it with its schema.
     """
     try:
-        meta = json.loads(text)
+        meta = json.loads(native.section("meta"))
     except (ValueError, RecursionError) as error:
         raise _invalid(path, f"its metadata is not JSON: {error}") from error
     if not isinstance(meta, dict):
         raise _invalid(path, f"its metadata is a {type(meta).__name__}, not an object")
-    schema = _read_schema(meta, columns, lists, path)
-    for name, valid in _checks(meta, list(sizes)):
+    schema = _read_schema(meta, native, path)
+    for name, valid in _checks(meta, native.sizes):
         if not valid:
             raise _invalid(path, f"missing or invalid {name} in its metadata")
     return meta, schema
 
 
-def _read_schema(meta: dict[str, Any], columns: Sequence[str], lists: Sequence[bool], path: Path) -> Schema:
+def _read_schema(meta: dict[str, Any], native: _native.Compiled, path: Path) -> Schema:
     """Read the schema, which has to match the file's encoder."""
     try:
         schema = Schema.from_dict(meta["schema"])
     except (Fm2Error, KeyError, TypeError, ValueError, AttributeError) as error:
         raise _invalid(path, f"invalid schema: {error}") from error
-    if len(schema.fields) != len(lists) or list(schema.feature_columns) != list(columns):
+    if len(schema.fields) != len(native.sizes) or list(schema.feature_columns) != native.columns:
         raise _invalid(path, "its schema and its encoder have different columns")
-    if [field.is_list for field in schema.fields] != list(lists):
+    if [field.is_list for field in schema.fields] != native.lists:
         raise _invalid(path, "its schema and its plan have different multi-valued fields")
+    if list(map(list, schema.parts)) != native.parts:
+        raise _invalid(path, "its schema and its encoder have different crosses")
     return schema
 
 

@@ -53,20 +53,30 @@ class Ranker:
         self._context_columns, self._candidate_columns = map(self._columns_of, (self._context, self._candidate))
         self._check_context = KeyCheck(self._context_columns, scorer.columns)
         self._check_candidate = KeyCheck(self._candidate_columns, scorer.columns)
+        self._pair_crosses = [
+            scorer.schema.names[index]
+            for index in self._candidate
+            if any(part in self._context for part in scorer.schema.parts[index])
+        ]
 
     def rank(self, context: Any, candidates: Any, top: int | None = None) -> Ranked:
         """Return the ``top`` candidates in a context, or all of them, best first.
 
         ``context`` is a dict of values or an array of the ids of the context's fields. ``candidates`` are rows in any
         form that :meth:`fm2.Scorer.predict` takes; an array has the ids of the candidates' fields. With multi-valued
-        fields, :class:`fm2.EncodedRows` of a side's fields take the place of an array.
+        fields, :class:`fm2.EncodedRows` of a side's fields take the place of an array. Crosses of fields of both sides
+        are candidates' fields; their ids follow from the others, so those in an array are not read.
         """
         rows = self._candidate_rows(candidates)
         search = functools.partial(self._native.rank, candidate_lists=rows.native_lists())
         return self._best(search, "context_lists", context, rows.ids, len(rows) if top is None else top)
 
     def catalog(self, items: Any) -> Catalog:
-        """Precompute the candidates' part of the score, for :meth:`Catalog.top`."""
+        """Precompute the candidates' part of the score, for :meth:`Catalog.top`.
+
+        That is impossible if the model has a cross of fields of both sides.
+        """
+        self._check_catalog()
         encoded = self._candidate_rows(items)
         rows = np.empty((len(encoded), self._catalog_width), np.float32)
         with native_errors("catalog"):
@@ -83,6 +93,7 @@ class Ranker:
 
     def load_catalog(self, path: str | Path) -> Catalog:
         """Open a catalog written by :meth:`Catalog.save` for the same model and the same candidate columns."""
+        self._check_catalog()
         sections = open_sections(Path(path), "catalog")
         try:
             meta = json.loads(sections["meta"].tobytes())
@@ -95,6 +106,14 @@ class Ranker:
         except (KeyError, TypeError, ValueError) as error:
             raise Fm2Error(f"catalog: {path}: not a valid catalog: {error}") from error
         return Catalog(self, rows, shifts)
+
+    def _check_catalog(self) -> None:
+        if self._pair_crosses:
+            names = ", ".join(f"'{name}'" for name in self._pair_crosses)
+            raise Fm2Error(
+                f"catalog: {names} combines fields of the context and the candidates, so the candidates cannot be "
+                "precomputed; rank rows instead (Ranker.rank), or train without this cross"
+            )
 
     @property
     def _catalog_width(self) -> int:
@@ -198,7 +217,9 @@ def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[
             raise Fm2Error(
                 f"rank: column '{field.weight_column}' has the weights of '{field.column}', but is on the other side"
             )
-    return [index for index, field in enumerate(scorer.schema.fields) if field.column in context]
+    fields = {index for index, field in enumerate(scorer.schema.fields) if field.column in context}
+    crosses = {index for index, parts in enumerate(scorer.schema.parts) if parts and fields.issuperset(parts)}
+    return sorted(fields | crosses)
 
 
 def _check_columns(name: str, row: Any, columns: Sequence[str]) -> None:

@@ -97,14 +97,11 @@ class Scorer:
             )
         try:
             self.native = _native.open_compiled(str(path), verify, threads)
-            metadata = self.native.section("meta")
+            self.meta, self.schema = read_metadata(self.native, self.path)
         except OSError as error:
             raise Fm2Error(f"load: {error}") from error
         except ValueError as error:
             raise Fm2Error(f"load: {path}: not a valid compiled model: a column name is not UTF-8: {error}") from error
-        self.meta, self.schema = read_metadata(
-            metadata, self.native.columns, self.native.sizes, self.native.lists, self.path
-        )
         self.calibration = self._read_calibration()
         self._check_keys, self._unchecked = KeyCheck(self.columns), True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,13 @@ from fm2.errors import Fm2Error
 from fm2.field import DEFAULT_MIN_COUNT, Field
 from fm2.schema import Schema
 
-IdMap = list[NDArray[np.int32]]
+
+@dataclass(frozen=True)
+class IdMap:
+    """A model's id for each id of a dataset, field by field, and the fields that each cross combines."""
+
+    ids: Sequence[NDArray[np.int32]]
+    parts: Sequence[Sequence[int]] = ()
 
 
 class Encoding(Protocol):
@@ -66,7 +73,8 @@ def make_id_map(model: Encoding, dataset: Dataset, path: Path, operation: str = 
     vocabularies = list(zip(model.vocabularies, dataset.vocabularies, strict=True))
     if all(_begins_with(known, vocabulary) for known, vocabulary in vocabularies):
         return None
-    return [np.maximum(vocabulary.ids_in(known), 0) for known, vocabulary in vocabularies]
+    ids = [np.maximum(vocabulary.ids_in(known), 0) for known, vocabulary in vocabularies]
+    return IdMap(ids, model.schema.parts)
 
 
 def _begins_with(known: Vocabulary, vocabulary: Vocabulary) -> bool:
@@ -75,12 +83,14 @@ def _begins_with(known: Vocabulary, vocabulary: Vocabulary) -> bool:
     return same_ends and np.array_equal(known.data[: len(vocabulary.data)], vocabulary.data)
 
 
-def map_ids(rows: EncodedRows, id_map: Sequence[NDArray[np.int32]] | None) -> EncodedRows:
+def map_ids(rows: EncodedRows, id_map: IdMap | None) -> EncodedRows:
     """Translate the ids of rows, including those in lists; without a map they stay the same.
+
+    A cross is unknown if the model does not know one of its parts, even if the cross is hashed.
 
     >>> from fm2.data.rows import Lists
     >>> rows = EncodedRows(np.array([[1, 0]], np.int32), {1: Lists.of([[2, 1, 2]])})
-    >>> mapped = map_ids(rows, [np.array([0, 7]), np.array([0, 5, 3])])
+    >>> mapped = map_ids(rows, IdMap([np.array([0, 7]), np.array([0, 5, 3])]))
     >>> mapped.ids.tolist(), mapped.lists[1].ids.tolist()
     ([[7, 0]], [3, 5, 3])
     """
@@ -89,10 +99,13 @@ def map_ids(rows: EncodedRows, id_map: Sequence[NDArray[np.int32]] | None) -> En
     _check_not_negative(rows.ids)
     rows = rows.compact() if rows.lists else rows  # the lists of all other rows need no translation
     lists = {
-        index: dataclasses.replace(table, ids=_translate(table.ids, id_map[index]))
+        index: dataclasses.replace(table, ids=_translate(table.ids, id_map.ids[index]))
         for index, table in rows.lists.items()
     }
-    columns = [column if field in lists else id_map[field][column] for field, column in enumerate(rows.ids.T)]
+    columns = [column if field in lists else id_map.ids[field][column] for field, column in enumerate(rows.ids.T)]
+    for cross, parts in enumerate(id_map.parts):
+        for part in parts:
+            columns[cross] = np.where(columns[part] > 0, columns[cross], 0)
     return EncodedRows(np.stack(columns, axis=1), lists)
 
 

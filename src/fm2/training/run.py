@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +82,14 @@ class Run:
         """Return the model's id for each id of a dataset, field by field, or None if all ids are the same."""
         return make_id_map(self.encoder, dataset, self.path, operation)
 
-    def probabilities(
-        self, rows: EncodedRows | NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
-    ) -> NDArray[np.float32]:
+    def probabilities(self, rows: EncodedRows | NDArray[np.int32], id_map: IdMap | None = None) -> NDArray[np.float32]:
         """Return the calibrated click probabilities of encoded rows; ``id_map`` translates their ids to the model's."""
         logits = self.logits(rows, id_map)
         if self.calibration is None:
             return sigmoid(logits).astype(np.float32)
-        return sigmoid(self.calibration.apply(logits, rows, id_map)).astype(np.float32)
+        return sigmoid(self.calibration.apply(logits, map_ids(EncodedRows.of(rows), id_map))).astype(np.float32)
 
-    def logits(
-        self, rows: EncodedRows | NDArray[np.int32], id_map: Sequence[NDArray[np.int32]] | None = None
-    ) -> NDArray[np.float32]:
+    def logits(self, rows: EncodedRows | NDArray[np.int32], id_map: IdMap | None = None) -> NDArray[np.float32]:
         """Return the model's logits of encoded rows, without calibration; ``id_map`` translates their ids."""
         rows = EncodedRows.of(rows)
         check_lists(rows, self.encoder.schema.fields, "predict")

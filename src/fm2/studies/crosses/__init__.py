@@ -1,0 +1,1 @@
+"""Which combinations of fields a model does not yet know about."""

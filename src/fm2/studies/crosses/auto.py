@@ -1,0 +1,113 @@
+"""``fm2.prepare_with_crosses``: prepare a log, find crosses that help, and add them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fm2.data.dataset import MANIFEST, Dataset
+from fm2.data.encoder import Encoder
+from fm2.data.prepare import prepare, resolve_schema
+from fm2.errors import Fm2Error
+from fm2.field import DEFAULT_MIN_COUNT
+from fm2.files import check_output, write_errors
+from fm2.schema import Field, Schema
+from fm2.studies.crosses.rank import DEFAULT_ROWS, make_residuals, rank_residuals
+from fm2.studies.crosses.residuals import CrossGain, Residuals, Watch
+
+MOST_CROSSES = 8
+LEAST_GAIN = 0.0005  # of the log loss
+REMEASURED = 64  # candidates, after every choice
+
+
+def prepare_with_crosses(
+    source: Any,
+    schema: Schema | str | Path,
+    out: str | Path,
+    *,
+    model: str = "lr",
+    most: int = MOST_CROSSES,
+    least_gain: float = LEAST_GAIN,
+    triples: bool = False,
+    min_count: int = DEFAULT_MIN_COUNT,
+    overwrite: bool = False,
+    seed: int = 0,
+    threads: int = 0,
+    progress: bool | None = None,
+    watch: Watch = lambda step: None,
+    **options: Any,
+) -> tuple[Dataset, list[CrossGain]]:
+    """Prepare a log like :func:`fm2.prepare`, with crosses that improve the ``model``; return both.
+
+    The log is prepared without new crosses first, and the pairs of its fields are ranked as by
+    :func:`fm2.rank_crosses`. The best one is added to the model, then the others are measured again, because their
+    gains overlap, and so on. A cross is chosen if its gain on the validation rows is significant and at least the share
+    ``least_gain`` of the log loss; at most ``most`` are chosen. The gains returned are those beyond the crosses before.
+    Then the log is prepared with these crosses. ``options`` are those of :func:`fm2.prepare`.
+    """
+    if isinstance(schema, Dataset | Encoder):
+        raise Fm2Error("prepare: crosses cannot be added to the schema of a dataset, which --like reuses")
+    schema, out = resolve_schema(schema), Path(out)
+    check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=overwrite)
+    common = {**options, "seed": seed, "threads": threads, "progress": progress}
+    with write_errors(out.parent, "prepare"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.crosses-", dir=out.parent)
+    with folder:
+        dataset = prepare(source, schema, Path(folder.name) / "data", **common)
+        residuals = make_residuals(
+            dataset, model, rows=DEFAULT_ROWS, seed=seed, threads=threads, watch=watch, settings={}
+        )
+        watch("ranking pairs of fields")
+        chosen = select_crosses(
+            residuals, model, most=most, least_gain=least_gain, triples=triples, min_count=min_count, progress=progress
+        )
+    fields = [*schema.fields, *_new_fields(schema, chosen, min_count)]
+    return prepare(source, schema.replace(fields=fields), out, overwrite=overwrite, **common), chosen
+
+
+def select_crosses(
+    residuals: Residuals,
+    model: str,
+    *,
+    most: int,
+    least_gain: float,
+    triples: bool,
+    min_count: int,
+    progress: bool | None = None,
+) -> list[CrossGain]:
+    """Choose crosses one by one; each is measured beyond those before it."""
+    ranking = rank_residuals(residuals, model, triples=triples, min_count=min_count, progress=progress)
+    least = least_gain * ranking.log_loss
+
+    def helps(cross: CrossGain) -> bool:
+        return ranking.is_significant(cross) and cross.gain >= least
+
+    candidates = list(filter(helps, ranking.crosses))[:REMEASURED]
+    chosen: list[CrossGain] = []
+    while candidates and len(chosen) < most:
+        best = candidates[0]
+        chosen.append(best)
+        residuals.add(_indices(residuals, best), min_count)
+        remaining = residuals.measure([_indices(residuals, cross) for cross in candidates[1:]], min_count)
+        candidates = sorted(filter(helps, remaining), key=lambda cross: -cross.gain)
+    return chosen
+
+
+def _indices(residuals: Residuals, cross: CrossGain) -> list[int]:
+    return [residuals.names.index(name) for name in cross.fields]
+
+
+def _new_fields(schema: Schema, chosen: Sequence[CrossGain], min_count: int) -> list[Field]:
+    """Return crosses with names that the schema does not use."""
+    names = set(schema.names)
+    fields = []
+    for cross in chosen:
+        name = "_".join(cross.fields)
+        while name in names:
+            name += "_cross"
+        names.add(name)
+        fields.append(Field(name, cross=cross.fields, min_count=min_count))
+    return fields
