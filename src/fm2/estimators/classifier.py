@@ -47,8 +47,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Without an ``eval_set``, ``fit`` holds out a ``validation_fraction`` of the rows of both classes for early stopping.
     If that is fewer than four rows of a class, it validates on the training rows.
 
-    With an ``effort`` of 2 or 3, ``fit`` trains with several settings around the defaults and keeps the best ones on the
-    validation rows. Parameters that are not None do not change.
+    With an ``effort`` of 2 or 3, ``fit`` trains with several settings around the defaults and keeps those that are best
+    on the validation rows. Parameters that are not None do not change.
 
     After ``fit``, ``run_`` is the trained model, ``history_`` has the evaluations on the validation rows, ``settings_``
     the training settings, and ``classes_`` the two classes, of which the second one is the positive class.

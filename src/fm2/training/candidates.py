@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fm2.artifacts.settings import Settings
@@ -15,6 +15,7 @@ AUTO = "auto"  # in place of a model's name: the race chooses the model
 EFFORTS = (1, 2, 3)
 NUMBER = {1: 1, 2: 6, 3: 16}  # of candidates, including the defaults, by effort
 LOWEST_DIM, HIGHEST_DIM = 2, 64
+WIDEST = 256  # sum of all fields' dimensions beyond which they are at most doubled: time grows with its square
 
 Factors = Mapping[str, float]
 
@@ -26,7 +27,7 @@ def _rates(factor: float) -> dict[str, float]:
 # Factors of the defaults, the most useful ones first. On a log of users and items, FmFM's test log loss was .417 with
 # the defaults, .395 with the first entry and .391 with the second; on a log of 15 numbers the defaults were best, and
 # on logs with many rare values more or less regularization helps. Settings that a model does not use, that are zero or
-# that the user chose stay as they are; entries that then equal an earlier one are skipped.
+# that the user chose stay as they are; entries that then equal an earlier one are skipped, and so are too wide ones.
 FACTORS: tuple[Factors, ...] = (
     {"dim": 2, **_rates(2.5)},
     {"dim": 4, **_rates(2.5)},
@@ -59,21 +60,27 @@ FACTORS: tuple[Factors, ...] = (
 )
 
 
-def settings_around(defaults: Settings, fixed: Collection[str], number: int) -> list[dict[str, Any]]:
-    """Return up to ``number`` changes of a model's settings. The first one is empty; ``fixed`` settings never change.
+def settings_around(defaults: Settings, fields: int, fixed: Collection[str], number: int) -> list[dict[str, Any]]:
+    """Return up to ``number`` changes of a model's settings for a log with so many fields.
 
-    >>> settings_around(Settings.of("lr"), fixed=(), number=4)
+    The first one is empty: the defaults. ``fixed`` settings never change.
+
+    >>> settings_around(Settings.of("lr"), fields=2, fixed=(), number=4)
     [{}, {'learning_rate': 0.0025}, {'l2': 0.006}, {'l2': 0.0009}]
-    >>> settings_around(Settings.of("fmfm", dim=[4, 8]), fixed=("learning_rate", "dense_learning_rate"), number=3)
+    >>> fixed = ("learning_rate", "dense_learning_rate")
+    >>> settings_around(Settings.of("fmfm", dim=[4, 8]), 2, fixed, number=3)
     [{}, {'dim': [8, 16]}, {'dim': [16, 32]}]
+    >>> settings_around(Settings.of("fmfm"), 39, fixed, number=3)
+    [{}, {'dim': 16}, {'l2': 0.06}]
     """
     untuned = get_spec(defaults.model).untuned
     values = {name: value for name, value in defaults.used().items() if name not in fixed and name not in untuned}
     candidates: list[dict[str, Any]] = [{}]
+    widest = max(WIDEST, 2 * _width(values.get("dim", 0), fields))
     for factors in FACTORS:
         scaled = {name: _scale(name, values[name], factor) for name, factor in factors.items() if name in values}
         changes = {name: value for name, value in scaled.items() if value != values[name]}
-        if changes not in candidates:
+        if changes not in candidates and _width(changes.get("dim", 0), fields) <= widest:
             candidates.append(changes)
     return candidates[:number]
 
@@ -93,6 +100,10 @@ def _scale(name: str, value: Any, factor: float) -> Any:
     return max(round(value * factor), 1)
 
 
+def _width(dim: Any, fields: int) -> int:
+    return sum(dim) if isinstance(dim, list) else dim * fields
+
+
 def models_to_race(dataset: Dataset, changes: Mapping[str, Any], effort: int) -> list[str]:
     """Return the models that ``auto`` tries at this effort: those that can use all settings that the user chose."""
     models, errors = [], []
@@ -103,15 +114,12 @@ def models_to_race(dataset: Dataset, changes: Mapping[str, Any], effort: int) ->
             except Fm2Error as error:
                 errors.append(error)
                 continue
-            if len(set(_dims(settings))) == 1 or spec.dimensions == "per_field":
+            dims = settings.dim if isinstance(settings.dim, tuple) else (settings.dim,)
+            if len(set(dims)) == 1 or spec.dimensions == "per_field":
                 models.append(spec.name)
     if not models:
         raise errors[0] if errors else Fm2Error("train: no model that auto tries can use these settings")
     return models
-
-
-def _dims(settings: Settings) -> Iterator[int]:
-    yield from settings.dim if isinstance(settings.dim, tuple) else (settings.dim,)
 
 
 def check_effort(effort: object) -> None:

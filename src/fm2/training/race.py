@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fm2.artifacts.model_file import MODEL
-from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, RACE, SETTINGS, read_history
+from fm2.artifacts.run_directory import CALIBRATION, CHECKPOINT, HISTORY, RACE, SETTINGS, read_history
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
@@ -149,7 +149,8 @@ class Race:
             if number != best:
                 record.candidates[number].dropped = len(PAUSES)
         winner = record.candidates[best]
-        changes = settings_around(self._settings(best), record.settings, NUMBER[record.effort])[1:]
+        fields, number = len(self._dataset.field_sizes), NUMBER[record.effort]
+        changes = settings_around(self._settings(best), fields, record.settings, number)[1:]
         record.entered = [best, *range(len(record.candidates), len(record.candidates) + len(changes))]
         record.candidates += [Candidate(winner.model, each) for each in changes]
         winner.scores, record.rounds, record.models = [], 0, False
@@ -172,7 +173,8 @@ def new_record(
     else:
         defaults = resolve_settings(model, dataset, changes, start=start)
         fixed = {*changes, *(get_spec(model).shape(start) if start else ())}
-        candidates = [Candidate(model, each) for each in settings_around(defaults, fixed, NUMBER[effort])]
+        changed = settings_around(defaults, len(dataset.field_sizes), fixed, NUMBER[effort])
+        candidates = [Candidate(model, each) for each in changed]
         metric = defaults.metric
     entered = list(range(len(candidates)))
     return Record(model, effort, metric, plain(changes), fingerprint, candidates, entered, models=model == AUTO)
@@ -227,6 +229,8 @@ def finish(run: Path, record: Record) -> None:
     source = candidate_path(run, record.winner)
     for name in FILES:
         if (source / name).is_file():
+            if name == MODEL:
+                (run / CALIBRATION).unlink(missing_ok=True)  # it belongs to the model that is replaced
             (source / name).replace(run / name)
     shutil.rmtree(run / DIRECTORY)
 
