@@ -81,11 +81,11 @@ class Race:
         while record.winner is None:
             while record.rounds < len(PAUSES):
                 self._run_round()
-            best = self._ranked(record.alive)[0]
+            best = self._ranked(record.alive)
             if record.models and record.effort > 1:
-                self._race_settings(best)
+                self._race_settings(best[:2])
             else:
-                record.decide(best)
+                record.decide(best[0])
             record.save(self._path)
         finish(self._path, record)
 
@@ -142,18 +142,21 @@ class Race:
             if candidate.dropped is not None:
                 shutil.rmtree(candidate_path(self._path, number), ignore_errors=True)
 
-    def _race_settings(self, best: int) -> None:
-        """Let the best model, with its defaults, race against changes of its settings."""
+    def _race_settings(self, finalists: Sequence[int]) -> None:
+        """Let the two best models race again, with their defaults and with changes of their settings.
+
+        Settings often gain more than what separates the two with their defaults.
+        """
         record = self._record
-        for number in record.alive:
-            if number != best:
-                record.candidates[number].dropped = len(PAUSES)
-        winner = record.candidates[best]
-        fields, number = len(self._dataset.field_sizes), NUMBER[record.effort]
-        changes = settings_around(self._settings(best), fields, record.settings, number)[1:]
-        record.entered = [best, *range(len(record.candidates), len(record.candidates) + len(changes))]
-        record.candidates += [Candidate(winner.model, each) for each in changes]
-        winner.scores, record.rounds, record.models = [], 0, False
+        for number in set(record.alive) - set(finalists):
+            record.candidates[number].dropped = len(PAUSES)
+        record.entered, record.rounds, record.models = list(finalists), 0, False
+        fields, number_of_changes = len(self._dataset.field_sizes), NUMBER[record.effort]
+        for number in finalists:
+            record.candidates[number].scores = []  # its history has those of the new rounds, too
+            changes = settings_around(self._settings(number), fields, record.settings, number_of_changes)[1:]
+            record.entered += range(len(record.candidates), len(record.candidates) + len(changes))
+            record.candidates += [Candidate(record.candidates[number].model, each) for each in changes]
 
 
 def new_record(

@@ -43,9 +43,9 @@ class Record:
     """The state of a race, from which it can be resumed.
 
     ``model``, ``effort`` and ``settings`` are what the user asked for. ``entered`` are the numbers of the candidates
-    of the current race, ``rounds`` is how many rounds of it are done. ``auto`` first races the models: the race of
-    ``models`` has no baseline. In a race of settings, the first candidate is the baseline, the model with its defaults,
-    and ``gain`` is how much better the winner's score is.
+    of the current race, ``rounds`` is how many rounds of it are done. ``auto`` first races the ``models``. In a race of
+    settings, the first candidate to enter is the baseline, a model with its defaults, and ``gain`` is how much better
+    the winner's score is.
     """
 
     model: str
@@ -127,8 +127,9 @@ class Record:
             return f"{text}; none of {others} other candidates was better"
         if baseline.failed:
             return f"{text}; with the defaults, training {baseline.failed}"
-        higher = final_score(winner) > final_score(baseline)
-        return f"{text}, {self.gain:.4f} {'higher' if higher else 'lower'} than with the defaults"
+        direction = "higher" if final_score(winner) > final_score(baseline) else "lower"
+        defaults = f"{baseline.model} with" if self.model == AUTO else "with"
+        return f"{text}, {self.gain:.4f} {direction} than {defaults} the defaults"
 
 
 def final_score(candidate: Candidate) -> float:

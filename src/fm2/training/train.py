@@ -91,8 +91,9 @@ def train(
         race = Race(path, record, dataset, config, source.train, callback)
         with _run_directory(path, race.first_settings(), resume):
             race.run(fingerprint)
-        tracking.replay(read_settings(path / SETTINGS), path)
-        return Run.open(path, settings.get("threads", 0))
+        chosen = read_settings(path / SETTINGS)
+        tracking.replay(chosen, path)
+        return Run.open(path, chosen["threads"])
     resolved = resolve_settings(model, dataset, settings, resumed=path if resume else None, start=config)
     loop = source.make_loop(resolved, path, tracking)
     del first, source  # the backend has the weights now
