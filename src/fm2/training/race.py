@@ -71,13 +71,10 @@ class Race:
         resumed = path if (path / SETTINGS).is_file() else None
         return resolve_settings(candidate.model, self._dataset, changes, resumed, self._start)
 
-    def run(self, fingerprint: Mapping[str, str | None]) -> None:
+    def run(self) -> None:
         """Race until there is a winner, and move its files to the run's directory."""
-        for name, current in fingerprint.items():
-            if self._record.fingerprint.get(name) != current:
-                raise Fm2Error(f"train: the run in {self._path} had {name}; use the same to resume it")
-        self._record.save(self._path)
         record = self._record
+        record.save(self._path)
         while record.winner is None:
             while record.rounds < len(PAUSES):
                 self._run_round()

@@ -108,6 +108,12 @@ class Record:
                 )
         self.settings |= given
 
+    def check_fingerprint(self, path: Path, fingerprint: Mapping[str, str | None]) -> None:
+        """Raise an error if a race is resumed with other data, row weights or another model to start from."""
+        for name, current in fingerprint.items():
+            if self.fingerprint.get(name) != current:
+                raise Fm2Error(f"train: the run in {path} had {name}; use the same to resume it")
+
     def model_to_resume(self, model: str) -> str:
         """Return the model that a finished race chose, if ``auto`` is resumed."""
         return self.candidates[self.winner].model if self.winner is not None and model == self.model else model
@@ -123,8 +129,10 @@ class Record:
         others = len(self.entered) - 1
         if self.models:
             return f"{text}, the best of {others + 1} models"
-        if winner is baseline:
+        if winner is baseline and others:
             return f"{text}; none of {others} other candidates was better"
+        if winner is baseline:
+            return f"{text}; all settings were given, so that there was nothing to race"
         if baseline.failed:
             return f"{text}; with the defaults, training {baseline.failed}"
         direction = "higher" if final_score(winner) > final_score(baseline) else "lower"

@@ -88,9 +88,10 @@ def train(
     tracking = Tracking(trackers, callback)
     if races:
         record = record or new_record(model, effort, dataset, settings, config, fingerprint)
+        record.check_fingerprint(path, fingerprint)
         race = Race(path, record, dataset, config, source.train, callback)
         with _run_directory(path, race.first_settings(), resume):
-            race.run(fingerprint)
+            race.run()
         chosen = read_settings(path / SETTINGS)
         tracking.replay(chosen, path)
         return Run.open(path, chosen["threads"])
