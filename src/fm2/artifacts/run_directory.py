@@ -12,6 +12,7 @@ from fm2.files import check_output, write_errors, write_text
 CALIBRATION = "calibration.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.jsonl"
+RACE = "race.json"
 SETTINGS = "settings.toml"
 
 

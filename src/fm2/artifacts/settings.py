@@ -15,7 +15,7 @@ from fm2.errors import Fm2Error, suggest
 from fm2.models.choices import Metric, Optimizer, Schedule
 from fm2.models.defaults import RATES
 from fm2.models.options import Option
-from fm2.models.registry import get_spec, model_names, models_that_take, specs
+from fm2.models.registry import get_spec, is_model, model_names, models_that_take, specs
 from fm2.models.spec import OPTIONAL_SETTINGS
 
 MAX_DIM = 1024
@@ -187,14 +187,15 @@ def read_settings(path: Path, operation: str = "train") -> dict[str, Any]:
 
 
 def read_changes(path: Path, model: str) -> dict[str, Any]:
-    """Read a user's settings file for a model. Errors name the file."""
+    """Read a user's settings file for a model, or for ``auto``. Errors name the file."""
     changes = read_settings(path)
     named = changes.pop("model", model)
     if named != model:
         raise Fm2Error(f"train: {path} has settings for {named}, not for {model}")
     try:
-        _check_names(changes, model)
-        Settings._read({"model": model, **changes})
+        _check_names(changes, model if is_model(model) else None)
+        if is_model(model):
+            Settings._read({"model": model, **changes})
     except Fm2Error as error:
         raise Fm2Error(str(error).replace("train:", f"train: {path}:", 1)) from error
     return changes

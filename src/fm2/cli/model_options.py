@@ -47,10 +47,12 @@ METRICS: tuple[str, ...] = get_args(Metric)
 DIM = Argument("--dim", "embedding dimension: 16; one per field: 4,8,...; or a JSON file", metavar="K", group=MODEL)
 
 
-def model_argument() -> Argument:
-    """Return the positional argument that names the model to train."""
+def model_argument(auto: str = "") -> Argument:
+    """Return the positional argument that names the model to train; ``auto`` explains the choice of this name."""
     listing = f"{', '.join(model_names(deep=False))}; networks: {', '.join(model_names(deep=True))}"
-    return Argument("model", listing, metavar="MODEL", choices=model_names())
+    if not auto:
+        return Argument("model", listing, metavar="MODEL", choices=model_names())
+    return Argument("model", f"{listing}; auto: {auto}", metavar="MODEL", choices=[*model_names(), "auto"])
 
 
 def training_options(without: Collection[str] = ()) -> list[Argument]:

@@ -26,13 +26,14 @@ def _train_arguments() -> Sequence[Argument]:
     from fm2.cli.model_options import model_argument, training_options
 
     return (
-        model_argument(),
+        model_argument(auto="try several models and keep the best one"),
         shared.DATA,
         Argument("--out", "run directory to create", metavar="RUN", required=True),
         shared.SETTINGS,
         shared.RESUME,
         Argument("--from", "warm start: continue from this run's model on new data", metavar="RUN", dest="start"),
         shared.OVERWRITE,
+        Argument("--effort", "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1)", int, default=1),
         shared.ROW_WEIGHTS,
         Argument(
             "--track",
@@ -49,6 +50,8 @@ def _train_arguments() -> Sequence[Argument]:
 def _kept_after_interrupt(options: argparse.Namespace) -> str:
     if not Path(options.out, "settings.toml").exists():
         return NOTHING_WRITTEN
+    if Path(options.out, "race").is_dir():
+        return "continue the race with --resume"
     return "continue with --resume; the best model so far is kept"
 
 
@@ -67,7 +70,9 @@ def train(options: argparse.Namespace) -> None:
     from fm2.artifacts.settings import Settings, read_changes
     from fm2.cli.model_options import chosen_settings
     from fm2.data.dataset import Dataset
+    from fm2.training.candidates import AUTO, check_effort
 
+    check_effort(options.effort)
     dataset = Dataset.open(options.data)
     check_run_output("train", Path(options.out), options.resume, options.overwrite)
     if options.start:
@@ -76,9 +81,10 @@ def train(options: argparse.Namespace) -> None:
         raise Fm2Error(f"train: row weights: file not found: {options.row_weights}")
     changes = read_changes(Path(options.settings), options.model) if options.settings else {}
     changes |= chosen_settings(options, dataset.schema.names)
-    settings = None if options.resume else Settings.of(options.model, **changes)
+    settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
 
     from fm2.training.progress import TrainingDisplay  # after the checks: importing torch takes seconds
+    from fm2.training.race_record import Record
     from fm2.training.resolve import slow_path_warning
     from fm2.training.trackers import tracker
     from fm2.training.train import train
@@ -93,14 +99,15 @@ def train(options: argparse.Namespace) -> None:
             options.out,
             callback=watch,
             trackers=[tracker(text) for text in options.track],
-            **shared.pick(options, "resume", "start", "overwrite", "row_weights"),
+            **shared.pick(options, "resume", "start", "overwrite", "effort", "row_weights"),
             **changes,
         )
-    shared.warn(watch.summary())
+    race = Record.read(run.path) if watch.raced else None
+    shared.warn(race.summary() if race else watch.summary())
     weighted = options.row_weights or changes.get("positive_weight", 1) != 1
     if run.metrics["rig"] < 0 and not weighted:
         shared.warn("worse than predicting the mean click rate; try other values of --learning-rate and --l2")
-    _print_metrics(run.metrics, f"{options.model} in {options.out}, validation", options.json)
+    _print_metrics(run.metrics, f"{run.model.name} in {options.out}, validation", options.json)
 
 
 @command(

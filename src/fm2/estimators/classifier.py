@@ -23,13 +23,15 @@ from fm2.estimators.inputs import InputError, read_classes, read_labels, read_ta
 from fm2.evaluation.metrics import sigmoid
 from fm2.models.choices import Metric, Optimizer, Schedule
 from fm2.models.registry import get_spec
+from fm2.training.candidates import check_effort
 
 if TYPE_CHECKING:
     import polars
 
     from fm2.training.run import Run
 
-DATA_PARAMETERS = ("fields", "min_count", "validation_fraction", "random_state")  # all others are training settings
+# All other parameters are training settings.
+DATA_PARAMETERS = ("fields", "min_count", "validation_fraction", "random_state", "effort")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -45,6 +47,9 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Without an ``eval_set``, ``fit`` holds out a ``validation_fraction`` of the rows of both classes for early stopping.
     If that is fewer than four rows of a class, it validates on the training rows.
 
+    With an ``effort`` of 2 or 3, ``fit`` trains with several settings around the defaults and keeps those that are best
+    on the validation rows. Parameters that are not None do not change.
+
     After ``fit``, ``run_`` is the trained model, ``history_`` has the evaluations on the validation rows, ``settings_``
     the training settings, and ``classes_`` the two classes, of which the second one is the positive class.
     """
@@ -55,6 +60,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     min_count: int | None = None
     validation_fraction: float = 0.1
     random_state: int | np.random.RandomState | None = 0
+    effort: int = 1
     optimizer: Optimizer | None = None
     learning_rate: float | None = None
     schedule: Schedule | None = None
@@ -118,7 +124,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         encoding = start.encoder if start else make_schema(rows.table, self.fields, self.min_count)
         held_out = self._read_eval_set(eval_set) if eval_set is not None else None
         train, validation = (rows, held_out) if held_out else rows.split(self.validation_fraction, seed)
-        settings = {**self._settings(), "seed": seed}
+        check_effort(_plain(self.effort))
+        settings = {**self._settings(), "seed": seed, "effort": _plain(self.effort)}
         try:
             self.run_, self.settings_, self.history_ = fit_run(self.model, encoding, train, validation, settings, start)
         except Fm2Error as error:

@@ -45,7 +45,7 @@ class ModelSpec:
 
     ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs, and
     ``large_defaults`` replace some of them on large logs; both may name training settings and options. ``fm2 tune``
-    leaves ``untuned`` settings alone.
+    leaves ``untuned`` settings alone. ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
 
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
     two fields, for models that consist of a bias, a linear part and 1/2 vᵀ S v. ``no_warm_start`` explains why a
@@ -79,6 +79,7 @@ class ModelSpec:
     defaults: Mapping[str, Any] = field(default_factory=lambda: SMALL_LOG)
     large_defaults: Mapping[str, Any] = field(default_factory=lambda: LARGE_LOG)
     untuned: Sequence[str] = ()
+    auto_effort: int | None = None
 
     dimensions: Dimensions = "per_field"
     equal_dims: str = ""

@@ -32,6 +32,10 @@ RUNAWAY_LOSS = 1e3
 HIGHER_IS_BETTER = {"log_loss": False, "auc": True, "rig": True}
 
 
+class DivergedError(Fm2Error):
+    """The training loss became too large or infinite."""
+
+
 @dataclass
 class Position:
     """How far a training is. Together with the backend's state and the settings it determines all that follows."""
@@ -53,7 +57,7 @@ class TrainingProgress:
     Of ``total`` rows in all epochs, ``rows`` are done; ``begun`` of them were done before the run was resumed. An
     epoch has ``epoch_rows``. ``loss`` is the mean training loss since the last evaluation, NaN before the first step.
     ``evaluation`` is the last evaluation, and ``evaluated`` says that it has just taken place. ``waited``
-    counts the evaluations since the last improvement of ``metric``.
+    counts the evaluations since the last improvement of ``metric``. ``stage`` says which training of several this is.
     """
 
     rows: int
@@ -65,6 +69,7 @@ class TrainingProgress:
     evaluated: bool = False
     waited: int = 0
     metric: str = "log_loss"
+    stage: str = ""
 
 
 class TrainingLoop:
@@ -90,6 +95,7 @@ class TrainingLoop:
         self._backend, self._dataset, self._path, self._callback = backend, dataset, path, callback
         self._encoder = (dataset.schema, vocabularies)
         self.settings: Settings = backend.settings
+        self.model = backend.model
         self._train = dataset.train
         self._labels, self._rows = np.asarray(self._train.labels), np.asarray(self._train.rows)
         self._train_weights = None if self._train.weights is None else np.asarray(self._train.weights)
@@ -99,6 +105,7 @@ class TrainingLoop:
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
         self._interrupted, self._begun = False, 0
+        self._until = math.inf
 
     def resume(self) -> None:
         """Continue from the last checkpoint, or start over if there is none."""
@@ -115,24 +122,34 @@ class TrainingLoop:
         self._evaluation = history[-1] if history else None
         write_history(self._path / HISTORY, history)
 
-    def run(self, warm_start: bool = False) -> None:
-        """Train to the end. When interrupted, finish the current step and write a checkpoint.
+    def run(self, warm_start: bool = False, until: float = math.inf) -> bool:
+        """Train to the end and return True. When interrupted, finish the current step and write a checkpoint.
 
-        After a ``warm_start`` the model is evaluated before the first step, because it may be the best one.
+        After a ``warm_start`` the model is evaluated before the first step, because it may be the best one. Training
+        pauses at the first evaluation after ``until`` epochs and then returns False, unless it has ended; a resumed run
+        continues from there.
         """
+        self._until = until
         if warm_start and not self._at.steps:
             self.evaluate()
         self._begun = self._rows_done()
         with self._interrupts():
-            while self._at.epoch < self.settings.epochs and not self._stops_early():
+            while not self._ended() and not self._pauses():
                 self._run_epoch()
         self._save_checkpoint()
+        return self._ended()
 
     def _rows_done(self) -> int:
         return self._at.epoch * len(self._train) + self._at.row
 
     def _stops_early(self) -> bool:
         return self._at.waited >= self.settings.patience
+
+    def _ended(self) -> bool:
+        return self._at.epoch >= self.settings.epochs or self._stops_early()
+
+    def _pauses(self) -> bool:
+        return self._evaluation is not None and self._evaluation["epoch"] >= self._until
 
     @contextlib.contextmanager
     def _interrupts(self) -> Iterator[None]:
@@ -163,7 +180,7 @@ class TrainingLoop:
                 self._save_checkpoint()
             if self._interrupted:
                 raise KeyboardInterrupt
-            if self._stops_early():
+            if self._stops_early() or self._pauses():
                 break
         if self._at.row == rows:
             self._at.epoch, self._at.row = self._at.epoch + 1, 0
@@ -182,7 +199,7 @@ class TrainingLoop:
         self._at.loss_rows += counted
         if not loss < RUNAWAY_LOSS:
             kept = "the best model so far is kept" if self._at.best is not None else "there is no model yet"
-            raise Fm2Error(
+            raise DivergedError(
                 f"train: the loss is {loss:.3g} at step {self._at.steps}; lower learning_rate= "
                 f"and replace the run with overwrite=True ({kept})"
             )

@@ -28,6 +28,8 @@ class TrainingDisplay:
 
     def __call__(self, report: TrainingProgress) -> None:
         now = time.perf_counter()
+        if self._report is not None and report.stage != self._report.stage:
+            self._start = now
         self._report = report
         if now - self._last_update < (BAR_SECONDS if self._bar.shown else PLAIN_LINE_SECONDS):
             return
@@ -45,6 +47,11 @@ class TrainingDisplay:
             print(message, file=sys.stderr, flush=True)
         self._start = self._last_update = time.perf_counter()
         self._report = None
+
+    @property
+    def raced(self) -> bool:
+        """Whether the last training was part of a race."""
+        return self._report is not None and bool(self._report.stage)
 
     def summary(self) -> str:
         """Return how long the training took and why it ended."""
@@ -65,8 +72,8 @@ class TrainingDisplay:
 
 
 def describe(report: TrainingProgress, seconds: float) -> str:
-    """Format the speed, the training loss and the latest validation scores."""
-    text = f"{_speed(report, seconds):,.0f} rows/s"
+    """Format the stage, the speed, the training loss and the latest validation scores."""
+    text = f"{report.stage + ': ' if report.stage else ''}{_speed(report, seconds):,.0f} rows/s"
     if not math.isnan(report.loss):
         text += f", loss {report.loss:.4f}"
     if report.evaluation:

@@ -62,10 +62,17 @@ class Tracking:
         metrics = None
         try:
             yield
-            best = [evaluation for evaluation in read_history(path / HISTORY) if evaluation["best"]]
-            metrics = metrics_of(best[-1]) if best else None
+            metrics = _best_metrics(read_history(path / HISTORY))
         finally:
             self._notify("end", metrics)
+
+    def replay(self, settings: dict[str, Any], path: Path) -> None:
+        """Notify the trackers of a training that has ended: the winner of a race."""
+        history = read_history(path / HISTORY)
+        self._notify("begin", settings, path, None)
+        for evaluation in history:
+            self._notify("evaluated", evaluation)
+        self._notify("end", _best_metrics(history))
 
     def _notify(self, event: str, *arguments: Any) -> None:
         for tracker in list(self._trackers):
@@ -78,6 +85,11 @@ class Tracking:
                 reason = printable(str(error).partition("\n")[0]) or type(error).__name__
                 name = type(tracker).__name__
                 print(f"fm2: {name} failed: {reason}; the training continues without it", file=sys.stderr)
+
+
+def _best_metrics(history: Sequence[Evaluation]) -> dict[str, Any] | None:
+    best = [evaluation for evaluation in history if evaluation["best"]]
+    return metrics_of(best[-1]) if best else None
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, SETTINGS, check_run_output
-from fm2.artifacts.settings import Settings
+from fm2.artifacts.settings import Settings, read_settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file, checksum, directory_lock, remove_partial_files
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
+from fm2.training.candidates import AUTO, check_effort
 from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.loop import TrainingLoop, TrainingProgress
+from fm2.training.race import Race, discard_race, new_record, resumed_race
 from fm2.training.resolve import resolve_settings, trains_rowwise
 from fm2.training.run import Run
 from fm2.training.scorer import torch_threads
@@ -37,12 +40,17 @@ def train(
     start: Run | str | Path | None = None,
     learn: bool = True,
     overwrite: bool = False,
+    effort: int = 1,
     row_weights: ArrayLike | str | Path | None = None,
     callback: Callable[[TrainingProgress], None] = lambda progress: None,
     trackers: Sequence[Tracker] = (),
     **settings: Any,
 ) -> Run:
     """Train a model and return its run, with the best state on the validation rows.
+
+    ``model`` is the name of a model, or ``"auto"``: then several models are trained, and the best one is kept. With an
+    ``effort`` of 2 or 3, several settings around the defaults are trained, and the best ones are kept. Settings that
+    are given do not change. The file ``race.json`` of the run lists the candidates and their scores.
 
     ``settings`` are those of :class:`fm2.artifacts.settings.Settings`; the model's defaults apply to the others.
 
@@ -58,33 +66,84 @@ def train(
     """
     if not learn and (resume or start is None):
         raise Fm2Error("train: learn=False requires start= and cannot be combined with resume")
+    check_effort(effort)
     dataset = Dataset.of(data)
     first = None if start is None else Run.of(start)
     path = Path(out)
     check_run_output("train", path, resume, overwrite)
-    resolved = resolve_settings(
-        model, dataset, settings, resumed=path if resume else None, start=first.model.config if first else None
-    )
+    config = first.model.config if first else None
+    record = resumed_race(path, model, effort, settings) if resume else None
+    races = record.winner is None if record else effort > 1 or model == AUTO
+    if races and not learn:
+        raise Fm2Error("train: learn=False trains nothing; it cannot be combined with effort or auto")
+    if record and not races:
+        model = record.model_to_resume(model)
     weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)
     fingerprint = {
         "another dataset": inputs.fingerprint_of(dataset),
         "other row weights": inputs.fingerprint_of_weights(weights),
         "another model to start from (start=)": checksum(first.path / MODEL) if first else None,
     }
-    backend, vocabularies = _make_backend(resolved, dataset, first, weights)
-    del first  # the backend has its weights now
+    source = _Source(dataset, first, weights, fingerprint)
     tracking = Tracking(trackers, callback)
-    loop = TrainingLoop(backend, dataset, vocabularies, path, tracking, weights, fingerprint)
-    with _run_directory(path, resolved, resume), torch_threads(count_torch_threads(backend.model, resolved)):
+    if races:
+        record = record or new_record(model, effort, dataset, settings, config, fingerprint)
+        record.check_fingerprint(path, fingerprint)
+        race = Race(path, record, dataset, config, source.train, callback)
+        with _run_directory(path, race.first_settings(), resume):
+            race.run()
+        chosen = read_settings(path / SETTINGS)
+        tracking.replay(chosen, path)
+        return Run.open(path, chosen["threads"])
+    resolved = resolve_settings(model, dataset, settings, resumed=path if resume else None, start=config)
+    loop = source.make_loop(resolved, path, tracking)
+    del first, source  # the backend has the weights now
+    _run_loop(loop, path, resume, tracking, learn, warm_start=start is not None)
+    del loop  # free its tables before the model is loaded again
+    return Run.open(path, resolved.threads)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What the trainings of a race share: the data, the model to start from, row weights, and their fingerprint."""
+
+    dataset: Dataset
+    start: Run | None
+    row_weights: NDArray[np.float32] | None
+    fingerprint: dict[str, str | None]
+
+    def make_loop(self, settings: Settings, path: Path, callback: Callable[[TrainingProgress], None]) -> TrainingLoop:
+        """Build the model, its backend and the loop that trains it."""
+        backend, vocabularies = _make_backend(settings, self.dataset, self.start, self.row_weights)
+        return TrainingLoop(backend, self.dataset, vocabularies, path, callback, self.row_weights, self.fingerprint)
+
+    def train(
+        self, settings: Settings, path: Path, resume: bool, until: float, callback: Callable[[TrainingProgress], None]
+    ) -> bool:
+        """Train a candidate of a race until it pauses; return whether its training has ended."""
+        tracking = Tracking((), callback)
+        loop = self.make_loop(settings, path, tracking)
+        return _run_loop(loop, path, resume, tracking, warm_start=self.start is not None, until=until)
+
+
+def _run_loop(
+    loop: TrainingLoop,
+    path: Path,
+    resume: bool,
+    tracking: Tracking,
+    learn: bool = True,
+    warm_start: bool = False,
+    until: float = math.inf,
+) -> bool:
+    """Train in a run directory; return whether the training has ended."""
+    with _run_directory(path, loop.settings, resume), torch_threads(count_torch_threads(loop.model, loop.settings)):
         if resume:
             loop.resume()
-        with tracking.following(resolved, path, resume):
+        with tracking.following(loop.settings, path, resume):
             if learn:
-                loop.run(warm_start=start is not None)
-            else:
-                loop.evaluate()
-    del loop, backend  # free their tables before the model is loaded again
-    return Run.open(path, resolved.threads)
+                return loop.run(warm_start, until)
+            loop.evaluate()
+    return True
 
 
 def _make_backend(
@@ -118,6 +177,7 @@ def _run_directory(path: Path, settings: Settings, resume: bool) -> Iterator[Non
     with directory_lock(path, "train", "another training"):
         remove_partial_files(path)
         if not resume:
+            discard_race(path)
             for name in (CHECKPOINT, HISTORY):
                 (path / name).unlink(missing_ok=True)
         with atomic_file(path / SETTINGS) as partial:

@@ -23,6 +23,7 @@ DEEP_FM = ModelSpec(
     "an FM and a multi-layer perceptron that share their embeddings",
     source="Guo et al., 2017",
     torch_class="fm2.models.deep.perceptrons:DeepFM",
+    auto_effort=2,
     dimensions="equal",
     equal_dims="the FM multiplies the embeddings of any two fields; "
     "widedeep and deepfmfm allow one dimension per field",
@@ -82,6 +83,7 @@ FINAL_MLP = ModelSpec(
     "two multi-layer perceptrons with their own feature gates, fused by bilinear forms",
     source="Mao et al., 2023",
     torch_class="fm2.models.deep.finalmlp:FinalMLP",
+    auto_effort=3,
     options=(
         *MLP,
         Option("second_hidden", tuple, (128, 128), "widths of the second stream's hidden layers", 1),
@@ -129,6 +131,7 @@ DCN_V2 = ModelSpec(
     "cross layers with full matrices or low-rank mixtures, and a multi-layer perceptron",
     source="Wang et al., 2021",
     torch_class="fm2.models.deep.crosses:DCNV2",
+    auto_effort=2,
     options=(
         *MLP,
         CROSS_LAYERS,

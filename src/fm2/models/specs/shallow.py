@@ -34,6 +34,7 @@ LR = ModelSpec(
     },
     large_defaults={"learning_rate": 0.006, "schedule": "linear", "batch_size": 1024, "epochs": 4, "l2": 0.00025},
     untuned=("dense_learning_rate",),  # only the bias uses it
+    auto_effort=1,
     dimensions="none",
     count_parameters=lambda config: sum(config["field_sizes"]),
     count_flops=lambda config: {"sums": complexity.lr(len(config["field_sizes"]))},
@@ -181,6 +182,7 @@ FM = _machine(
         "matrix_std": 0.03,
     },
     large_defaults={**LARGE_DEFAULTS, "dense_learning_rate": 0.016},
+    auto_effort=1,
     count_parameters=_count_parameters(lambda a, b: 0),
     count_flops=_fm_flops,
     forward_backward="fused",
@@ -209,6 +211,7 @@ FFM = ModelSpec(
     },
     large_defaults={"l2": 0.002},
     untuned=("batch_size",),  # the kernel learns row by row
+    auto_effort=1,
     dimensions="scalar",
     count_parameters=lambda config: sum(config["field_sizes"]) * (1 + (len(config["field_sizes"]) - 1) * config["dim"]),
     count_flops=lambda config: {"pairs": complexity.ffm(len(config["field_sizes"]), config["dim"])},
@@ -224,6 +227,7 @@ FWFM = _machine(
     "Pan et al., 2018",
     "scalar",
     defaults=DEFAULTS,
+    auto_effort=1,
     count_parameters=_count_parameters(lambda a, b: 1),
     count_flops=_diagonal_flops(complexity.fwfm),
 )
@@ -235,6 +239,7 @@ FVFM = _machine(
     "Sun et al., 2021",
     "vector",
     defaults={**DEFAULTS, "embedding_std": 0.03},
+    auto_effort=3,
     count_parameters=_count_parameters(lambda a, b: a),
     count_flops=_diagonal_flops(complexity.fvfm),
 )
@@ -246,6 +251,7 @@ FMFM = _machine(
     "Sun et al., 2021",
     "matrix",
     defaults={**DEFAULTS, "matrix_std": 0.03},
+    auto_effort=1,
     count_parameters=_count_parameters(lambda a, b: a * b),
     count_flops=_fmfm_flops,
     forward_backward="matrix",

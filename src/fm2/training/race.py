@@ -1,0 +1,241 @@
+"""Races: candidates train side by side, the worse ones are dropped in rounds, and the best one becomes the run.
+
+Each candidate is an ordinary run in ``OUT/race``. It trains to a pause, where the worse half is dropped; the others
+resume. The last round has no pause. The defaults are never dropped before it, so the result is at least as good on the
+validation rows, and the gain is measured against a complete training with the defaults.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fm2.artifacts.model_file import MODEL
+from fm2.artifacts.run_directory import CALIBRATION, CHECKPOINT, HISTORY, RACE, SETTINGS, read_history
+from fm2.artifacts.settings import Settings
+from fm2.data.dataset import Dataset
+from fm2.errors import Fm2Error
+from fm2.files import directory_lock
+from fm2.models.registry import get_spec
+from fm2.training.candidates import AUTO, NUMBER, models_to_race, settings_around
+from fm2.training.loop import HIGHER_IS_BETTER, DivergedError, TrainingProgress
+from fm2.training.race_record import Candidate, Record, final_score, plain
+from fm2.training.resolve import resolve_settings
+
+DIRECTORY = "race"
+PAUSES = (1 / 4, 1 / 2, math.inf)  # of the epochs to compare candidates at
+COMPARED_EPOCHS = 8  # with a constant schedule; most trainings stop early, long before the last epoch
+FEWEST_KEPT = 2  # a slow starter may be the best in the end
+FILES = (MODEL, HISTORY, CHECKPOINT, SETTINGS)
+
+Callback = Callable[[TrainingProgress], None]
+
+
+class TrainCandidate(Protocol):
+    """Trains a run up to the first evaluation after ``until`` epochs; returns whether the training has ended."""
+
+    def __call__(self, settings: Settings, path: Path, resume: bool, until: float, callback: Callback) -> bool: ...
+
+
+class Race:
+    """A race in the directory ``path``, which the caller has locked.
+
+    ``train`` trains a candidate. ``start`` is the config of the model that all candidates start from, if there is one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        record: Record,
+        dataset: Dataset,
+        start: Mapping[str, Any] | None,
+        train: TrainCandidate,
+        callback: Callback,
+    ) -> None:
+        self._path, self._record, self._dataset, self._start = path, record, dataset, start
+        self._train, self._callback = train, callback
+
+    def first_settings(self) -> Settings:
+        """Return the settings of the first candidate: those of the run until another candidate wins."""
+        return self._settings(0)
+
+    def _settings(self, number: int) -> Settings:
+        """Return the settings of a candidate: those that it started with, if it has started."""
+        candidate, path = self._record.candidates[number], candidate_path(self._path, number)
+        changes = {**self._record.settings, **candidate.changes}
+        resumed = path if (path / SETTINGS).is_file() else None
+        return resolve_settings(candidate.model, self._dataset, changes, resumed, self._start)
+
+    def run(self) -> None:
+        """Race until there is a winner, and move its files to the run's directory."""
+        record = self._record
+        record.save(self._path)
+        while record.winner is None:
+            while record.rounds < len(PAUSES):
+                self._run_round()
+            best = self._ranked(record.alive)
+            if record.models and record.effort > 1:
+                self._race_settings(best[:2])
+            else:
+                record.decide(best[0])
+            record.save(self._path)
+        finish(self._path, record)
+
+    def _run_round(self) -> None:
+        """Train all candidates up to the next pause, then drop the worse half of them."""
+        record = self._record
+        self._remove_dropped()
+        racing = record.alive
+        for place, number in enumerate(racing):
+            if len(record.candidates[number].scores) <= record.rounds:
+                self._train_until_pause(number, place, len(racing))
+                record.save(self._path)
+        ranked = self._ranked(racing)
+        if record.rounds + 1 < len(PAUSES):
+            kept = set(ranked[: max(math.ceil(len(ranked) / 2), FEWEST_KEPT)])
+            kept |= set() if record.models else {record.entered[0]}
+            for number in racing:
+                if number not in kept or record.candidates[number].failed:
+                    record.candidates[number].dropped = record.rounds + 1
+        record.rounds += 1
+        record.save(self._path)
+
+    def _ranked(self, numbers: Sequence[int]) -> list[int]:
+        """Return candidates without those that failed, the best first; of equals, the earlier one."""
+        candidates = self._record.candidates
+        scores = {number: final_score(candidates[number]) for number in numbers if not candidates[number].failed}
+        sign = -1 if HIGHER_IS_BETTER[self._record.metric] else 1
+        if not scores:
+            reasons = ", ".join(sorted({str(candidates[number].failed) for number in numbers}))
+            raise Fm2Error(f"train: no candidate of the race could be trained ({reasons}); lower --learning-rate")
+        return sorted(scores, key=lambda number: (sign * scores[number], number))
+
+    def _train_until_pause(self, number: int, place: int, racing: int) -> None:
+        record, candidate = self._record, self._record.candidates[number]
+        path, began = candidate_path(self._path, number), time.perf_counter()
+        settings = self._settings(number)
+        until = pause(settings, record.rounds)
+        kind = "race of models" if record.models else "race"
+        stage = f"{kind} {record.rounds + 1}/{len(PAUSES)}, candidate {place + 1} of {racing}"
+
+        def callback(progress: TrainingProgress) -> None:
+            self._callback(dataclasses.replace(progress, stage=stage))
+
+        try:
+            if not candidate.finished:
+                candidate.finished = self._train(settings, path, (path / SETTINGS).is_file(), until, callback)
+        except (DivergedError, MemoryError) as error:
+            candidate.failed = "diverged" if isinstance(error, DivergedError) else "ran out of memory"
+        candidate.seconds = round(candidate.seconds + time.perf_counter() - began, 2)
+        candidate.scores.append(None if candidate.failed else score(path, record.metric, until))
+
+    def _remove_dropped(self) -> None:
+        for number, candidate in enumerate(self._record.candidates):
+            if candidate.dropped is not None:
+                shutil.rmtree(candidate_path(self._path, number), ignore_errors=True)
+
+    def _race_settings(self, finalists: Sequence[int]) -> None:
+        """Let the two best models race again, with their defaults and with changes of their settings.
+
+        Settings often gain more than what separates the two with their defaults.
+        """
+        record = self._record
+        for number in set(record.alive) - set(finalists):
+            record.candidates[number].dropped = len(PAUSES)
+        record.entered, record.rounds, record.models = list(finalists), 0, False
+        fields, number_of_changes = len(self._dataset.field_sizes), NUMBER[record.effort]
+        for number in finalists:
+            record.candidates[number].scores = []  # its history has those of the new rounds, too
+            changes = settings_around(self._settings(number), fields, record.settings, number_of_changes)[1:]
+            record.entered += range(len(record.candidates), len(record.candidates) + len(changes))
+            record.candidates += [Candidate(record.candidates[number].model, each) for each in changes]
+
+
+def new_record(
+    model: str,
+    effort: int,
+    dataset: Dataset,
+    changes: Mapping[str, Any],
+    start: Mapping[str, Any] | None,
+    fingerprint: dict[str, str | None],
+) -> Record:
+    """Choose the candidates: models with their defaults for ``auto``, else settings around the model's defaults."""
+    if model == AUTO:
+        if start is not None:
+            raise Fm2Error(f"train: auto cannot start from a trained model; use {start['model']} instead of auto")
+        models = models_to_race(dataset, changes, effort)
+        candidates, metric = [Candidate(name) for name in models], resolve_settings(models[0], dataset, changes).metric
+    else:
+        defaults = resolve_settings(model, dataset, changes, start=start)
+        fixed = {*changes, *(get_spec(model).shape(start) if start else ())}
+        changed = settings_around(defaults, len(dataset.field_sizes), fixed, NUMBER[effort])
+        candidates = [Candidate(model, each) for each in changed]
+        metric = defaults.metric
+    entered = list(range(len(candidates)))
+    return Record(model, effort, metric, plain(changes), fingerprint, candidates, entered, models=model == AUTO)
+
+
+def resumed_race(path: Path, model: str, effort: int, settings: Mapping[str, Any]) -> Record | None:
+    """Return the race of a run that is resumed, or None. If it has a winner, the run is complete afterwards."""
+    record = Record.read(path)
+    if record is None:
+        if effort > 1:
+            raise Fm2Error(f"train: the run in {path} has effort 1, not {effort}; use --overwrite to replace it")
+        return None
+    record.check_resumed(path, model, effort, settings)
+    if record.winner is not None:
+        with directory_lock(path, "train", "another training"):
+            finish(path, record)
+    return record
+
+
+def pause(settings: Settings, round: int) -> float:
+    """Return after how many epochs a round ends.
+
+    >>> [pause(Settings.of("fmfm", epochs=50), round) for round in range(3)]
+    [2.0, 4.0, inf]
+    >>> [pause(Settings.of("fmfm", epochs=4, schedule="linear"), round) for round in range(3)]
+    [1.0, 2.0, inf]
+    """
+    constant = settings.schedule == "constant"
+    return PAUSES[round] * (min(settings.epochs, COMPARED_EPOCHS) if constant else settings.epochs)
+
+
+def score(run: Path, metric: str, until: float) -> float:
+    """Return the metric of the model that was the best one when the run paused."""
+    best = math.nan
+    for evaluation in read_history(run / HISTORY):
+        if evaluation["best"]:
+            best = float(evaluation[metric])
+        if evaluation["epoch"] >= until:
+            break
+    return best
+
+
+def candidate_path(run: Path, number: int) -> Path:
+    """Return the directory of a candidate."""
+    return run / DIRECTORY / f"{number:02}"
+
+
+def finish(run: Path, record: Record) -> None:
+    """Move the winner's files to the run's directory and remove the candidates. Can be repeated after a crash."""
+    if record.winner is None or not (run / DIRECTORY).is_dir():
+        return
+    source = candidate_path(run, record.winner)
+    for name in FILES:
+        if (source / name).is_file():
+            if name == MODEL:
+                (run / CALIBRATION).unlink(missing_ok=True)  # it belongs to the model that is replaced
+            (source / name).replace(run / name)
+    shutil.rmtree(run / DIRECTORY)
+
+
+def discard_race(run: Path) -> None:
+    """Remove what an earlier race left in a run directory."""
+    shutil.rmtree(run / DIRECTORY, ignore_errors=True)
+    (run / RACE).unlink(missing_ok=True)

@@ -1,0 +1,159 @@
+"""The record of a race: its candidates, their scores and the winner. It is the file race.json of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fm2.artifacts.run_directory import RACE
+from fm2.errors import Fm2Error
+from fm2.evaluation.metrics import metric_title
+from fm2.files import write_text
+from fm2.training.candidates import AUTO
+
+FORMAT, VERSION = "fm2 race", 1
+
+
+@dataclass
+class Candidate:
+    """A model, what it changes in its default settings, and how it did.
+
+    ``scores`` are the best values of the validation metric at the end of each round. A candidate is ``dropped`` after
+    a round, counted from 1. One that ``failed`` diverged or did not fit into memory; it has no score.
+    """
+
+    model: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    scores: list[float | None] = field(default_factory=list)
+    seconds: float = 0.0
+    finished: bool = False
+    dropped: int | None = None
+    failed: str | None = None
+
+    def __str__(self) -> str:
+        """Return the changes as text: ``dim=16 learning_rate=0.005``."""
+        return " ".join(f"{name}={_text(value)}" for name, value in self.changes.items())
+
+
+@dataclass
+class Record:
+    """The state of a race, from which it can be resumed.
+
+    ``model``, ``effort`` and ``settings`` are what the user asked for. ``entered`` are the numbers of the candidates
+    of the current race, ``rounds`` is how many rounds of it are done. ``auto`` first races the ``models``. In a race of
+    settings, the first candidate to enter is the baseline, a model with its defaults, and ``gain`` is how much better
+    the winner's score is.
+    """
+
+    model: str
+    effort: int
+    metric: str
+    settings: dict[str, Any]
+    fingerprint: dict[str, str | None]
+    candidates: list[Candidate] = field(default_factory=list)
+    entered: list[int] = field(default_factory=list)
+    rounds: int = 0
+    models: bool = False
+    winner: int | None = None
+    gain: float | None = None
+
+    @property
+    def alive(self) -> list[int]:
+        """The numbers of the candidates that are still in the current race."""
+        return [number for number in self.entered if self.candidates[number].dropped is None]
+
+    def decide(self, winner: int) -> None:
+        """Enter the winner and its gain over the defaults."""
+        self.winner = winner
+        baseline = self.candidates[self.entered[0]]
+        if not self.models and not baseline.failed:
+            self.gain = abs(final_score(self.candidates[winner]) - final_score(baseline))
+
+    def save(self, run: Path) -> None:
+        """Write the record into a run directory."""
+        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
+        write_text(run / RACE, text + "\n")
+
+    @classmethod
+    def read(cls, run: Path) -> Record | None:
+        """Read the record of a run; None if it has none."""
+        if not (run / RACE).is_file():
+            return None
+        try:
+            values = json.loads((run / RACE).read_text(encoding="utf-8"))
+            if (values.pop("format"), values.pop("version")) != (FORMAT, VERSION):
+                raise ValueError("unsupported format")
+            candidates = [Candidate(**candidate) for candidate in values.pop("candidates")]
+            return cls(candidates=candidates, **values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Fm2Error(f"train: {run / RACE} is damaged: {error}; use --overwrite to start over") from error
+
+    def check_resumed(self, path: Path, model: str, effort: int, settings: Mapping[str, Any]) -> None:
+        """Raise an error if a race is resumed with another model, effort or settings; ``threads`` may differ."""
+        if effort not in (1, self.effort):  # 1 is the default: a race continues with its own effort
+            raise Fm2Error(f"train: the run in {path} has effort {self.effort}, not {effort}")
+        if self.winner is not None:
+            return
+        if model != self.model:
+            raise Fm2Error(f"train: the run in {path} trains {self.model}, not {model}")
+        given = plain(settings)
+        for name, value in given.items():
+            if name != "threads" and value != self.settings.get(name):
+                before = self.settings.get(name, "left to the race")
+                raise Fm2Error(
+                    f"train: the run in {path} has {name} {before}, not {value}; use --overwrite to replace it"
+                )
+        self.settings |= given
+
+    def check_fingerprint(self, path: Path, fingerprint: Mapping[str, str | None]) -> None:
+        """Raise an error if a race is resumed with other data, row weights or another model to start from."""
+        for name, current in fingerprint.items():
+            if self.fingerprint.get(name) != current:
+                raise Fm2Error(f"train: the run in {path} had {name}; use the same to resume it")
+
+    def model_to_resume(self, model: str) -> str:
+        """Return the model that a finished race chose, if ``auto`` is resumed."""
+        return self.candidates[self.winner].model if self.winner is not None and model == self.model else model
+
+    def summary(self) -> str:
+        """Return one line: what the race chose, its score, and how much better that is than the defaults."""
+        assert self.winner is not None
+        winner, baseline = self.candidates[self.winner], self.candidates[self.entered[0]]
+        chosen = str(winner) or "the defaults"
+        if self.model == AUTO:
+            chosen = f"{winner.model} with {chosen}"
+        text = f"race: chose {chosen}: validation {metric_title(self.metric)} {winner.scores[-1]:.4f}"
+        others = len(self.entered) - 1
+        if self.models:
+            return f"{text}, the best of {others + 1} models"
+        if winner is baseline and others:
+            return f"{text}; none of {others} other candidates was better"
+        if winner is baseline:
+            return f"{text}; all settings were given, so that there was nothing to race"
+        if baseline.failed:
+            return f"{text}; with the defaults, training {baseline.failed}"
+        direction = "higher" if final_score(winner) > final_score(baseline) else "lower"
+        defaults = f"{baseline.model} with" if self.model == AUTO else "with"
+        return f"{text}, {self.gain:.4f} {direction} than {defaults} the defaults"
+
+
+def final_score(candidate: Candidate) -> float:
+    """Return the score after the last round that a candidate took part in."""
+    score = candidate.scores[-1]
+    assert score is not None
+    return score
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as JSON stores them."""
+    return {
+        name: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+        for name, value in settings.items()
+    }
