@@ -15,6 +15,7 @@ import fm2
 from fm2 import Schema
 from fm2.data.presets import PRESETS
 from fm2.data.splits import SPLITS
+from fm2.schema import DEFAULT_TIME_FORMAT
 from panel_logs import KINDS, LABEL
 
 SPLIT = "split"  # the column of the peers' table with 0, 1 or 2: train, validation or test
@@ -119,7 +120,9 @@ def _read_texts(path: Path, schema: Schema) -> polars.DataFrame:
     """Read the columns of a log as texts, with null for missing values; lists stay lists."""
     if path.suffix == ".parquet":
         table = polars.read_parquet(path)
-        return table.with_columns(polars.col(name).cast(polars.String) for name in table.columns if not _is_list(table[name]))
+        return table.with_columns(
+            polars.col(name).cast(polars.String) for name in table.columns if not _is_list(table[name])
+        )
     separator = "\t" if ".tsv" in path.name else ","
     options: dict[str, Any] = {"has_header": not schema.columns, "new_columns": list(schema.columns) or None}
     return polars.read_csv(path, separator=separator, infer_schema=False, **options)
@@ -130,10 +133,13 @@ def _is_list(column: polars.Series) -> bool:
 
 
 def _time_part(column: polars.Series, each: fm2.Field) -> polars.Series:
-    if each.format in ("unix", "unix_ms"):
-        time = polars.from_epoch(column.cast(polars.Int64), "ms" if each.format == "unix_ms" else "s")
-    else:  # polars requires minutes if there are hours
-        time = (column + "00").str.to_datetime(each.format + "%M") if "%M" not in each.format and "%H" in each.format else column.str.to_datetime(each.format)
+    format = each.format or DEFAULT_TIME_FORMAT
+    if format in ("unix", "unix_ms"):
+        time = polars.from_epoch(column.cast(polars.Int64), "ms" if format == "unix_ms" else "s")
+    elif "%H" in format and "%M" not in format:  # polars requires minutes
+        time = (column + "00").str.to_datetime(format + "%M")
+    else:
+        time = column.str.to_datetime(format)
     return (time.dt.weekday() - 1 if each.part == "weekday" else time.dt.hour()).cast(polars.Float64)
 
 

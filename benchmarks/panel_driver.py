@@ -63,7 +63,11 @@ def main() -> None:
     request = json.loads(job.read_text())
     fitted = FITS[request["model"]](request)
     validation, test = fitted.predictions
-    figures = {"seconds": fitted.clock.seconds, "cpu_seconds": fitted.clock.cpu_seconds, "selected": fitted.selected}
+    figures: dict[str, Any] = {
+        "seconds": fitted.clock.seconds,
+        "cpu_seconds": fitted.clock.cpu_seconds,
+        "selected": fitted.selected,
+    }
     np.savez(result, validation=validation, test=test, threads=request["threads"], **figures)
 
 
@@ -92,9 +96,11 @@ def fit_catboost(request: dict[str, Any]) -> Fitted:
     """Fit CatBoost with its default learning rate and its target statistics of categories."""
     import catboost
 
+    limit: float = request["limit"]
+
     class Deadline:
         def after_iteration(self, info: Any) -> bool:
-            return clock.elapsed() < request["limit"]
+            return clock.elapsed() < limit
 
     train, validation, test = read_table(request, known_values=False)
     model = catboost.CatBoostClassifier(

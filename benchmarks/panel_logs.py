@@ -6,8 +6,9 @@ that no contender has: pair effects of random rank, steps and smooth curves in n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import polars
@@ -93,7 +94,7 @@ def rare_clicks(seed: int = 3) -> Generated:
     for i, values in enumerate(numbers.values()):
         logits += 0.4 * np.tanh(np.log(values) + random.normal()) * (-1) ** i
     logits += 0.6 * (numbers["n0"] > 2) * (ids[3] % 3 == 0)
-    columns = {f"c{i}": _names(f"c{i}_", column) for i, column in enumerate(ids)}
+    columns: dict[str, Any] = {f"c{i}": _names(f"c{i}_", column) for i, column in enumerate(ids)}
     counts = {name: np.floor(10 * values).astype(int) for name, values in numbers.items()}
     return _clicks(columns | counts, logits, 0.005, random)
 
@@ -184,13 +185,15 @@ def _names(prefix: str, ids: Ints) -> polars.Series:
 
 
 def _cluster(factors: Floats, clusters: int, random: np.random.Generator) -> Ints:
-    return np.argmax(factors @ random.normal(0, 1, (factors.shape[1], clusters)), axis=1)
+    cluster: Ints = np.argmax(factors @ random.normal(0, 1, (factors.shape[1], clusters)), axis=1)
+    return cluster
 
 
 def _pair_effect(a: Ints, b: Ints, rank: int, random: np.random.Generator) -> Floats:
     """Return the effect of pairs of values: the product of two random vectors, with a deviation of 1."""
     left, right = (random.normal(0, 1, (int(ids.max()) + 1, rank)) for ids in (a, b))
-    return np.einsum("ij,ij->i", left[a], right[b]) / np.sqrt(rank)
+    effect: Floats = np.einsum("ij,ij->i", left[a], right[b]) / np.sqrt(rank)
+    return effect
 
 
 def _alive(day: Floats, start: Floats, life: Floats, popularity: Floats, random: np.random.Generator) -> Ints:
@@ -205,7 +208,7 @@ def _alive(day: Floats, start: Floats, life: Floats, popularity: Floats, random:
     return ids
 
 
-def _clicks(columns: dict[str, object], logits: Floats, rate: float, random: np.random.Generator) -> Generated:
+def _clicks(columns: Mapping[str, Any], logits: Floats, rate: float, random: np.random.Generator) -> Generated:
     """Shift the logits so that this share of the rows is expected to be clicks, and draw the clicks."""
     low, high = -30.0, 30.0
     for _ in range(60):

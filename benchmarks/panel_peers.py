@@ -9,7 +9,6 @@ import hashlib
 import json
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ import fm2
 import xlearn_peer
 from fm2.data.dataset import Split
 from fm2.data.splits import SPLITS
+from fm2.evaluation import metrics
 from panel_data import Log
+from panel_fits import Fitted
 
 DRIVER = Path(__file__).with_name("panel_driver.py")
 TREES = ("LightGBM", "CatBoost")
@@ -32,27 +33,11 @@ XLEARN_SETTINGS = {"k": 4, "epoch": 60, "opt": "adagrad", "lr": 0.1, "stop_windo
 XLEARN_LAMBDAS = (2e-6, 2e-5, 2e-4)  # selected on validation rows
 LIMIT = 600  # seconds per fit
 
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted model: its probabilities for the validation and test rows, and the time of its training."""
-
-    name: str
-    validation: Floats
-    test: Floats
-    seconds: float
-    cpu_seconds: float
-    threads: int
-    note: str = ""
-    last_epoch: bool = False
-
 
 def fit_peer(
     name: str, log: Log, dataset: fm2.Dataset, cache: Path, threads: int, fresh: bool = False, limit: float = LIMIT
 ) -> Fitted:
-    """Return a peer's predictions for a log: those in the directory ``cache``, unless ``fresh``, or those of a new fit."""
+    """Return a peer's predictions for a log: those in the directory ``cache`` unless ``fresh``, or of a new fit."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         request = _write_rows(name, log, dataset, Path(folder))
@@ -82,13 +67,15 @@ def _write_rows(name: str, log: Log, dataset: fm2.Dataset, folder: Path) -> dict
         for split, rows in splits.items():
             _write_libffm(rows, folder / f"{split}.ffm")
         return {"model": name}
-    arrays = {f"{split}_{part}": array for split, rows in splits.items() for part, array in rows.items()}
+    arrays: dict[str, Any] = {
+        f"{split}_{part}": array for split, rows in splits.items() for part, array in rows.items()
+    }
     np.savez(folder / "rows.npz", n_features=sum(dataset.field_sizes), **arrays)
     return {"model": name, "rows": "rows.npz"}
 
 
 def _sparse_rows(split: Split, field_sizes: list[int]) -> dict[str, NDArray[Any]]:
-    """Return the features of each row, numbered over all fields, with fields and weights; row r has ``offsets[r]`` on."""
+    """Return the fields, features (numbered over all fields) and weights of rows; row r begins at ``offsets[r]``."""
     starts = np.cumsum([0, *field_sizes[:-1]])
     rows, fields, features, weights = [], [], [], []
     for field, start in enumerate(starts):
@@ -141,7 +128,10 @@ def _fit_xlearn(model: str, dataset: fm2.Dataset, folder: Path, result: Path, th
         settings = {**XLEARN_SETTINGS, "lambda": regularization, "nthread": threads}
         fit, predictions = xlearn_peer.predict_xlearn(model, train, validation, settings, [validation, test])
         fits.append(fit)
-        loss = fm2.evaluation.metrics.log_loss(dataset.validation.labels, predictions[0])
+        loss = metrics.log_loss(dataset.validation.labels, predictions[0])
         best = min(best, (loss, regularization, predictions), key=lambda entry: entry[0])
-    figures = {"seconds": sum(fit.seconds for fit in fits), "cpu_seconds": sum(fit.cpu_seconds for fit in fits)}
+    figures: dict[str, Any] = {
+        "seconds": sum(fit.seconds for fit in fits),
+        "cpu_seconds": sum(fit.cpu_seconds for fit in fits),
+    }
     np.savez(result, validation=best[2][0], test=best[2][1], selected=best[1], threads=threads, **figures)
