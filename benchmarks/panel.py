@@ -23,7 +23,6 @@ import numpy as np
 
 import fm2
 from datasets import working_directory
-from fm2.models.registry import model_names
 from fm2.studies.comparison.catalog import chosen
 from panel_data import REAL, Log, find_log
 from panel_fits import fit_fm2

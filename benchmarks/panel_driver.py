@@ -2,11 +2,10 @@
 
     python panel_driver.py JOB RESULT
 
-JOB is a JSON file: the model, the number of threads, a time limit in seconds, and the file of the rows. LightGBM and
-CatBoost read a Parquet table of raw columns, and JOB names its categories; logistic regression reads the one-hot rows
-of the three splits. RESULT is an .npz file: the predictions for the validation and test rows, the time of the fit in
-seconds and in CPU seconds, without reading, and the number of trees or the regularization that the validation rows
-selected.
+JOB is a JSON file: the model, the number of threads, a time limit in CPU seconds per thread, and the file of the rows.
+LightGBM and CatBoost read a Parquet table of raw columns, and JOB names its categories; logistic regression reads the
+one-hot rows of the three splits. RESULT is an .npz file: the predictions for the validation and test rows, the wall and
+CPU seconds of the fit without reading, and the number of trees or the regularization that the validation rows selected.
 """
 
 from __future__ import annotations
@@ -41,21 +40,25 @@ class Fitted:
 
 
 class Clock:
-    """Wall and CPU seconds since it was created."""
+    """Wall and CPU seconds since it was created, and whether the time is over.
 
-    def __init__(self) -> None:
+    The limit is in CPU seconds per thread, because other processes may slow a fit down.
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
         self._start = time.perf_counter()
         self._cpu_start = time.process_time()
+        self._limit: float = request["limit"] * request["threads"]
+
+    def is_over(self) -> bool:
+        """Return whether the limit is reached."""
+        return time.process_time() - self._cpu_start > self._limit
 
     def stop(self) -> Clock:
         """Store the seconds."""
-        self.seconds = self.elapsed()
+        self.seconds = time.perf_counter() - self._start
         self.cpu_seconds = time.process_time() - self._cpu_start
         return self
-
-    def elapsed(self) -> float:
-        """Return the wall seconds until now."""
-        return time.perf_counter() - self._start
 
 
 def main() -> None:
@@ -78,13 +81,13 @@ def fit_lightgbm(request: dict[str, Any]) -> Fitted:
     train, validation, test = read_table(request, known_values=True)
 
     def stop_in_time(state: Any) -> None:
-        if clock.elapsed() > request["limit"]:
+        if clock.is_over():
             raise lightgbm.callback.EarlyStopException(state.iteration, state.evaluation_result_list)
 
     model = lightgbm.LGBMClassifier(
         n_estimators=TREES, learning_rate=0.05, n_jobs=request["threads"], random_state=SEED, verbosity=-1
     )
-    clock = Clock()
+    clock = Clock(request)
     stopping = lightgbm.early_stopping(PATIENCE, verbose=False)
     rows, labels = validation
     model.fit(*train, eval_X=rows, eval_y=labels, eval_metric="binary_logloss", callbacks=[stopping, stop_in_time])
@@ -96,11 +99,9 @@ def fit_catboost(request: dict[str, Any]) -> Fitted:
     """Fit CatBoost with its default learning rate and its target statistics of categories."""
     import catboost
 
-    limit: float = request["limit"]
-
     class Deadline:
         def after_iteration(self, info: Any) -> bool:
-            return clock.elapsed() < limit
+            return not clock.is_over()
 
     train, validation, test = read_table(request, known_values=False)
     model = catboost.CatBoostClassifier(
@@ -113,7 +114,7 @@ def fit_catboost(request: dict[str, Any]) -> Fitted:
         allow_writing_files=False,
         verbose=False,
     )
-    clock = Clock()
+    clock = Clock(request)
     model.fit(*train, eval_set=validation, callbacks=[Deadline()])
     clock.stop()
     return Fitted(predict(model, validation, test), clock, model.best_iteration_ + 1)
@@ -160,12 +161,12 @@ def fit_logistic(request: dict[str, Any]) -> Fitted:
     train, validation, test = (split(name) for name in ("train", "validation", "test"))
     model = LogisticRegression(solver="lbfgs", max_iter=ITERATIONS, warm_start=True)
     best: tuple[float, float, list[NDArray[np.float64]]] = (np.inf, 0.0, [])
-    clock = Clock()
+    clock = Clock(request)
     for c in C_GRID:
         model.set_params(C=c).fit(*train)
         predictions = predict(model, validation, test)
         best = min(best, (log_loss(validation[1], predictions[0]), c, predictions), key=lambda entry: entry[0])
-        if best[1] < c or clock.elapsed() > request["limit"]:
+        if best[1] < c or clock.is_over():
             break
     return Fitted(best[2], clock.stop(), best[1])
 

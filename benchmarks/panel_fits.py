@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fm2
-from fm2.artifacts.run_directory import HISTORY, read_history
+from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
+from fm2.artifacts.settings import read_settings
 from fm2.training.train import train
 from processes import in_fresh_process
 
@@ -46,8 +47,8 @@ def _fit(model: str, data: Path, seed: int, threads: int) -> Fitted:
     with tempfile.TemporaryDirectory() as folder:
         run = train(model, dataset, f"{folder}/run", seed=seed, threads=threads)
         seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu_begin
+        epochs = read_settings(Path(folder, "run", SETTINGS))["epochs"]
         best = [entry["epoch"] for entry in read_history(Path(folder, "run", HISTORY)) if entry["best"]][-1]
     validation, test = (run.probabilities(split.encoded) for split in (dataset.validation, dataset.test))
-    epochs = run.settings.epochs
-    note = f"epoch {best:g} of {epochs}"
+    note = f"epoch {best:.1f} of {epochs}"
     return Fitted(model, validation, test, seconds, cpu_seconds, threads, note, at_last_epoch=best > epochs - 1)
