@@ -24,7 +24,7 @@ import numpy as np
 import fm2
 from datasets import working_directory
 from fm2.studies.comparison.catalog import chosen
-from panel_data import REAL, Log, find_log
+from panel_data import REAL_LOGS, Log, find_log
 from panel_fits import fit_fm2
 from panel_logs import KINDS
 from panel_peers import LIMIT, PEERS, fit_peer
@@ -73,16 +73,18 @@ def run(name: str, log: Log, directory: Path, options: argparse.Namespace) -> Re
 
 def _own_log(options: argparse.Namespace) -> Log:
     schema = fm2.Schema.load(options.schema) if options.schema else None
-    return Log(options.log, options.label, schema, options.test, options.split, options.numbers)
+    files = {"source": options.log, "validation": options.validation, "test": options.test}
+    return Log(**files, label=options.label, schema=schema, split=options.split, numbers=options.numbers)
 
 
 def _options() -> argparse.Namespace:
-    logs = [*(REAL if "FM2_DATA" in os.environ else ()), *KINDS]
+    logs = [*(REAL_LOGS if "FM2_DATA" in os.environ else ()), *KINDS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("logs", nargs="*", metavar="LOG", help=f"{', '.join((*REAL, *KINDS))} (default: all)")
+    parser.add_argument("logs", nargs="*", metavar="LOG", help=f"{', '.join((*REAL_LOGS, *KINDS))} (default: all)")
     parser.add_argument("--log", type=Path, help="a log of your own: CSV or TSV with a header, or Parquet")
     parser.add_argument("--label", help="its click column")
     parser.add_argument("--schema", type=Path, help="its schema (default: inferred)")
+    parser.add_argument("--validation", type=Path, help="its validation rows (default: a tenth of the log)")
     parser.add_argument("--test", type=Path, help="its test rows (default: a tenth of the log)")
     parser.add_argument("--split", choices=("random", "time"), default="random")
     parser.add_argument("--numbers", nargs="+", type=str, help="columns that are numbers for the peers")
@@ -97,8 +99,8 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.log and not options.label:
         parser.error("--log needs --label")
-    if unknown := set(options.logs) - {*REAL, *KINDS}:
-        parser.error(f"unknown log '{min(unknown)}'; choose from {', '.join((*REAL, *KINDS))}")
+    if unknown := set(options.logs) - {*REAL_LOGS, *KINDS}:
+        parser.error(f"unknown log '{min(unknown)}'; choose from {', '.join((*REAL_LOGS, *KINDS))}")
     options.logs = [options.log.name] if options.log else options.logs or logs
     options.models = chosen(options.models)
     return options

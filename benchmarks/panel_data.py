@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from panel_logs import KINDS, LABEL
 
 SPLIT = "split"  # the column of the peers' table with 0, 1 or 2: train, validation or test
 LIST_VALUES = 50  # the most frequent values of a list that become a column for the peers
-REAL = ("criteo", "criteo_inferred", "adult", "movies", "avazu")
+VALIDATION = 1 / 8  # the share of each user's training rows in movies_users
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Log:
     source: Path
     label: str
     schema: Schema | None = None
+    validation: Path | None = None
     test: Path | None = None
     split: Literal["random", "time"] = "random"
     numbers: tuple[str, ...] | None = None
@@ -42,7 +44,8 @@ class Log:
     def prepare(self, out: Path) -> fm2.Dataset:
         """Prepare the log as a new user of fm2 would."""
         schema = self.schema or Schema.infer(self.source, self.label)
-        return fm2.prepare(self.source, schema, out, test=self.test, split=self.split, overwrite=True, progress=False)
+        files: dict[str, Any] = {"validation": self.validation, "test": self.test}
+        return fm2.prepare(self.source, schema, out, **files, split=self.split, overwrite=True, progress=False)
 
     def peer_table(self, dataset: fm2.Dataset) -> tuple[polars.DataFrame, list[str]]:
         """Return the rows of all splits with raw values, in the order of the splits, and the names of the categories.
@@ -50,7 +53,8 @@ class Log:
         Categories are texts, with "" for missing ones; all other columns are numbers. A timestamp becomes its weekday
         and hour. A list becomes its length and a column for each of its most frequent values.
         """
-        raw = polars.concat([_read_texts(path, dataset.schema) for path in (self.source, self.test) if path])
+        files = (self.source, self.validation, self.test)  # in which order fm2 numbers the rows
+        raw = polars.concat([_read_texts(path, dataset.schema) for path in files if path])
         splits = [dataset.split(name) for name in SPLITS]
         numbers = np.repeat(np.arange(len(SPLITS), dtype=np.uint8), [len(split) for split in splits])
         raw = raw[np.concatenate([split.rows for split in splits])].with_columns(polars.Series(SPLIT, numbers))
@@ -82,24 +86,62 @@ def find_log(name: str, directory: Path) -> Log:
 def _real(name: str, directory: Path) -> Log:
     if "FM2_DATA" not in os.environ:
         raise SystemExit("set the variable FM2_DATA to the directory of the real logs, or name a generated log")
-    folder = Path(os.environ["FM2_DATA"])
-    criteo = PRESETS["criteo"]()
-    numbers = tuple(each.name for each in criteo.fields if each.kind == "numeric")
-    adult = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
-    movies = ("year", "hour", "weekday", "movie_n", "movie_mean", "user_n", "user_mean")
-    with_header = directory / "criteo_inferred" / "log.tsv"
-    if name == "criteo_inferred" and not with_header.exists():
-        with_header.parent.mkdir(parents=True, exist_ok=True)
-        _read_texts(folder / "criteo.tsv.gz", criteo).write_csv(with_header, separator="\t")
-    return {
-        "criteo": Log(folder / "criteo.tsv.gz", "label", criteo, numbers=numbers),
-        "criteo_inferred": Log(with_header, "label", numbers=numbers),
-        "adult": Log(folder / "adult_train.csv.gz", "label", test=folder / "adult_test.csv.gz", numbers=adult),
-        "movies": Log(
-            folder / "movies_train.csv.gz", "label", None, folder / "movies_test.csv.gz", "time", numbers=movies
-        ),
-        "avazu": Log(folder / "avazu.csv.gz", "click", PRESETS["avazu"](), numbers=()),
-    }[name]
+    return REAL_LOGS[name](Path(os.environ["FM2_DATA"]), directory / name)
+
+
+def _criteo(logs: Path, _: Path) -> Log:
+    schema = PRESETS["criteo"]()
+    numbers = tuple(each.name for each in schema.fields if each.kind == "numeric")
+    return Log(logs / "criteo.tsv.gz", schema.label, schema, numbers=numbers)
+
+
+def _criteo_inferred(logs: Path, directory: Path) -> Log:
+    """Return Criteo's log with a header and without a schema, as a log that fm2 does not know."""
+    known, log = _criteo(logs, directory), directory / "log.tsv"
+    if not log.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        _read_texts(known.source, PRESETS["criteo"]()).write_csv(log, separator="\t")
+    return Log(log, known.label, numbers=known.numbers)
+
+
+def _adult(logs: Path, _: Path) -> Log:
+    numbers = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
+    return Log(logs / "adult_train.csv.gz", "label", test=logs / "adult_test.csv.gz", numbers=numbers)
+
+
+def _movies(logs: Path, _: Path) -> Log:
+    """Return MovieLens; the validation rows are the latest training rows, mostly of users without a training row."""
+    numbers = ("year", "hour", "weekday", "movie_n", "movie_mean", "user_n", "user_mean")
+    train, test = logs / "movies_train.csv.gz", logs / "movies_test.csv.gz"
+    return Log(train, "label", test=test, split="time", numbers=numbers)
+
+
+def _movies_users(logs: Path, directory: Path) -> Log:
+    """Return MovieLens; the validation rows are the latest training rows of each user, like the test rows."""
+    known = _movies(logs, directory)
+    train, validation = directory / "train.csv", directory / "validation.csv"
+    if not validation.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        rows = polars.read_csv(known.source, infer_schema=False)
+        is_late = polars.int_range(polars.len()).over("user") >= (1 - VALIDATION) * polars.len().over("user")
+        rows.filter(~is_late).write_csv(train)
+        rows.filter(is_late).write_csv(validation)
+    return Log(train, known.label, None, validation, known.test, numbers=known.numbers)
+
+
+def _avazu(logs: Path, _: Path) -> Log:
+    return Log(logs / "avazu.csv.gz", "click", PRESETS["avazu"](), numbers=())
+
+
+# Functions of the directory of the real logs and of one for files that are derived from them.
+REAL_LOGS: dict[str, Callable[[Path, Path], Log]] = {
+    "criteo": _criteo,
+    "criteo_inferred": _criteo_inferred,
+    "adult": _adult,
+    "movies": _movies,
+    "movies_users": _movies_users,
+    "avazu": _avazu,
+}
 
 
 def _generated(name: str, directory: Path) -> Log:
