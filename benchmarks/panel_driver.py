@@ -5,7 +5,8 @@
 JOB is a JSON file: the model, the number of threads, a time limit in CPU seconds per thread, and the file of the rows.
 LightGBM and CatBoost read a Parquet table of raw columns, and JOB names its categories; logistic regression reads the
 one-hot rows of the three splits. RESULT is an .npz file: the predictions for the validation and test rows, the wall and
-CPU seconds of the fit without reading, and the number of trees or the regularization that the validation rows selected.
+CPU seconds of the fit without reading, the number of trees or the regularization that the validation rows selected, and
+whether the time limit was reached.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Clock:
         return time.process_time() - self._cpu_start > self._limit
 
     def stop(self) -> Clock:
-        """Store the seconds."""
+        """Store the seconds, and whether the limit was reached."""
+        self.was_over = self.is_over()
         self.seconds = time.perf_counter() - self._start
         self.cpu_seconds = time.process_time() - self._cpu_start
         return self
@@ -71,7 +73,8 @@ def main() -> None:
         "cpu_seconds": fitted.clock.cpu_seconds,
         "selected": fitted.selected,
     }
-    np.savez(result, validation=validation, test=test, threads=request["threads"], **figures)
+    figures |= {"threads": request["threads"], "at_limit": fitted.clock.was_over}
+    np.savez(result, validation=validation, test=test, **figures)
 
 
 def fit_lightgbm(request: dict[str, Any]) -> Fitted:

@@ -53,6 +53,7 @@ def fit_peer(
     with np.load(path) as stored:
         figures = {key: stored[key].item() for key in ("seconds", "cpu_seconds", "threads")}
         note = f"{'trees' if name in TREES else 'lambda' if name in XLEARN else 'C'} {stored['selected'].item():g}"
+        note += ", time limit" if stored.get("at_limit") else ""
         return Fitted(name, stored["validation"], stored["test"], **figures, note=note)
 
 
