@@ -86,14 +86,15 @@ docs: setup
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# The libraries that the benchmarks compare fm2 with: xLearn in an environment of its own (it reads $USER when imported), and
-# deepctr-torch in a directory that is used together with .venv.
+# The libraries that the benchmarks compare fm2 with: xLearn (which reads $USER when imported), LightGBM, CatBoost and
+# scikit-learn in an environment of their own, and deepctr-torch in a directory that is used together with .venv.
 peers: setup .peers/installed
 
-.peers/installed: constraints.txt
+.peers/installed: constraints.txt benchmarks/peers.txt
 	rm -rf .peers && $(PYTHON) -m venv .peers
 	.peers/bin/python -m pip install --quiet --pre --no-deps xlearn==0.40a1
-	USER=fm2 .peers/bin/python -c 'import xlearn'
+	.peers/bin/python -m pip install --quiet --requirement benchmarks/peers.txt
+	USER=fm2 .peers/bin/python -c 'import xlearn, lightgbm, catboost, sklearn, polars'
 	$(BIN)/python -m pip install --quiet --no-deps --target .peers/deepctr deepctr-torch==0.3.0 tqdm==4.70.1
 	@touch $@
 

@@ -175,7 +175,7 @@ def measure_xlearn(dataset: fm2.Dataset, directory: Path, seeds: int) -> float:
         common = {"k": 4, "epoch": 60, "opt": "adagrad", "nthread": 2, "stop_window": 2}
         predict = [texts["validation"], texts["test"]]
         options = {**common, **parameters}
-        predictions = xlearn_peer.predict_xlearn("ffm", texts["train"], texts["validation"], options, predict)
+        _, predictions = xlearn_peer.predict_xlearn("ffm", texts["train"], texts["validation"], options, predict)
         labels = (dataset.validation.labels, dataset.test.labels)
         return [metrics.evaluate(*pair) for pair in zip(labels, predictions, strict=True)]
 

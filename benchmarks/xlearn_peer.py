@@ -28,9 +28,10 @@ CHUNK_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Fit:
-    """The time of a fit, including reading, and its peak memory."""
+    """The wall and CPU seconds of a fit, including reading, and its peak memory."""
 
     seconds: float
+    cpu_seconds: float
     memory: Memory
 
 
@@ -65,14 +66,14 @@ def fit_xlearn(model: str, train: Path, parameters: dict[str, Any]) -> Fit:
 
 def predict_xlearn(
     model: str, train: Path, validation: Path, parameters: dict[str, Any], predict: list[Path]
-) -> list[NDArray[np.float64]]:
-    """Fit with xLearn's defaults (normalized rows, early stopping); return its predictions for texts."""
+) -> tuple[Fit, list[NDArray[np.float64]]]:
+    """Fit with xLearn's defaults (normalized rows, early stopping); return the fit and its predictions for texts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         outs = {str(text.absolute()): str(folder / f"{number}.txt") for number, text in enumerate(predict)}
         texts = {"train": str(train.absolute()), "validation": str(validation.absolute()), "predict": outs}
-        _run(folder, {"model": model, "out": str(folder / "model"), **texts}, parameters)
-        return [np.loadtxt(out) for out in outs.values()]
+        fit = _run(folder, {"model": model, "out": str(folder / "model"), **texts}, parameters)
+        return fit, [np.loadtxt(out) for out in outs.values()]
 
 
 def _run(folder: Path, request: dict[str, Any], parameters: dict[str, Any]) -> Fit:
@@ -85,7 +86,7 @@ def _run(folder: Path, request: dict[str, Any], parameters: dict[str, Any]) -> F
         memory = watch_memory(process.pid, lambda seconds: _ended(process, seconds))
     if not result.exists():  # its exit code is 0 in any case
         raise fm2.Fm2Error(f"xLearn failed to fit {request['model']} on {request['train']}; see its output above")
-    return Fit(json.loads(result.read_text())["seconds"], memory)
+    return Fit(**json.loads(result.read_text()), memory=memory)
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

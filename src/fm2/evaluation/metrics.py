@@ -69,7 +69,7 @@ def log_loss_of_logits(labels: ArrayLike, logits: ArrayLike, weights: ArrayLike 
     >>> log_loss_of_logits([0, 1], [1000.0, 1000.0])
     500.0
     """
-    y, z, w = _check_inputs(labels, logits, weights, "logit")
+    y, z, w = check_inputs(labels, logits, weights, "logit")
     z = z.astype(np.float64)
     return float(np.average(np.logaddexp(0, z) - y * z, weights=w))
 
@@ -178,10 +178,7 @@ class _Counts:
 
 
 def _count(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None) -> _Counts:
-    y, p, w = _check_inputs(labels, probabilities, weights, "probability")
-    if p.min() < 0 or p.max() > 1:
-        values = f"got {p.min()} to {p.max()}"
-        raise Fm2Error(f"metrics: probabilities must be between 0 and 1, {values}; log_loss_of_logits takes logits")
+    y, p, w = check_inputs(labels, probabilities, weights, "probability")
     order = np.argsort(p)
     p = p[order]
     first = np.flatnonzero(np.concatenate(([True], p[1:] != p[:-1])))
@@ -191,13 +188,28 @@ def _count(labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | Non
     else:
         rows = np.add.reduceat(w[order], first)
         clicks = np.add.reduceat((w * y)[order], first)
-    resolution = np.finfo(p.dtype).eps if np.issubdtype(p.dtype, np.floating) else np.finfo(np.float64).eps
-    return _Counts(p[first].astype(np.float64), rows, clicks, float(resolution))
+    return _Counts(p[first].astype(np.float64), rows, clicks, _resolution(p))
 
 
-def _check_inputs(
+def _resolution(p: NDArray[Any]) -> float:
+    return float(np.finfo(p.dtype if np.issubdtype(p.dtype, np.floating) else np.float64).eps)
+
+
+def row_losses(labels: NDArray[Any], probabilities: NDArray[Any]) -> Floats:
+    """Return the log loss of each row; :func:`log_loss` is the mean.
+
+    >>> row_losses(np.array([1, 0]), np.array([0.5, 0.0])).round(4).tolist()
+    [0.6931, 0.0]
+    """
+    y, resolution = labels.astype(np.float64), _resolution(probabilities)
+    p = np.clip(probabilities.astype(np.float64), resolution, 1 - resolution)
+    return -y * np.log(p) - (1 - y) * np.log1p(-p)
+
+
+def check_inputs(
     labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None, kind: str
 ) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:
+    """Return labels, predictions and weights as arrays, or raise an error that says which value is invalid."""
     y, p = np.asarray(labels), np.asarray(predictions)
     w = None if weights is None else np.asarray(weights, dtype=np.float64)
     shapes = [list(array.shape) for array in (y, p, w) if array is not None]
@@ -208,6 +220,9 @@ def _check_inputs(
     if not np.isfinite(p).all():
         row = int(np.flatnonzero(~np.isfinite(p))[0])
         raise Fm2Error(f"metrics: the {kind} of row {row} is {p[row]}")
+    if kind == "probability" and (p.min() < 0 or p.max() > 1):
+        values = f"got {p.min()} to {p.max()}"
+        raise Fm2Error(f"metrics: probabilities must be between 0 and 1, {values}; log_loss_of_logits takes logits")
     if not ((y >= 0) & (y <= 1)).all():
         row = int(np.flatnonzero(~((y >= 0) & (y <= 1)))[0])
         raise Fm2Error(f"metrics: the label of row {row} is {y[row]}, expected 0 or 1, or a click rate in between")
