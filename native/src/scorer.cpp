@@ -68,7 +68,7 @@ bool any_beyond(const Lists& lists, const List& list, std::int32_t limit) {
         for (std::int32_t k = 0; k < block; k += 4) {
             Ids ids;
             std::memcpy(&ids, list.ids + i + k, sizeof ids);
-            const Numbers in_list = Numbers{0, 1, 2, 3} < left - k;
+            const Numbers in_list = Numbers{k, k + 1, k + 2, k + 3} < left;
             wrong |= beyond(ids, Ids{} + size) & reinterpret_cast<const Ids&>(in_list);
         }
     }
@@ -104,7 +104,9 @@ void RowFormat::check_columns(const Rows& rows) const {
     if (list_columns_.empty() && rows.lists.empty()) return;
     expect(rows.lists.empty() || rows.lists.size() == fields_.size(), "expected lists for ", fields_.size(), " fields, got ",
            rows.lists.size());
-    for (std::size_t c = 0; c < fields_.size(); ++c) {
+    bool different = rows.lists.empty();
+    for (std::size_t c = 0; c < rows.lists.size(); ++c) different |= static_cast<bool>(rows.lists[c]) != is_list(c);
+    for (std::size_t c = 0; different && c < fields_.size(); ++c) {
         if (rows.is_list(c) == is_list(c)) continue;
         expect(!is_list(c), "field ", fields_[c], " is multi-valued, but the rows have no lists for it");
         expect(is_list(c), "field ", fields_[c], " is not multi-valued, but the rows have lists for it");
