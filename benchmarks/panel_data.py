@@ -16,7 +16,7 @@ import fm2
 from fm2 import Schema
 from fm2.data.presets import PRESETS
 from fm2.data.splits import SPLITS
-from fm2.schema import DEFAULT_TIME_FORMAT
+from fm2.field import DEFAULT_TIME_FORMAT
 from panel_logs import KINDS, LABEL
 
 SPLIT = "split"  # the column of the peers' table with 0, 1 or 2: train, validation or test

@@ -80,7 +80,8 @@ def test_the_result_is_at_least_as_good_as_with_the_defaults(dataset, raced, tmp
     assert math.isclose(record.gain, defaults.metrics["log_loss"] - raced.metrics["log_loss"])
     assert len(record.candidates) == 6
     assert [sum(candidate.dropped == round for candidate in record.candidates) for round in (1, 2)] == [2, 1]
-    changes = " ".join(f"{name}={value}" for name, value in winner.changes.items())
+    dims = ",".join(map(str, winner.changes["dim"]))
+    changes = " ".join(f"{name}={dims if name == 'dim' else value}" for name, value in winner.changes.items())
     score = f"{raced.metrics['log_loss']:.4f}, {record.gain:.4f} lower"
     assert record.summary() == f"race: chose {changes}: validation log loss {score} than with the defaults"
 
@@ -154,11 +155,11 @@ def test_only_the_same_race_is_resumed(dataset, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train("fmfm", dataset, out, effort=2, callback=Interrupt([30]), dim=4, **FAST)
-    with pytest.raises(Fm2Error, match="already exists; use --resume"):
+    with pytest.raises(Fm2Error, match="already exists; use resume=True"):
         train("fmfm", dataset, out, effort=2)
     for wrong, message in (
         ({"effort": 3}, "has effort 2, not 3"),
-        ({"dim": 8}, "has dim 4, not 8; use --overwrite"),
+        ({"dim": 8}, "has dim 4, not 8; use overwrite=True"),
         ({"l2": 0.1}, "has l2 left to the race, not 0.1"),
         ({"row_weights": np.ones(1500)}, "had other row weights"),
     ):
@@ -169,10 +170,10 @@ def test_only_the_same_race_is_resumed(dataset, tmp_path):
             train(model, dataset, out, resume=True)
     train("fmfm", dataset, out, resume=True, threads=2)
     train("lr", dataset, tmp_path / "ordinary", **FAST)
-    with pytest.raises(Fm2Error, match="has effort 1, not 2; use --overwrite"):
+    with pytest.raises(Fm2Error, match="has effort 1, not 2; use overwrite=True"):
         train("lr", dataset, tmp_path / "ordinary", effort=2, resume=True)
     (out / "race.json").write_text("{")
-    with pytest.raises(Fm2Error, match=r"race.json is damaged: .*; use --overwrite"):
+    with pytest.raises(Fm2Error, match=r"race.json is damaged: .*; use overwrite=True"):
         train("fmfm", dataset, out, resume=True)
 
 
@@ -200,7 +201,7 @@ def test_a_warm_start_races_what_may_change(dataset, raced, tmp_path):
 
 
 def test_candidates_that_diverge_lose(dataset, tmp_path):
-    run = train("fm", dataset, tmp_path / "run", effort=2, learning_rate_scale=2000, **FAST)
+    run = train("fm", dataset, tmp_path / "run", effort=2, learning_rate_scale=800, **FAST)
     record = record_of(run)
     assert [candidate.failed for candidate in record.candidates].count("diverged") in range(1, 6)
     assert record.candidates[record.winner].failed is None
@@ -232,14 +233,14 @@ def test_other_efforts_are_refused(dataset, tmp_path, effort):
 
 @pytest.mark.parametrize("name", model_names())
 def test_every_model_accepts_its_candidates(name):
-    defaults = Settings.of(name, 5000, 4)
+    defaults = Settings.of(name, 5000, [5, 6, 7, 8])
     candidates = settings_around(defaults, 4, (), NUMBER[3])
     assert candidates[0] == {}
     assert len(candidates) >= 7
     assert len({json.dumps(candidate) for candidate in candidates}) == len(candidates)
     assert all(changes.keys() <= defaults.used().keys() for changes in candidates)
     for changes in candidates:
-        make_model(Settings.of(name, 5000, 4, **changes), [5, 6, 7, 8])
+        make_model(Settings.of(name, 5000, [5, 6, 7, 8], **changes), [5, 6, 7, 8])
 
 
 def test_auto_chooses_the_model(dataset, tmp_path):

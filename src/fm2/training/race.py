@@ -112,7 +112,7 @@ class Race:
         sign = -1 if HIGHER_IS_BETTER[self._record.metric] else 1
         if not scores:
             reasons = ", ".join(sorted({str(candidates[number].failed) for number in numbers}))
-            raise Fm2Error(f"train: no candidate of the race could be trained ({reasons}); lower --learning-rate")
+            raise Fm2Error(f"train: no candidate of the race could be trained ({reasons}); lower learning_rate=")
         return sorted(scores, key=lambda number: (sign * scores[number], number))
 
     def _train_until_pause(self, number: int, place: int, racing: int) -> None:
@@ -185,7 +185,7 @@ def resumed_race(path: Path, model: str, effort: int, settings: Mapping[str, Any
     record = Record.read(path)
     if record is None:
         if effort > 1:
-            raise Fm2Error(f"train: the run in {path} has effort 1, not {effort}; use --overwrite to replace it")
+            raise Fm2Error(f"train: the run in {path} has effort 1, not {effort}; use overwrite=True to replace it")
         return None
     record.check_resumed(path, model, effort, settings)
     if record.winner is not None:

@@ -89,7 +89,7 @@ class Record:
             candidates = [Candidate(**candidate) for candidate in values.pop("candidates")]
             return cls(candidates=candidates, **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Fm2Error(f"train: {run / RACE} is damaged: {error}; use --overwrite to start over") from error
+            raise Fm2Error(f"train: {run / RACE} is damaged: {error}; use overwrite=True to start over") from error
 
     def check_resumed(self, path: Path, model: str, effort: int, settings: Mapping[str, Any]) -> None:
         """Raise an error if a race is resumed with another model, effort or settings; ``threads`` may differ."""
@@ -104,7 +104,7 @@ class Record:
             if name != "threads" and value != self.settings.get(name):
                 before = self.settings.get(name, "left to the race")
                 raise Fm2Error(
-                    f"train: the run in {path} has {name} {before}, not {value}; use --overwrite to replace it"
+                    f"train: the run in {path} has {name} {before}, not {value}; use overwrite=True to replace it"
                 )
         self.settings |= given
 

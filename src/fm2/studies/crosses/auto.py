@@ -48,7 +48,7 @@ def prepare_with_crosses(
     Then the log is prepared with these crosses. ``options`` are those of :func:`fm2.prepare`.
     """
     if isinstance(schema, Dataset | Encoder):
-        raise Fm2Error("prepare: crosses cannot be added to the schema of a dataset, which --like reuses")
+        raise Fm2Error("prepare: crosses cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
     schema, out = resolve_schema(schema), Path(out)
     check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=overwrite)
     common = {**options, "seed": seed, "threads": threads, "progress": progress}

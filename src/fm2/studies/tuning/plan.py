@@ -62,7 +62,7 @@ def make_plan(
 
     Errors name ``source``, the file of the space.
 
-    >>> plan = make_plan("fmfm", 0, 0, "auc", 0, {"epochs": 3}, {"dim": [4, 8], "l2": 0.1})
+    >>> plan = make_plan("fmfm", 0, [], "auc", 0, {"epochs": 3}, {"dim": [4, 8], "l2": 0.1})
     >>> plan.space, plan.fixed, plan.start()
     ({'dim': Choices(values=(4, 8))}, {'l2': 0.1, 'epochs': 3}, {'dim': 8})
     """
