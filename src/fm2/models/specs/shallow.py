@@ -25,10 +25,10 @@ LR = ModelSpec(
     arguments={},
     defaults={
         "optimizer": "adam",
-        "learning_rate": 0.001,
+        "learning_rate": 0.005,
         "batch_size": 256,
         "epochs": 50,
-        "l2": 0.003,
+        "l2": 0.001,
         "l2_power": 0.5,
         "ema_decay": 0.998,
     },
