@@ -62,6 +62,8 @@ class Log:
         categories = []
         done = set()
         for each in dataset.schema.fields:
+            if each.cross:
+                continue  # the peers see its parts
             if each.kind == "timestamp":
                 columns.append(_time_part(raw[each.column], each).alias(each.name))
                 continue

@@ -65,13 +65,15 @@ std::tuple<nb::bytes, Array<std::uint64_t, 1>> combination_texts(const std::vect
 // Training and validation rows of a model, and how its log loss depends on their logits.
 struct CrossRanking {
     CrossRanking(const ConstIds& training_ids, const ConstFloats& residuals, const ConstFloats& curvatures, const Bytes& halves,
-                 const ConstIds& validation_ids, const ConstFloats& logits, const ConstFloats& labels, const ConstFloats& weights)
-        : arrays(training_ids, residuals, curvatures, halves, validation_ids, logits, labels, weights),
+                 const ConstFloats& counts, const ConstIds& validation_ids, const ConstFloats& logits, const ConstFloats& labels,
+                 const ConstFloats& weights)
+        : arrays(training_ids, residuals, curvatures, halves, counts, validation_ids, logits, labels, weights),
           fields(training_ids.shape(0)),
           training{training_ids.data(),
                    {residuals.data(), residuals.size()},
                    {curvatures.data(), curvatures.size()},
-                   {halves.data(), halves.size()}},
+                   {halves.data(), halves.size()},
+                   {counts.data(), counts.size()}},
           validation{
               validation_ids.data(), {logits.data(), logits.size()}, {labels.data(), labels.size()}, {weights.data(), weights.size()}} {
         const std::size_t rows = training_ids.shape(1), validation_rows = validation_ids.shape(1);
@@ -80,6 +82,7 @@ struct CrossRanking {
         expect_size("CrossRanking", "residuals", residuals, rows);
         expect_size("CrossRanking", "curvatures", curvatures, rows);
         expect_size("CrossRanking", "halves", halves, rows);
+        expect_size("CrossRanking", "counts", counts, rows);
         expect_size("CrossRanking", "logits", logits, validation_rows);
         expect_size("CrossRanking", "labels", labels, validation_rows);
         expect_size("CrossRanking", "weights", weights, validation_rows);
@@ -91,7 +94,8 @@ struct CrossRanking {
         for (const std::size_t part : parts) expect_index("field", part, fields);
     }
 
-    std::tuple<ConstIds, ConstFloats, ConstFloats, Bytes, ConstIds, ConstFloats, ConstFloats, ConstFloats> arrays;  // kept alive
+    std::tuple<ConstIds, ConstFloats, ConstFloats, Bytes, ConstFloats, ConstIds, ConstFloats, ConstFloats, ConstFloats>
+        arrays;  // kept alive
     std::size_t fields;
     fm2::ResidualRows training;
     fm2::ValidationRows validation;
@@ -138,10 +142,11 @@ void init_crosses(nb::module_& module) {
         },
         "bytes"_a, "ends"_a, "The hashes of the features of a vocabulary by id, from which those of its combinations follow.");
     nb::class_<CrossRanking>(module, "CrossRanking", "Measures how much crosses add to a model's predictions.")
-        .def(nb::init<const ConstIds&, const ConstFloats&, const ConstFloats&, const Bytes&, const ConstIds&, const ConstFloats&,
-                      const ConstFloats&, const ConstFloats&>(),
+        .def(nb::init<const ConstIds&, const ConstFloats&, const ConstFloats&, const Bytes&, const ConstFloats&, const ConstIds&,
+                      const ConstFloats&, const ConstFloats&, const ConstFloats&>(),
              "training_ids"_a.noconvert(), "residuals"_a.noconvert(), "curvatures"_a.noconvert(), "halves"_a.noconvert(),
-             "validation_ids"_a.noconvert(), "logits"_a.noconvert(), "labels"_a.noconvert(), "weights"_a.noconvert())
+             "counts"_a.noconvert(), "validation_ids"_a.noconvert(), "logits"_a.noconvert(), "labels"_a.noconvert(),
+             "weights"_a.noconvert())
         .def("measure", &measure, "crosses"_a, "min_count"_a, "threads"_a,
              "The gain of each cross on the validation rows, its standard error, the number of combinations, the share of the rows that "
              "have one, and the ridge.")

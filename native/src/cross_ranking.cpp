@@ -14,7 +14,7 @@ constexpr std::uint32_t absent = std::numeric_limits<std::uint32_t>::max();
 
 struct Sums {
     Combination ids;
-    std::uint32_t count = 0;
+    double count = 0;
     std::array<double, 2> residual{}, curvature{};  // by half
 
     double weight(std::size_t half, double ridge) const { return residual[half] / (curvature[half] + ridge); }
@@ -27,7 +27,7 @@ double log_loss(double logit, double label) { return std::max(logit, 0.0) - labe
 class CombinationSums {
 public:
     CombinationSums(std::span<const std::size_t> fields, const ResidualRows& training, std::size_t min_count)
-        : fields_(fields), min_count_(min_count), index_(std::bit_ceil(2 * training.rows() + 1), absent) {
+        : fields_(fields), min_count_(static_cast<double>(min_count)), index_(std::bit_ceil(2 * training.rows() + 1), absent) {
         const std::size_t mask = index_.size() - 1;
         for (std::size_t r = 0; r < training.rows(); ++r) {
             Combination ids;
@@ -39,7 +39,7 @@ public:
                 sums_.push_back({ids, 0, {}, {}});
             }
             Sums& sums = sums_[index_[at]];
-            ++sums.count;
+            sums.count += training.counts[r];
             sums.residual[training.halves[r]] += training.residuals[r];
             sums.curvature[training.halves[r]] += training.curvatures[r];
         }
@@ -88,7 +88,7 @@ private:
     }
 
     std::span<const std::size_t> fields_;
-    std::size_t min_count_;
+    double min_count_;
     std::vector<std::uint32_t> index_;  // a hash table of positions in sums_
     std::vector<Sums> sums_;
 };

@@ -30,6 +30,11 @@ def warn(message: str) -> None:
     warnings.warn(message, Fm2Warning, stacklevel=level + 1)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Python or torch could not allocate memory; torch raises a RuntimeError."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
 def printable(text: str) -> str:
     """Return a text with all characters escaped that would disturb a terminal or a file of lines.
 

@@ -162,7 +162,7 @@ def test_descriptions_show_what_is_combined(dataset, capsys):
     assert "cross user × cost × device" in capsys.readouterr().out
 
 
-def test_a_bad_row_of_text_is_unknown_in_crosses(dataset, tmp_path):
+def test_a_bad_row_of_text_is_an_error(dataset, tmp_path):
     path = tmp_path / "rows.csv"
     LOG[:3].write_csv(path)
     path.write_text(path.read_text() + "1,2\n")

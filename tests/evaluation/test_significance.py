@@ -125,6 +125,13 @@ def test_equal_predictions_do_not_differ():
     assert Difference(0.1, 0).p_value == 0
 
 
+def test_rounding_is_no_difference():
+    labels, (a, _), _ = draw(200)
+    difference = compare_log_loss(labels, a.astype(np.float32), a)
+    assert 0 < abs(difference.value) < 1e-6
+    assert difference.p_value > 0.01
+
+
 def test_logits_and_probabilities_have_the_same_auc_test():
     labels, (a, b), _ = draw(200)
     logits = [np.log(p / (1 - p)) for p in (a, b)]

@@ -20,7 +20,7 @@ SCHEMA = Schema([Field(name, min_count=1) for name in NAMES], label="click")
 
 
 def planted(rows: int, seed: int = 0, strength: float = 1.5, values: int = 8) -> pl.DataFrame:
-    """Return a log in which each value has an effect, and each combination of a and b has one that is half as large.
+    """Return a log in which each value has an effect, and each combination of a and b has a larger one.
 
     The combinations of b, c and d have a smaller effect.
     """
@@ -159,7 +159,8 @@ def test_gains_match_a_literal_computation(parts, min_count):
         array.astype(np.float32)
         for array in (random.normal(size=500), random.random(500) < 0.4, random.uniform(0, 3, 500))
     )
-    ranking = _native.CrossRanking(ids, residuals, curvatures, halves, valid_ids, logits, labels, weights)
+    counts = np.ones(len(halves), np.float32)
+    ranking = _native.CrossRanking(ids, residuals, curvatures, halves, counts, valid_ids, logits, labels, weights)
     (measured,) = ranking.measure([list(parts)], min_count, 2)
     expected = literal_gain(parts, ids, residuals, curvatures, halves, (valid_ids, logits, labels, weights), min_count)
     np.testing.assert_allclose(measured, expected, rtol=1e-5)
@@ -185,6 +186,27 @@ def test_sampled_impressions_and_weights_are_ranked(tmp_path):
     ranking = fm2.rank_crosses(dataset, **QUICK)
     assert ranking.crosses[0].fields == ("a", "b")
     assert ranking.is_significant(ranking.crosses[0])
+
+
+def test_a_row_counts_as_often_as_it_has_impressions(tmp_path):
+    log = planted(20_000).select("click", "a", "b")
+    counts = log.group_by("a", "b", maintain_order=True).agg(clicks=pl.col("click").sum(), views=pl.len())
+    schema = Schema([Field("a"), Field("b")], label="clicks", impressions="views")
+    dataset = fm2.prepare(counts, schema, tmp_path / "data", fractions=(0.7, 0.2, 0.1))
+    assert fm2.rank_crosses(dataset, **QUICK).crosses[0].combinations > 0  # though each has one row
+
+
+def test_min_count_holds_for_all_training_rows(tmp_path):
+    dataset = fm2.prepare(planted(6000), SCHEMA, tmp_path / "data")
+    everything, sample = (
+        next(
+            cross
+            for cross in fm2.rank_crosses(dataset, min_count=60, rows=rows, **QUICK).crosses
+            if cross.fields == ("a", "b")
+        )
+        for rows in (10_000, 1200)
+    )
+    assert sample.combinations > 0.5 * everything.combinations
 
 
 def test_other_fields_are_part_of_the_model(tmp_path):

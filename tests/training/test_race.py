@@ -160,7 +160,7 @@ def test_only_the_same_race_is_resumed(dataset, tmp_path):
     for wrong, message in (
         ({"effort": 3}, "has effort 2, not 3"),
         ({"dim": 8}, "has dim 4, not 8; use overwrite=True"),
-        ({"l2": 0.1}, "has l2 left to the race, not 0.1"),
+        ({"l2": 0.1}, "was started without l2=, not 0.1"),
         ({"row_weights": np.ones(1500)}, "had other row weights"),
     ):
         with pytest.raises(Fm2Error, match=message):
@@ -170,8 +170,9 @@ def test_only_the_same_race_is_resumed(dataset, tmp_path):
             train(model, dataset, out, resume=True)
     train("fmfm", dataset, out, resume=True, threads=2)
     train("lr", dataset, tmp_path / "ordinary", **FAST)
-    with pytest.raises(Fm2Error, match="has effort 1, not 2; use overwrite=True"):
-        train("lr", dataset, tmp_path / "ordinary", effort=2, resume=True)
+    for model, effort in (("lr", 2), ("auto", 1)):
+        with pytest.raises(Fm2Error, match=r"is not a race; .* use overwrite=True"):
+            train(model, dataset, tmp_path / "ordinary", effort=effort, resume=True)
     (out / "race.json").write_text("{")
     with pytest.raises(Fm2Error, match=r"race.json is damaged: .*; use overwrite=True"):
         train("fmfm", dataset, out, resume=True)
@@ -213,7 +214,7 @@ def test_the_defaults_may_diverge(dataset, tmp_path, monkeypatch):
     run = TrainingLoop.run
 
     def diverge(loop, *arguments):
-        if loop.settings.learning_rate == 0.001:
+        if loop.settings.learning_rate == 0.005:
             raise DivergedError("train: the loss is nan")
         return run(loop, *arguments)
 

@@ -16,6 +16,7 @@ struct ResidualRows {
     std::span<const float> residuals;  // weight * (label - probability)
     std::span<const float> curvatures;  // weight * probability * (1 - probability)
     std::span<const std::uint8_t> halves;  // 0 or 1: the half that the row belongs to
+    std::span<const float> counts;         // how often the row counts towards min_count
 
     std::size_t rows() const { return residuals.size(); }
 };

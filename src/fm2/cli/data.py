@@ -116,6 +116,8 @@ def prepare(options: argparse.Namespace) -> None:
 def _prepare_with_crosses(options: argparse.Namespace, schema: Schema, settings: dict[str, Any]) -> Dataset:
     from fm2.studies.crosses.auto import prepare_with_crosses
 
+    if options.min_count is not None:
+        settings = {**settings, "min_count": options.min_count}
     dataset, chosen = prepare_with_crosses(options.source, schema, options.out, watch=shared.report_step, **settings)
     for cross in chosen:
         shared.warn(f"added the cross {cross}: log loss -{cross.gain:.6f} on the validation rows (z {cross.z:.1f})")

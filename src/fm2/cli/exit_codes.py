@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fm2.cli.command import Command
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, is_out_of_memory
 
 SUCCESS, FAILED, MISUSED, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = {
@@ -36,7 +36,7 @@ def explain(error: BaseException, command: Command, options: argparse.Namespace)
 
 def _external_cause(error: BaseException) -> str | None:
     """Return a message if the environment or a file caused the error, None if fm2 did."""
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's wording
+    if is_out_of_memory(error):
         detail = f" ({error})" if str(error) else ""
         return f"not enough memory{detail}; use fewer rows, features or dimensions"
     if isinstance(error, UnicodeDecodeError):

@@ -334,7 +334,7 @@ def reproduce(options: argparse.Namespace) -> None:
         flag("--triples", "extend the best pairs by a third field"),
         Argument("--model", "base model (fm2 models)", default="lr"),
         Argument("--min-count", "ignore combinations with fewer occurrences", int, default=DEFAULT_MIN_COUNT),
-        Argument("--rows", "most training and validation rows to use", int, default=1_000_000),
+        Argument("--rows", "rows with which gains are measured; base models use all", int, default=1_000_000),
         Argument("--seed", "random seed of the halves and the base models", int, default=0),
         shared.THREADS,
         shared.JSON,

@@ -111,8 +111,8 @@ class Ranker:
         if self._pair_crosses:
             names = ", ".join(f"'{name}'" for name in self._pair_crosses)
             raise Fm2Error(
-                f"catalog: {names} combines fields of the context and the candidates, so the candidates cannot be "
-                "precomputed; rank rows instead (Ranker.rank), or train without this cross"
+                f"catalog: crosses combine fields of the context and the candidates ({names}), so candidates cannot "
+                "be precomputed; rank rows instead (Ranker.rank), or train without these crosses"
             )
 
     @property

@@ -69,7 +69,7 @@ class Estimates:
         # Rounding can leave a tiny variance, or a negative one, for models that predict almost the same.
         floor = 1e-12 * float(pair[0, 0] + pair[1, 1])
         value = float(self.values[model] - self.values[baseline])
-        return Difference(value, float(np.sqrt(variance)) if variance > floor else 0.0)
+        return Difference(value, float(np.sqrt(max(variance, floor))) if value or variance > floor else 0.0)
 
     def averages(self, groups: Sequence[Sequence[int]]) -> Estimates:
         """Return the means over groups of models, such as the seeds of each model.

@@ -62,6 +62,7 @@ USUAL_FIELDS, MOST_FIELDS = 23, 39
 # .4606 and .4603, adult .2740 and .2739, drift .4081 and .4092; FwFM: user_item .4063 and .3864.
 HIGHEST_RATE_FACTOR = 2.5
 SMALLEST_DIM, LARGEST_DIM, DIM_FACTOR = 2, 32, 3.3
+WIDEST = 312  # sum of all fields' dimensions, as with 39 fields of 8: FmFM's time grows with its square
 
 # Steps per epoch on Criteo's small log, where DeepLight becomes sparse within six epochs. With that many steps it took
 # 35 epochs on a log of 5,000 rows, long after it had overfitted.
@@ -109,11 +110,14 @@ def _for_few_fields(usual: Values, field_sizes: Sequence[int], interaction: Inte
     if interaction:
         factor = min(USUAL_FIELDS / fields, HIGHEST_RATE_FACTOR)
         changes |= {rate: round(usual[rate] * factor, 4) for rate in ("learning_rate", "dense_learning_rate")}
-        changes["dim"] = max(usual["dim"], *map(dim_of, field_sizes))
+        changes["dim"] = max(usual["dim"], min(WIDEST // fields, max(map(dim_of, field_sizes))))
     if interaction == "matrix":
         pairs = max(fields * (fields - 1), 2)
         scale = usual["matrix_std"] * math.sqrt(MOST_FIELDS * (MOST_FIELDS - 1) / pairs)
-        changes |= {"embedding_std": 0.1, "matrix_std": round(scale, 3), "dim": [dim_of(size) for size in field_sizes]}
+        dims = [dim_of(size) for size in field_sizes]
+        share = min(WIDEST / sum(dims), 1.0)
+        dims = [max(round(dim * share), SMALLEST_DIM) for dim in dims]
+        changes |= {"embedding_std": 0.1, "matrix_std": round(scale, 3), "dim": dims}
     return changes
 
 

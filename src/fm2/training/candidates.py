@@ -8,6 +8,7 @@ from typing import Any
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
+from fm2.models.defaults import WIDEST
 from fm2.models.registry import get_spec, specs
 from fm2.training.resolve import resolve_settings
 
@@ -15,7 +16,6 @@ AUTO = "auto"  # in place of a model's name: the race chooses the model
 EFFORTS = (1, 2, 3)
 NUMBER = {1: 1, 2: 6, 3: 16}  # of candidates, including the defaults, by effort
 LOWEST_DIM, HIGHEST_DIM = 2, 64
-WIDEST = 256  # sum of all fields' dimensions beyond which they are at most doubled: time grows with its square
 
 Factors = Mapping[str, float]
 

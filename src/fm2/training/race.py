@@ -19,7 +19,7 @@ from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import CALIBRATION, CHECKPOINT, HISTORY, RACE, SETTINGS, read_history
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, is_out_of_memory
 from fm2.files import directory_lock
 from fm2.models.registry import get_spec
 from fm2.training.candidates import AUTO, NUMBER, models_to_race, settings_around
@@ -129,7 +129,9 @@ class Race:
         try:
             if not candidate.finished:
                 candidate.finished = self._train(settings, path, (path / SETTINGS).is_file(), until, callback)
-        except (DivergedError, MemoryError) as error:
+        except (DivergedError, MemoryError, RuntimeError) as error:
+            if not isinstance(error, DivergedError) and not is_out_of_memory(error):
+                raise
             candidate.failed = "diverged" if isinstance(error, DivergedError) else "ran out of memory"
         candidate.seconds = round(candidate.seconds + time.perf_counter() - began, 2)
         candidate.scores.append(None if candidate.failed else score(path, record.metric, until))
@@ -184,8 +186,11 @@ def resumed_race(path: Path, model: str, effort: int, settings: Mapping[str, Any
     """Return the race of a run that is resumed, or None. If it has a winner, the run is complete afterwards."""
     record = Record.read(path)
     if record is None:
-        if effort > 1:
-            raise Fm2Error(f"train: the run in {path} has effort 1, not {effort}; use overwrite=True to replace it")
+        if effort > 1 or model == AUTO:
+            raise Fm2Error(
+                f"train: the run in {path} is not a race; resume it with its own model and without effort=, "
+                "or use overwrite=True to replace it"
+            )
         return None
     record.check_resumed(path, model, effort, settings)
     if record.winner is not None:

@@ -94,18 +94,24 @@ class Record:
     def check_resumed(self, path: Path, model: str, effort: int, settings: Mapping[str, Any]) -> None:
         """Raise an error if a race is resumed with another model, effort or settings; ``threads`` may differ."""
         if effort not in (1, self.effort):  # 1 is the default: a race continues with its own effort
-            raise Fm2Error(f"train: the run in {path} has effort {self.effort}, not {effort}")
+            raise Fm2Error(
+                f"train: the run in {path} has effort {self.effort}, not {effort}; resume it without effort=, "
+                "or use overwrite=True to replace it"
+            )
         if self.winner is not None:
             return
         if model != self.model:
-            raise Fm2Error(f"train: the run in {path} trains {self.model}, not {model}")
+            raise Fm2Error(
+                f"train: the run in {path} trains {self.model}, not {model}; resume it as {self.model}, "
+                "or use overwrite=True to replace it"
+            )
         given = plain(settings)
         for name, value in given.items():
             if name != "threads" and value != self.settings.get(name):
-                before = self.settings.get(name, "left to the race")
-                raise Fm2Error(
-                    f"train: the run in {path} has {name} {before}, not {value}; use overwrite=True to replace it"
+                before = (
+                    f"has {name} {self.settings[name]}" if name in self.settings else f"was started without {name}="
                 )
+                raise Fm2Error(f"train: the run in {path} {before}, not {value}; use overwrite=True to replace it")
         self.settings |= given
 
     def check_fingerprint(self, path: Path, fingerprint: Mapping[str, str | None]) -> None:

@@ -77,7 +77,7 @@ def rank_crosses(
     rows that they have not seen give a weight to each combination that occurs at least ``min_count`` times. The gain of
     a cross is the decrease of the log loss of the validation rows if these weights are added to the logits. With
     ``triples``, the best pairs are extended by every other field, and triples that gain more than their pairs are
-    ranked as well. At most ``rows`` training and validation rows are used.
+    ranked as well. Gains are measured with at most ``rows`` training and validation rows; the base models use all.
 
     Multi-valued fields, interpolated and linear numbers, and crosses of the dataset are not crossed; the base model
     has them. ``watch`` is called with the name of each step.

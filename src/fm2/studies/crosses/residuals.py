@@ -90,11 +90,14 @@ class Residuals:
                 logits[others] = _logits(run, dataset.train, others)
                 validation += _logits(run, dataset.validation, np.arange(len(validation))) / 2
         logits -= math.log(dataset.negative_rate)  # models predict the complete log, but these rows are a sample
-        self._halves = halves
         self._training, self._validation = (
             _Rows.of(split, part, rows) for split, part in ((dataset.train, logits), (dataset.validation, validation))
         )
         self._halves = np.ascontiguousarray(halves[self._training.chosen])
+        self._share = len(self._halves) / len(halves)
+        # A row counts as often as in the vocabulary: as often as it has impressions.
+        counted = self._training.weights if dataset.schema.impressions else np.ones(len(self._halves), np.float32)
+        self._counts = np.ascontiguousarray(counted)
         self._update()
 
     def _update(self) -> None:
@@ -107,6 +110,7 @@ class Residuals:
             residuals.astype(np.float32),
             curvatures.astype(np.float32),
             self._halves,
+            self._counts,
             validation.ids,
             validation.logits,
             validation.labels,
@@ -123,15 +127,19 @@ class Residuals:
 
     def measure(self, crosses: Sequence[Sequence[int]], min_count: int) -> list[CrossGain]:
         """Measure the gains of crosses of these fields."""
-        gains = self._native.measure([list(parts) for parts in crosses], min_count, self._threads)
+        gains = self._native.measure([list(parts) for parts in crosses], self._least(min_count), self._threads)
         return [
             CrossGain(tuple(self.names[part] for part in parts), gain, error, combinations, covered)
             for parts, (gain, error, combinations, covered, _) in zip(crosses, gains, strict=True)
         ]
 
+    def _least(self, min_count: int) -> int:
+        """Return ``min_count`` for the sample of the training rows."""
+        return max(1, round(min_count * self._share))
+
     def add(self, parts: Sequence[int], min_count: int) -> None:
         """Add a cross to the base model, so that the gains of others are those beyond it."""
-        training, validation = self._native.shifts(list(parts), min_count)
+        training, validation = self._native.shifts(list(parts), self._least(min_count))
         self._training.logits[:] += training
         self._validation.logits[:] += validation
         self._update()
