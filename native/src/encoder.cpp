@@ -48,6 +48,7 @@ void Encoder::add_crosses() {
                    "a cross must combine different fields with one value");
             cross.parts[i] = parts[i];
         }
+        cross.last_part = std::ranges::max(parts);
         if (cross.hash_bits) cross.size = static_cast<std::int32_t>(1 + (std::size_t{1} << cross.hash_bits));
         crosses_.push_back(cross);
     }
@@ -247,12 +248,15 @@ void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids,
     static thread_local Batch batch;
     static thread_local std::vector<std::size_t> unreadable(1);  // has the capacity from the start
     batch.size = 1;
-    std::size_t next_cross = 0;
+    std::array<std::uint64_t, 16> hashes;  // of the first crosses
+    std::size_t ready = 0;                 // crosses whose parts have been encoded
     for (std::size_t index = 0; index < fields_.size(); ++index) {
         const Field& field = fields_[index];
         // The table of a cross is fetched into the cache while the fields after its parts are encoded.
-        for (; next_cross < crosses_.size() && crosses_[next_cross].last_part() < index; ++next_cross)
-            crosses_[next_cross].prefetch(crosses_[next_cross].combination(ids));
+        for (; ready < std::min(crosses_.size(), hashes.size()) && crosses_[ready].last_part < index; ++ready) {
+            hashes[ready] = hash_combination(crosses_[ready].combination(ids));
+            crosses_[ready].prefetch(hashes[ready]);
+        }
         if (field.is_cross()) continue;
         if (has_lists_ && field.is_list()) {
             encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);
@@ -265,7 +269,10 @@ void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids,
         const std::string_view token = batch.cells[0];
         ids[index] = !unreadable.empty() ? 0 : 1 + (field.hash_bits ? field.hashed(token) : views_[index].find(token));
     }
-    encode_crosses(ids, 1);
+    for (std::size_t i = 0; i < crosses_.size(); ++i) {
+        const Combination parts = crosses_[i].combination(ids);
+        ids[crosses_[i].field] = i < ready ? crosses_[i].find(parts, hashes[i]) : crosses_[i].find(parts);
+    }
 }
 
 }  // namespace fm2

@@ -90,7 +90,6 @@ class Residuals:
                 logits[others] = _logits(run, dataset.train, others)
                 validation += _logits(run, dataset.validation, np.arange(len(validation))) / 2
         logits -= math.log(dataset.negative_rate)  # models predict the complete log, but these rows are a sample
-        self._halves = halves
         self._training, self._validation = (
             _Rows.of(split, part, rows) for split, part in ((dataset.train, logits), (dataset.validation, validation))
         )
