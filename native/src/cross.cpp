@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view times = "\u00d7";
 constexpr std::string_view separator = " \u00d7 ";
 constexpr std::size_t prefetched_rows = 8;
-constexpr std::size_t combinations_per_line = 6;  // of 8 slots
+constexpr std::size_t combinations_per_line = 4;  // of 8 slots, so that few lines are full
 
 }  // namespace
 
@@ -22,17 +22,16 @@ std::uint64_t Cross::key(const Combination& ids, std::uint64_t hash) const {
     return part(0) | part(1) | part(2);
 }
 
-std::int32_t Cross::find(const Combination& ids) const {
+std::int32_t Cross::find(const Combination& ids, std::uint64_t hash) const {
     if (!is_known(ids)) return 0;
     if (hash_bits) return hashed(ids);
     const std::size_t lines = slots.size() / line_slots;
     if (!lines) return 0;
-    const std::uint64_t hash = hash_combination(ids), wanted = key(ids, hash);
+    const std::uint64_t wanted = key(ids, hash) << id_bits, limit = std::uint64_t{1} << id_bits;
     for (std::size_t line = line_of(hash), seen = 0; seen < lines; line = line + 1 < lines ? line + 1 : 0, ++seen) {
         const std::uint64_t* slot = slots.data() + line * line_slots;
-        std::uint64_t found = 0;
-        for (std::size_t i = 0; i < line_slots; ++i) found |= slot[i] >> id_bits == wanted ? slot[i] : 0;
-        const std::uint64_t id = found & ((std::uint64_t{1} << id_bits) - 1);
+        std::uint64_t id = 0;
+        for (std::size_t i = 0; i < line_slots; ++i) id = (slot[i] ^ wanted) < limit ? slot[i] ^ wanted : id;
         if ((id != 0) | (slot[line_slots - 1] == 0)) [[likely]]  // a line is filled from the front
             return id < static_cast<std::uint64_t>(size) ? static_cast<std::int32_t>(id) : 0;
     }
@@ -58,9 +57,9 @@ std::vector<std::uint64_t> Cross::make_table(std::span<const Combination> combin
         if (!is_known(combinations[i])) continue;
         const std::uint64_t hash = hash_combination(combinations[i]), wanted = key(combinations[i], hash);
         std::size_t at = cross.line_of(hash) * line_slots;
-        for (; table[at]; at = at + 1 < table.size() ? at + 1 : 0)  // ends, because a quarter of the slots are free
-            if (table[at] >> id_bits == wanted) throw std::invalid_argument("a vocabulary contains a combination twice");
-        table[at] = wanted << id_bits | (i + 1);
+        while (table[at] && table[at] >> id_bits != wanted) at = at + 1 < table.size() ? at + 1 : 0;  // half of the slots are free
+        if (!table[at]) table[at] = wanted << id_bits | (i + 1);
+        else if (shifts[1]) throw std::invalid_argument("a vocabulary contains a combination twice");
     }
     return table;
 }
@@ -77,7 +76,7 @@ std::int32_t Cross::hashed(const Combination& ids) const {
 
 void Cross::encode(std::int32_t* rows, std::size_t count, std::size_t fields) const {
     for (std::size_t r = 0; r < count; ++r) {
-        if (r + prefetched_rows < count) prefetch(combination(rows + (r + prefetched_rows) * fields));
+        if (r + prefetched_rows < count) prefetch(hash_combination(combination(rows + (r + prefetched_rows) * fields)));
         std::int32_t* row = rows + r * fields;
         row[field] = find(combination(row));
     }

@@ -48,6 +48,7 @@ void Encoder::add_crosses() {
                    "a cross must combine different fields with one value");
             cross.parts[i] = parts[i];
         }
+        cross.last_part = std::ranges::max(parts);
         if (cross.hash_bits) cross.size = static_cast<std::int32_t>(1 + (std::size_t{1} << cross.hash_bits));
         crosses_.push_back(cross);
     }
@@ -258,17 +259,23 @@ std::int32_t Encoder::encode_cell(std::size_t index, std::string_view cell, Cell
 // Never inlined: the compiler would compute the address of a thread's scratch for every field.
 [[gnu::noinline]] void Encoder::encode_row(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
                                            std::span<ListCell* const> values, CellScratch& scratch) const {
-    std::size_t next_cross = 0;
+    std::array<std::uint64_t, 16> hashes;  // of the first crosses
+    std::size_t ready = 0;                 // crosses whose parts have been encoded
     for (std::size_t index = 0; index < fields_.size(); ++index) {
         const Field& field = fields_[index];
         // The table of a cross is fetched into the cache while the fields after its parts are encoded.
-        for (; next_cross < crosses_.size() && crosses_[next_cross].last_part() < index; ++next_cross)
-            crosses_[next_cross].prefetch(crosses_[next_cross].combination(ids));
+        for (; ready < std::min(crosses_.size(), hashes.size()) && crosses_[ready].last_part < index; ++ready) {
+            hashes[ready] = hash_combination(crosses_[ready].combination(ids));
+            crosses_[ready].prefetch(hashes[ready]);
+        }
         if (field.is_cross()) continue;
         if (has_lists_ && field.is_list()) ids[index] = encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);
         else ids[index] = encode_cell(index, cells[field.column], scratch);
     }
-    encode_crosses(ids, 1);
+    for (std::size_t i = 0; i < crosses_.size(); ++i) {
+        const Combination parts = crosses_[i].combination(ids);
+        ids[crosses_[i].field] = i < ready ? crosses_[i].find(parts, hashes[i]) : crosses_[i].find(parts);
+    }
 }
 
 void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,

@@ -1,7 +1,6 @@
 // Cross fields: the feature of a row is the combination of its features in two or three other fields, the parts.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +35,7 @@ struct Cross {
     std::size_t field = 0;  // the column of its ids
     std::array<std::size_t, max_parts> parts{};
     std::size_t part_count = 0;
+    std::size_t last_part = 0;  // the part that is encoded last
     std::int32_t size = 1;  // the number of its features, including the unknown one
 
     // With a vocabulary: the table, of complete lines, and how its keys are made.
@@ -50,16 +50,16 @@ struct Cross {
     Combination combination(const std::int32_t* row) const {
         return {row[parts[0]], row[parts[1]], part_count == max_parts ? row[parts[2]] : 0};
     }
-    std::size_t last_part() const { return std::ranges::max(fields()); }
-    std::int32_t find(const Combination& ids) const;
+    std::int32_t find(const Combination& ids) const { return find(ids, hash_combination(ids)); }
+    std::int32_t find(const Combination& ids, std::uint64_t hash) const;  // with the hash of the combination
     // GCC drops calls of a function that only prefetches, unless they are inlined.
-    [[gnu::always_inline]] void prefetch(const Combination& ids) const {
-        if (!slots.empty()) __builtin_prefetch(&slots[line_of(hash_combination(ids)) * line_slots]);
+    [[gnu::always_inline]] void prefetch(std::uint64_t hash) const {
+        if (!slots.empty()) __builtin_prefetch(&slots[line_of(hash) * line_slots]);
     }
     // Sets the number of features, and how the keys are made.
     void set_sizes(std::int32_t size, const std::array<std::size_t, max_parts>& part_sizes);
-    // Returns the table of combinations: combination i has the id i + 1. One with the id 0 in a part is left out. Throws
-    // std::invalid_argument if a combination occurs twice.
+    // Returns the table of combinations: combination i has the id i + 1. One with the id 0 in a part is left out, and so is one whose hash
+    // is the key of another. Throws std::invalid_argument if a combination occurs twice.
     std::vector<std::uint64_t> make_table(std::span<const Combination> combinations) const;
 
     static constexpr std::size_t line_slots = 8;
