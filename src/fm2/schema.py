@@ -188,9 +188,11 @@ class Schema:
             raise Fm2Error(f"schema: a setting has the wrong type: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the schema to a TOML file."""
+        """Write the schema to a TOML file, with a ``[[field]]`` block per field, so that more can be appended."""
         tomli_w = require("tomli_w", "train", "writing a schema")
-        Path(path).write_text(tomli_w.dumps(self.to_dict()), encoding="utf-8")
+        values = self.to_dict()
+        blocks = [f"[[field]]\n{tomli_w.dumps(field)}" for field in values.pop("field")]
+        Path(path).write_text("\n".join([tomli_w.dumps(values), *blocks]), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:

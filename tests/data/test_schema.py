@@ -217,3 +217,10 @@ def test_a_threshold_for_all_fields_is_that_of_the_fields_with_a_vocabulary():
     schema = Schema(fields, "y").with_min_count(9)
     assert [field.min_count for field in schema.fields] == [9, DEFAULT_MIN_COUNT]
     assert Schema.from_dict(schema.to_dict()) == schema
+
+
+def test_a_field_can_be_appended_to_a_saved_schema(tmp_path):
+    path = tmp_path / "schema.toml"
+    Schema([Field("user"), Field("item")], label="click").save(path)
+    path.write_text(path.read_text() + '\n[[field]]\nname = "user_item"\ncross = ["user", "item"]\n')
+    assert Schema.load(path).fields[-1] == Field("user_item", cross=["user", "item"])

@@ -105,4 +105,4 @@ def _count(number: int, noun: str) -> str:
 
 
 def _speed(report: TrainingProgress, seconds: float) -> float:
-    return (report.rows - report.begun) / max(seconds, 1e-9)
+    return (report.rows - report.begun) / max(seconds, 0.1)  # the first step of a resumed run takes no time
