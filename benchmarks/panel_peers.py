@@ -118,7 +118,8 @@ def _fit(request: dict[str, Any], folder: Path, result: Path) -> None:
     (folder / "job.json").write_text(json.dumps(request))
     done = subprocess.run([xlearn_peer.PYTHON, DRIVER, "job.json", result], cwd=folder, check=False)
     if done.returncode:
-        raise fm2.Fm2Error(f"{request['model']} failed; see its output above, or run make peers to install it")
+        status = f"exit status {done.returncode}"
+        raise fm2.Fm2Error(f"{request['model']} failed ({status}); see its output above, or run make peers")
 
 
 def _fit_xlearn(model: str, dataset: fm2.Dataset, folder: Path, result: Path, threads: int) -> None:
