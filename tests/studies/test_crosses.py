@@ -108,7 +108,7 @@ def test_crosses_are_chosen_and_added(tmp_path):
     # Once both are part of the model, other pairs of b, c and d gain little.
     assert len(names) <= 4
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    _, one = fm2.prepare_with_crosses(planted(20_000), taken, tmp_path / "one", triples=True, most=1)
+    _, one = fm2.prepare_with_crosses(planted(20_000), taken, tmp_path / "one", triples=True, max_crosses=1)
     assert one == chosen[:1]
 
 

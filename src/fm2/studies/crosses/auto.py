@@ -28,8 +28,8 @@ def prepare_with_crosses(
     out: str | Path,
     *,
     model: str = "lr",
-    most: int = MOST_CROSSES,
-    least_gain: float = LEAST_GAIN,
+    max_crosses: int = MOST_CROSSES,
+    min_gain: float = LEAST_GAIN,
     triples: bool = False,
     min_count: int = DEFAULT_MIN_COUNT,
     overwrite: bool = False,
@@ -44,8 +44,8 @@ def prepare_with_crosses(
     The log is prepared without new crosses first, and the pairs of its fields are ranked as by
     :func:`fm2.rank_crosses`. The best one is added to the model, then the others are measured again, because their
     gains overlap, and so on. A cross is chosen if its gain on the validation rows is significant and at least the share
-    ``least_gain`` of the log loss; at most ``most`` are chosen. The gains returned are those beyond the crosses before.
-    Then the log is prepared with these crosses. ``options`` are those of :func:`fm2.prepare`.
+    ``min_gain`` of the log loss; at most ``max_crosses`` are chosen. Then the log is prepared with these crosses.
+    The gains returned are those beyond the crosses before. ``options`` are those of :func:`fm2.prepare`.
     """
     if isinstance(schema, Dataset | Encoder):
         raise Fm2Error("prepare: crosses cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
@@ -62,7 +62,13 @@ def prepare_with_crosses(
         )
         watch("ranking pairs of fields")
         chosen = select_crosses(
-            residuals, model, most=most, least_gain=least_gain, triples=triples, min_count=min_count, progress=progress
+            residuals,
+            model,
+            max_crosses=max_crosses,
+            min_gain=min_gain,
+            triples=triples,
+            min_count=min_count,
+            progress=progress,
         )
     fields = [*schema.fields, *_new_fields(schema, chosen, min_count)]
     return prepare(source, schema.replace(fields=fields), out, overwrite=overwrite, **common), chosen
@@ -72,22 +78,22 @@ def select_crosses(
     residuals: Residuals,
     model: str,
     *,
-    most: int,
-    least_gain: float,
+    max_crosses: int,
+    min_gain: float,
     triples: bool,
     min_count: int,
     progress: bool | None = None,
 ) -> list[CrossGain]:
     """Choose crosses one by one; each is measured beyond those before it."""
     ranking = rank_residuals(residuals, model, triples=triples, min_count=min_count, progress=progress)
-    least = least_gain * ranking.log_loss
+    least = min_gain * ranking.log_loss
 
     def helps(cross: CrossGain) -> bool:
         return ranking.is_significant(cross) and cross.gain >= least
 
     candidates = list(filter(helps, ranking.crosses))[:REMEASURED]
     chosen: list[CrossGain] = []
-    while candidates and len(chosen) < most:
+    while candidates and len(chosen) < max_crosses:
         best = candidates[0]
         chosen.append(best)
         residuals.add(_indices(residuals, best), min_count)
