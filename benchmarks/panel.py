@@ -61,9 +61,13 @@ def run(name: str, log: Log, directory: Path, options: argparse.Namespace) -> Re
         peers = [
             fit_peer(peer, log, dataset, cache, options.threads, options.fresh, options.limit) for peer in options.peers
         ]
+        data = dict.fromkeys(options.models, dataset.path)
+        if options.trees:
+            with_trees = log.prepare(temporary / "trees", trees=True).path
+            data |= {f"{model} + trees": with_trees for model in options.models if model in options.trees}
         models = {
-            model: [fit_fm2(model, dataset.path, seed, options.threads) for seed in range(options.seeds)]
-            for model in options.models
+            model: [fit_fm2(model.split()[0], path, seed, options.threads) for seed in range(options.seeds)]
+            for model, path in data.items()
         }
         report = Report(dataset, models, peers, log.truth)
         report.print_table()
@@ -89,6 +93,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--split", choices=("random", "time"), default="random")
     parser.add_argument("--numbers", nargs="+", type=str, help="columns that are numbers for the peers")
     parser.add_argument("--models", nargs="+", default=["shallow", *NETWORKS], help="names, 'shallow', 'deep', 'all'")
+    parser.add_argument("--trees", nargs="*", default=["fmfm"], help="models that are also fitted with a tree field")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, metavar="PEER", help=", ".join(PEERS))
     parser.add_argument("--no-peers", dest="peers", action="store_const", const=())
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each fm2 model")

@@ -41,9 +41,10 @@ class Log:
     numbers: tuple[str, ...] | None = None
     truth: NDArray[np.float64] | None = field(default=None, compare=False)
 
-    def prepare(self, out: Path) -> fm2.Dataset:
-        """Prepare the log as a new user of fm2 would."""
+    def prepare(self, out: Path, trees: bool = False) -> fm2.Dataset:
+        """Prepare the log as a new user of fm2 would, with ``fm2 prepare --trees always`` or without."""
         schema = self.schema or Schema.infer(self.source, self.label)
+        schema = schema.with_trees() if trees else schema
         files: dict[str, Any] = {"validation": self.validation, "test": self.test}
         return fm2.prepare(self.source, schema, out, **files, split=self.split, overwrite=True, progress=False)
 

@@ -14,13 +14,14 @@ fm2::Transform::Kind transform_kind(const std::string& name) {
 }
 
 void make_field(fm2::Field* self, std::size_t column, const std::string& transform, const std::string& format,
-                std::vector<float> boundaries, unsigned hash_bits, const std::optional<fm2::ListFormat>& list, Positions parts) {
+                std::vector<float> boundaries, unsigned hash_bits, const std::optional<fm2::ListFormat>& list, Positions parts,
+                bool trees) {
     using Kind = fm2::Transform::Kind;
     expect(hash_bits <= 30, "hash_bits must be at most 30, got ", hash_bits);
     const Kind kind = transform_kind(transform);
     std::optional<fm2::TimeFormat> time;
     if (kind == Kind::weekday || kind == Kind::hour) time.emplace(format);
-    new (self) fm2::Field{column, {kind, std::move(boundaries), std::move(time)}, hash_bits, list, std::move(parts)};
+    new (self) fm2::Field{column, {kind, std::move(boundaries), std::move(time)}, hash_bits, list, std::move(parts), trees};
 }
 
 void make_list_format(fm2::ListFormat* self, char separator, const std::string& pooling, std::size_t max_values, bool keep_last,
@@ -94,7 +95,7 @@ void init_data(nb::module_& module) {
 
     nb::class_<fm2::Field>(module, "Field", "How the cells of a column become features.")
         .def("__init__", &make_field, "column"_a, "transform"_a = "", "format"_a = "", "boundaries"_a = std::vector<float>(),
-             "hash_bits"_a = 0, "list"_a = nb::none(), "parts"_a = Positions());
+             "hash_bits"_a = 0, "list"_a = nb::none(), "parts"_a = Positions(), "trees"_a = false);
 
     nb::class_<fm2::TextFormat>(module, "TextFormat", "How text is split into cells.")
         .def(

@@ -58,12 +58,33 @@ nb::bytes slots(const Encoder& self, std::size_t field) {
     return nb::bytes(bytes.data(), bytes.size());
 }
 
-void encode_crosses(const Encoder& self, const Ids& ids, std::size_t threads) {
+void set_trees(Encoder& self, std::size_t field, const Array<const std::uint32_t, 1>& words, std::size_t size) {
+    expect_index("field", field, self.fields());
+    expect(self.field(field).trees, "field ", field, " has no trees");
+    self.set_trees(field, {words.data(), words.size()}, size);
+}
+
+Array<std::uint64_t, 1> tree_slots(const Encoder& self, std::size_t field, const Array<const std::uint32_t, 1>& words) {
+    for (const fm2::Trees& trees : self.trees())
+        if (trees.field == field) return to_numpy(fm2::Trees::make_slots({words.data(), words.size()}, self.part_sizes(trees)));
+    throw std::invalid_argument("the field has no trees");
+}
+
+// numbers[field] are those in the column of a field; None if trees do not read them.
+void encode_derived(const Encoder& self, const Ids& ids, const std::vector<std::optional<ConstFloats>>& numbers, std::size_t threads) {
     constexpr std::size_t rows_per_task = 4096;
-    expect(ids.shape(1) == self.fields(), "encode_crosses: expected ids for ", self.fields(), " fields, got ", ids.shape(1));
+    expect(ids.shape(1) == self.fields(), "encode_derived: expected ids for ", self.fields(), " fields, got ", ids.shape(1));
+    expect(numbers.size() == self.fields(), "encode_derived: expected numbers for ", self.fields(), " fields, got ", numbers.size());
+    for (std::size_t field = 0; field < self.fields(); ++field) {
+        expect(numbers[field].has_value() || !self.reads_numbers(field), "encode_derived: trees read the numbers of field ", field);
+        if (numbers[field]) expect_size("encode_derived", "numbers of a field", *numbers[field], ids.shape(0));
+    }
     nb::gil_scoped_release release;
-    fm2::parallel_ranges(ids.shape(0), rows_per_task, threads,
-                         [&](std::size_t begin, std::size_t end) { self.encode_crosses(ids.data() + begin * ids.shape(1), end - begin); });
+    fm2::parallel_ranges(ids.shape(0), rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+        std::vector<const float*> at;
+        for (const auto& of_field : numbers) at.push_back(of_field ? of_field->data() + begin : nullptr);
+        self.encode_derived(ids.data() + begin * ids.shape(1), end - begin, at);
+    });
 }
 
 }  // namespace
@@ -103,8 +124,11 @@ void init_encoder(nb::module_& module) {
         .def(nb::init<std::vector<fm2::Field>, std::vector<std::string>>(), "fields"_a, "missing"_a)
         .def("set_vocabulary", &set_vocabulary, "field"_a, "bytes"_a, "ends"_a)
         .def("slots", &slots, "field"_a, "The slots of the hash table of a field.")
-        .def("encode_crosses", &encode_crosses, "ids"_a.noconvert(), "threads"_a,
-             "Writes the ids of the crosses into rows that have the ids of the other fields.")
+        .def("set_trees", &set_trees, "field"_a, "words"_a, "size"_a, nb::keep_alive<1, 3>(),
+             "Sets the trees of a field with so many features, after all vocabularies.")
+        .def("tree_slots", &tree_slots, "field"_a, "words"_a, "The hash tables of the pairs of features that a field's trees read.")
+        .def("encode_derived", &encode_derived, "ids"_a.noconvert(), "numbers"_a, "threads"_a,
+             "Writes the ids of crosses and trees into rows that have the ids of the other fields.")
         .def(
             "take_lists", [](const Encoder& self, EncodedText& text) { return to_numpy(self, std::move(text.lists)); }, "text"_a,
             "Moves the lists of encoded text, by field, into arrays.")

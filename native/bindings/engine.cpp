@@ -153,7 +153,7 @@ void init_engine(nb::module_& module) {
                 for (std::size_t f = 0; f < parts.size(); ++f) parts[f] = model.encoder.encoder().field(f).parts;
                 return parts;
             },
-            "The fields that each cross combines; other fields have none.")
+            "The fields that each derived field follows from; other fields have none.")
         .def("encode_rows", &encode_rows, "rows"_a, "ids"_a.noconvert(), "Write the ids of dicts of values, and return their lists.")
         .def("encode_table", &encode_table, "table"_a, "positions"_a, "threads"_a, "ids"_a.noconvert(),
              "Write the ids of a table's batch, and return its lists. The position after the last column has missing cells.")

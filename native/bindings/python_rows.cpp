@@ -131,7 +131,7 @@ void read_collections(const fm2::Encoder& encoder, std::span<const nb::str> colu
     const auto is_collected = [&](std::size_t column) { return scratch.collections[column].is_valid(); };
     for (std::size_t f = 0; f < encoder.fields(); ++f) {
         const fm2::Field& field = encoder.field(f);
-        if (field.is_cross()) continue;
+        if (field.is_derived()) continue;
         const bool weights_collected = field.list && field.list->weight_column && is_collected(*field.list->weight_column);
         if (!is_collected(field.column) && !weights_collected) continue;
         if (!field.list)

@@ -135,7 +135,7 @@ const Block& Collector::collect(const std::vector<Piece>& pieces) {
 
 void Collector::collect_field(std::size_t index, const Piece& piece) {
     const Field& field = fields_[index];
-    if (field.is_cross()) return void(std::fill_n(&block_.codes[index * block_.rows + piece.block_row], piece.rows, 0));
+    if (field.is_derived()) return void(std::fill_n(&block_.codes[index * block_.rows + piece.block_row], piece.rows, 0));
     if (field.transform.learns()) return collect_numbers(index, piece);
     if (field.list) return collect_lists(index, piece);
     Batch batch;

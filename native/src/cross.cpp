@@ -10,7 +10,6 @@ namespace {
 constexpr std::string_view times = "\u00d7";
 constexpr std::string_view separator = " \u00d7 ";
 constexpr std::size_t prefetched_rows = 8;
-constexpr std::size_t combinations_per_line = 4;  // of 8 slots, so that few lines are full
 
 }  // namespace
 
@@ -50,7 +49,7 @@ void Cross::set_sizes(std::int32_t new_size, const std::array<std::size_t, max_p
 }
 
 std::vector<std::uint64_t> Cross::make_table(std::span<const Combination> combinations) const {
-    std::vector<std::uint64_t> table((combinations.size() / combinations_per_line + 1) * line_slots);
+    std::vector<std::uint64_t> table(table_slots(combinations.size()));
     Cross cross = *this;
     cross.slots = table;
     for (std::size_t i = 0; i < combinations.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "fm2/expect.h"
 #include "fm2/numbers.h"
@@ -28,22 +29,25 @@ Encoder::Encoder(std::vector<Field> fields, std::vector<std::string> missing)
       tables_(fields_.size()),
       views_(fields_.size()),
       number_ids_(fields_.size()),
+      reads_numbers_(fields_.size()),
       cross_tables_(fields_.size()),
+      tree_tables_(fields_.size()),
       feature_hashes_(fields_.size()) {
     add_crosses();
+    add_trees();
 }
 
 void Encoder::add_crosses() {
     for (std::size_t index = 0; index < fields_.size(); ++index) {
         const std::vector<std::size_t>& parts = fields_[index].parts;
-        if (parts.empty()) continue;
+        if (!fields_[index].is_cross()) continue;
         expect(parts.size() >= 2 && parts.size() <= max_parts, "a cross must have two or three parts, got ", parts.size());
         Cross cross;
         cross.field = index;
         cross.part_count = parts.size();
         cross.hash_bits = fields_[index].hash_bits;
         for (std::size_t i = 0; i < parts.size(); ++i) {
-            expect(parts[i] < fields_.size() && !fields_[parts[i]].is_list() && !fields_[parts[i]].is_cross() &&
+            expect(parts[i] < fields_.size() && !fields_[parts[i]].is_list() && !fields_[parts[i]].is_derived() &&
                        std::find(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1, parts.end(), parts[i]) == parts.end(),
                    "a cross must combine different fields with one value");
             cross.parts[i] = parts[i];
@@ -55,16 +59,80 @@ void Encoder::add_crosses() {
     std::ranges::stable_sort(crosses_, {}, &Cross::last_part);
 }
 
+void Encoder::add_trees() {
+    for (std::size_t index = 0; index < fields_.size(); ++index) {
+        if (!fields_[index].trees) continue;
+        Trees trees;
+        trees.field = index;
+        trees.parts = fields_[index].parts;
+        for (const std::size_t part : trees.parts)
+            expect(part < fields_.size() && !fields_[part].list && !fields_[part].trees, "trees must read fields with one value");
+        trees_.push_back(std::move(trees));
+    }
+}
+
+// The number of features of a field, including the unknown one.
+std::size_t Encoder::size_of(std::size_t field) const {
+    if (fields_[field].is_cross()) return static_cast<std::size_t>(std::ranges::find(crosses_, field, &Cross::field)->size);
+    return 1 + (fields_[field].hash_bits ? std::size_t{1} << fields_[field].hash_bits : views_[field].ends.size());
+}
+
+std::vector<std::size_t> Encoder::part_sizes(const Trees& trees) const {
+    std::vector<std::size_t> sizes;
+    for (const std::size_t part : trees.parts) sizes.push_back(size_of(part));
+    return sizes;
+}
+
+void Encoder::set_trees(std::size_t field, std::span<const std::uint32_t> words, std::size_t size,
+                        std::optional<std::span<const std::uint64_t>> slots) {
+    Trees& trees = *std::ranges::find(trees_, field, &Trees::field);
+    const std::vector<std::size_t> sizes = part_sizes(trees);
+    if (!slots) tree_tables_[field] = Trees::make_slots(words, sizes);
+    trees.open(words, slots ? *slots : tree_tables_[field], sizes, size);
+    for (const std::size_t part : trees.number_parts()) {
+        expect(fields_[trees.parts[part]].transform.learns(), "trees read the numbers of a field that has none");
+        reads_numbers_[trees.parts[part]] = 1;
+    }
+    for (std::size_t part = 0; part < sizes.size(); ++part)
+        expect(!fields_[trees.parts[part]].is_list() || !trees.reads_features(part), "trees read the features of a list");
+}
+
+void Encoder::encode_derived(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const {
+    for (const Cross& cross : crosses_) cross.encode(ids, count, fields_.size());
+    encode_trees(ids, count, numbers);
+}
+
+void Encoder::encode_trees(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const {
+    static thread_local std::vector<const float*> of_parts;
+    for (const Trees& trees : trees_) {
+        of_parts.clear();
+        for (const std::size_t part : trees.parts) of_parts.push_back(numbers[part]);
+        trees.encode(ids, count, fields_.size(), of_parts);
+    }
+}
+
+template <class Read>
+void Encoder::read_trees(std::int32_t* ids, std::size_t count, const Read& read) const {
+    if (trees_.empty()) return;
+    static thread_local std::vector<float> buffer;
+    static thread_local std::vector<const float*> numbers;
+    buffer.resize(std::max(buffer.size(), count * fields_.size()));
+    numbers.assign(fields_.size(), nullptr);
+    for (std::size_t field = 0; field < fields_.size(); ++field) {
+        if (!reads_numbers(field)) continue;
+        read(field, buffer.data() + field * count);
+        numbers[field] = buffer.data() + field * count;
+    }
+    encode_trees(ids, count, numbers);
+}
+
 Cross& Encoder::cross_of(std::size_t field) { return *std::ranges::find(crosses_, field, &Cross::field); }
 
 void Encoder::set_cross(const Cross& cross) { cross_of(cross.field) = cross; }
 
 std::array<std::size_t, max_parts> Encoder::part_sizes(const Cross& cross) const {
     std::array<std::size_t, max_parts> sizes{};
-    for (std::size_t i = 0; i < cross.part_count; ++i) {
-        const unsigned hash_bits = fields_[cross.parts[i]].hash_bits;
-        sizes[i] = 1 + (hash_bits ? std::size_t{1} << hash_bits : views_[cross.parts[i]].ends.size());
-    }
+    for (std::size_t i = 0; i < cross.part_count; ++i) sizes[i] = size_of(cross.parts[i]);
     return sizes;
 }
 
@@ -158,12 +226,19 @@ void Encoder::encode(const Columns& columns, std::size_t first, std::size_t coun
 void Encoder::encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
                            std::vector<ListBuffer>& lists) const {
     for (std::size_t field = 0; field < fields_.size(); ++field) {
-        if (fields_[field].is_cross()) continue;
+        if (fields_[field].is_derived()) continue;
         if (fields_[field].list) encode_lists(field, columns, first, count, ids, lists[field]);
         else if (fields_[field].is_list()) encode_numbers(field, *columns[fields_[field].column], first, count, ids, lists[field]);
         else encode_field(field, *columns[fields_[field].column], first, count, ids);
     }
-    encode_crosses(ids, count);
+    for (const Cross& cross : crosses_) cross.encode(ids, count, fields_.size());
+    read_trees(ids, count, [&](std::size_t field, float* numbers) {
+        Batch batch;
+        by_batch(count, [&](std::size_t begin, std::size_t size) {
+            reader_.read(*columns[fields_[field].column], first + begin, size, batch);
+            for (std::size_t i = 0; i < size; ++i) numbers[begin + i] = read_number(batch.cells[i]).value_or(NAN);
+        });
+    });
 }
 
 void Encoder::encode_lists(std::size_t index, const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
@@ -268,7 +343,7 @@ std::int32_t Encoder::encode_cell(std::size_t index, std::string_view cell, Cell
             hashes[ready] = hash_combination(crosses_[ready].combination(ids));
             crosses_[ready].prefetch(hashes[ready]);
         }
-        if (field.is_cross()) continue;
+        if (field.is_derived()) continue;
         if (has_lists_ && field.is_list()) ids[index] = encode_list(index, cells, values.empty() ? nullptr : values[index], lists[index]);
         else ids[index] = encode_cell(index, cells[field.column], scratch);
     }
@@ -276,6 +351,8 @@ std::int32_t Encoder::encode_cell(std::size_t index, std::string_view cell, Cell
         const Combination parts = crosses_[i].combination(ids);
         ids[crosses_[i].field] = i < ready ? crosses_[i].find(parts, hashes[i]) : crosses_[i].find(parts);
     }
+    read_trees(ids, 1,
+               [&](std::size_t field, float* number) { *number = read_number(reader_.read(cells[fields_[field].column])).value_or(NAN); });
 }
 
 void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,

@@ -11,7 +11,7 @@ namespace {
 
 // The section "encoder.fields": one such row per field. What follows `multivalued` is 0 if that is 0.
 struct FieldEntry {
-    std::int32_t column;  // -1: the field is a cross
+    std::int32_t column;  // -1: the field is derived
     std::int32_t kind, hash_bits, boundaries;
     std::int32_t multivalued, separator, pooling, max_values, keep_last, weighted, empty_is_missing;
     std::int32_t weight_column;  // 1 + its number; 0: none
@@ -74,7 +74,7 @@ bool are_boundaries(Transform::Kind kind, std::span<const float> numbers) {
     return std::ranges::is_sorted(numbers) && std::ranges::none_of(numbers, [](float number) { return std::isnan(number); });
 }
 
-// Returns the parts of each field; other fields than crosses have none. The encoder checks them.
+// Returns the parts of each field; fields that are read from a column have none. The encoder checks them.
 std::vector<std::vector<std::size_t>> read_parts(const ModelFile& file, std::size_t fields) {
     std::vector<std::vector<std::size_t>> parts(fields);
     if (!file.has("crosses")) return parts;
@@ -88,10 +88,38 @@ std::vector<std::vector<std::size_t>> read_parts(const ModelFile& file, std::siz
     return parts;
 }
 
+// Takes the next `count` numbers of a section.
+template <class T>
+std::span<const T> take(const ModelFile& file, std::span<const T>& remaining, std::uint64_t count) {
+    if (count > remaining.size()) file.reject("a vocabulary is truncated");
+    const auto taken = remaining.first(count);
+    remaining = remaining.subspan(count);
+    return taken;
+}
+
+// The section "trees", which a model without trees does not have, describes the trees of one field after the other: the field, the number
+// of its parts, the number of words of its trees, the parts, and the words. Calls visit(field, parts, words).
+template <class Visit>
+void visit_trees(const ModelFile& file, const Visit& visit) {
+    if (!file.has("trees")) return;
+    auto words = file.numbers<std::uint32_t>("trees");
+    while (!words.empty()) {
+        const auto counts = take(file, words, 3);
+        const auto parts = take(file, words, counts[1]);
+        visit(counts[0], parts, take(file, words, counts[2]));
+    }
+}
+
+Field read_trees(const ModelFile& file, const FieldEntry& entry, std::vector<std::size_t> parts) {
+    if (entry.column != -1 || entry.kind || entry.hash_bits || entry.boundaries || entry.multivalued)
+        file.reject("invalid description of a tree field");
+    return {0, {}, 0, read_list_format(file, entry, 0), std::move(parts), true};
+}
+
 Field read_cross(const ModelFile& file, const FieldEntry& entry, std::vector<std::size_t> parts) {
     if (entry.column != -1 || entry.kind || entry.boundaries || entry.multivalued || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
         file.reject("invalid description of a cross");
-    return {0, {}, static_cast<unsigned>(entry.hash_bits), read_list_format(file, entry, 0), std::move(parts)};
+    return {0, {}, static_cast<unsigned>(entry.hash_bits), read_list_format(file, entry, 0), std::move(parts), false};
 }
 
 Field read_field(const ModelFile& file, const FieldEntry& entry, const std::string& format, std::span<const float> boundaries,
@@ -100,8 +128,8 @@ Field read_field(const ModelFile& file, const FieldEntry& entry, const std::stri
     if (entry.column < 0 || static_cast<std::size_t>(entry.column) >= columns || entry.kind < 0 ||
         entry.kind > static_cast<std::int32_t>(Kind::linear) || entry.hash_bits < 0 || entry.hash_bits > max_hash_bits)
         file.reject("invalid field description");
-    Field field{
-        static_cast<std::size_t>(entry.column), {}, static_cast<unsigned>(entry.hash_bits), read_list_format(file, entry, columns), {}};
+    Field field{static_cast<std::size_t>(entry.column), {}, static_cast<unsigned>(entry.hash_bits),
+                read_list_format(file, entry, columns), {}, false};
     field.transform.kind = static_cast<Kind>(entry.kind);
     field.transform.boundaries.assign(boundaries.begin(), boundaries.end());
     if (!are_boundaries(field.transform.kind, boundaries)) file.reject("the boundaries of a field are invalid or not sorted");
@@ -121,26 +149,24 @@ std::vector<Field> read_fields(const ModelFile& file, std::size_t count, std::si
     const auto formats = read_texts(file, "encoder.formats", count);
     if (formats.size() != count) file.reject("expected one time format per field");
     std::vector<std::vector<std::size_t>> parts = read_parts(file, count);
+    std::vector<bool> has_trees(count);
+    visit_trees(file, [&](std::size_t field, std::span<const std::uint32_t> inputs, auto) {
+        if (field >= count || !parts[field].empty() || inputs.empty()) file.reject("invalid field of trees");
+        parts[field].assign(inputs.begin(), inputs.end());
+        has_trees[field] = true;
+    });
     std::vector<Field> fields;
     std::size_t at = 0;
     for (std::size_t f = 0; f < count; ++f) {
         const auto size = static_cast<std::size_t>(entries[f].boundaries);
         if (entries[f].boundaries < 0 || size > boundaries.size() - at) file.reject("section 'encoder.boundaries' is too short");
-        fields.push_back(parts[f].empty() ? read_field(file, entries[f], formats[f], boundaries.subspan(at, size), columns)
-                                          : read_cross(file, entries[f], std::move(parts[f])));
+        fields.push_back(has_trees[f]       ? read_trees(file, entries[f], std::move(parts[f]))
+                         : parts[f].empty() ? read_field(file, entries[f], formats[f], boundaries.subspan(at, size), columns)
+                                            : read_cross(file, entries[f], std::move(parts[f])));
         at += size;
     }
     if (at != boundaries.size()) file.reject("section 'encoder.boundaries' is too long");
     return fields;
-}
-
-// Takes the next `count` numbers of a section.
-template <class T>
-std::span<const T> take(const ModelFile& file, std::span<const T>& remaining, std::uint64_t count) {
-    if (count > remaining.size()) file.reject("a vocabulary is truncated");
-    const auto taken = remaining.first(count);
-    remaining = remaining.subspan(count);
-    return taken;
 }
 
 Encoder make_encoder(const ModelFile& file, std::size_t fields, std::size_t columns) {
@@ -159,6 +185,22 @@ FileEncoder::FileEncoder(std::shared_ptr<const ModelFile> file, const Scorer& sc
       encoder_(make_encoder(*file_, scorer.fields(), columns_.size())) {
     read_vocabularies(scorer);
     read_crosses(scorer.sizes());
+    read_trees(scorer.sizes());
+}
+
+// The section "trees.slots" has the hash tables of the pairs of all tree fields.
+void FileEncoder::read_trees(std::span<const std::int32_t> sizes) {
+    if (encoder_.trees().empty()) return;
+    auto remaining = file_->numbers<std::uint64_t>("trees.slots");
+    visit_trees(*file_, [&](std::size_t field, auto, std::span<const std::uint32_t> words) {
+        try {
+            const auto slots = take(*file_, remaining, Trees::count_slots(words));
+            encoder_.set_trees(field, words, static_cast<std::size_t>(sizes[field]), slots);
+        } catch (const std::invalid_argument& error) {
+            file_->reject(error.what());
+        }
+    });
+    if (!remaining.empty()) file_->reject("section 'trees.slots' is too long");
 }
 
 void FileEncoder::read_vocabularies(const Scorer& scorer) {

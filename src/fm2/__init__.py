@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fm2.studies.crosses.rank import rank_crosses
     from fm2.studies.reporting.report import report
     from fm2.studies.reproduction.reproduce import reproduce
+    from fm2.studies.trees import prepare_with_trees
     from fm2.studies.tuning.search import tune
     from fm2.training.calibrate import calibrate, remove_calibration
     from fm2.training.run import Run
@@ -64,6 +65,7 @@ _LATER = {
     "predict_files": "fm2.evaluation.prediction",
     "prepare": "fm2.data.prepare",
     "prepare_with_crosses": "fm2.studies.crosses.auto",
+    "prepare_with_trees": "fm2.studies.trees",
     "prune": "fm2.compression.prune",
     "rank_crosses": "fm2.studies.crosses.rank",
     "remove_calibration": "fm2.training.calibrate",
@@ -104,6 +106,7 @@ __all__ = [
     "predict_files",
     "prepare",
     "prepare_with_crosses",
+    "prepare_with_trees",
     "prune",
     "rank_crosses",
     "remove_calibration",

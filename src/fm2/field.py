@@ -20,12 +20,15 @@ Spacing = Literal["quantiles", "log"]
 DEFAULT_MIN_COUNT = 4
 DEFAULT_BUCKETS = 50
 DEFAULT_KNOTS = 20
+DEFAULT_TREE_BUCKETS = 20
 DEFAULT_SEPARATOR = "|"
 DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 MAX_BUCKETS = 100_000
 MAX_HASH_BITS = 30
 MAX_VALUES = 1_000_000
 MAX_PARTS = 3
+MAX_TREE_FIELDS = 300
+PARTS = ("cross", "trees")  # the settings that name the fields which a derived field follows from
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,9 @@ class Field:
     With ``cross``, the field has no column: its feature is the combination of the features of two or three other
     fields with one value each. A combination with an unknown part is unknown.
 
+    With ``trees``, the field has no column either: ``prepare`` fits gradient-boosted trees to these other fields, and
+    its features are ``buckets`` of their predictions.
+
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'
     """
@@ -82,15 +88,18 @@ class Field:
     empty_is_missing: bool = False
     shares: str = ""
     cross: Sequence[str] = ()
+    trees: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._check_types()
-        if not self.cross:
+        if not self.is_derived:
             self._set_default("column", self.name)
         if self.kind == "numeric":
             self._set_default("transform", "log_square")
         if self.transform == "quantiles":
             self._set_default("buckets", DEFAULT_BUCKETS)
+        if self.trees:
+            self._set_default("buckets", DEFAULT_TREE_BUCKETS)
         if self.transform == "interpolate":
             self._set_default("knots", DEFAULT_KNOTS)
             self._set_default("spacing", "quantiles")
@@ -106,12 +115,14 @@ class Field:
             raise Fm2Error(f"schema: field '{self.name}': {problem}")
 
     def _check_types(self) -> None:
-        if not isinstance(self.cross, list | tuple) or not all(isinstance(part, str) for part in self.cross):
-            example = "a list of fields, like ['user', 'item']"
-            raise Fm2Error(f"schema: field '{self.name}': cross must be {example}, got {self.cross!r}")
-        object.__setattr__(self, "cross", tuple(self.cross))
+        for name in PARTS:
+            parts = getattr(self, name)
+            if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+                example = "a list of fields, like ['user', 'item']"
+                raise Fm2Error(f"schema: field '{self.name}': {name} must be {example}, got {parts!r}")
+            object.__setattr__(self, name, tuple(parts))
         for setting in dataclasses.fields(self):
-            if setting.name == "cross":
+            if setting.name in PARTS:
                 continue
             value = getattr(self, setting.name)
             expected = type(setting.default) if isinstance(setting.default, int) else str
@@ -136,7 +147,7 @@ class Field:
             yield f"transform requires a numeric field, but the field is {self.kind}"
         for setting, transform in (("buckets", "quantiles"), ("knots", "interpolate"), ("spacing", "interpolate")):
             value = getattr(self, setting)
-            if value and self.transform != transform:
+            if value and self.transform != transform and not (setting == "buckets" and self.trees):
                 yield f"{setting} requires the transform '{transform}'"
             if value and setting != "spacing" and not 2 <= value <= MAX_BUCKETS:
                 yield f"{setting} must be between 2 and {MAX_BUCKETS}, got {value}"
@@ -152,6 +163,7 @@ class Field:
             yield f"hash_bits requires a categorical field, but the field is {self.kind}"
         yield from self._list_problems()
         yield from self._cross_problems()
+        yield from self._derived_problems()
 
     def _list_problems(self) -> Iterator[str]:
         if self.multivalued and self.kind != "categorical":
@@ -179,13 +191,30 @@ class Field:
             return
         if not 2 <= len(self.cross) <= MAX_PARTS:
             yield f"cross must name 2 to {MAX_PARTS} fields, got {len(self.cross)}"
-        if len(set(self.cross)) < len(self.cross):
-            yield f"cross names a field twice: {', '.join(self.cross)}"
-        if self.kind != "categorical":
-            yield f"cross requires a categorical field, but the field is {self.kind}"
-        for setting in ("column", "multivalued", "shares"):
-            if getattr(self, setting):
-                yield f"{setting} cannot be combined with cross"
+        if self.trees:
+            yield "cross cannot be combined with trees"
+
+    def _derived_problems(self) -> Iterator[str]:
+        for name in PARTS:
+            parts = getattr(self, name)
+            if not parts:
+                continue
+            if len(set(parts)) < len(parts):
+                yield f"{name} names a field twice: {', '.join(parts)}"
+            if self.kind != "categorical":
+                yield f"{name} requires a categorical field, but the field is {self.kind}"
+            for setting in ("column", "multivalued", "shares"):
+                if getattr(self, setting):
+                    yield f"{setting} cannot be combined with {name}"
+        if self.trees and self.hash_bits:
+            yield "hash_bits cannot be combined with trees"
+        if len(self.trees) > MAX_TREE_FIELDS:
+            yield f"trees may name at most {MAX_TREE_FIELDS} fields, got {len(self.trees)}"
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the field has no column: its feature follows from those of other fields."""
+        return bool(self.cross or self.trees)
 
     @property
     def is_list(self) -> bool:
@@ -201,10 +230,11 @@ class Field:
         """Return the settings that differ from their defaults."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
-        if self.cross:
-            values["cross"] = list(self.cross)
-        else:
+        values |= {name: list(values[name]) for name in PARTS if values[name]}
+        if not self.is_derived:
             defaults["column"] = self.name
+        if self.trees:
+            defaults["buckets"] = DEFAULT_TREE_BUCKETS
         return {key: value for key, value in values.items() if value != defaults[key]}
 
 

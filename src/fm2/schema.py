@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fm2.errors import Fm2Error, require, suggest
-from fm2.field import DEFAULT_MIN_COUNT, Field, Part, read_fields
+from fm2.field import DEFAULT_MIN_COUNT, PARTS, Field, Part, read_fields
 
 __all__ = ["Field", "Schema"]
 
@@ -65,7 +65,7 @@ class Schema:
                 raise Fm2Error(f"schema: two {kind} have the name '{min(duplicates)}'")
         self._check_targets()
         self._check_shares()
-        self._check_crosses()
+        self._check_derived()
         for name in self.source_columns:
             if self.columns and name not in self.columns:
                 raise Fm2Error(f"schema: columns does not list the column '{name}'")
@@ -97,22 +97,24 @@ class Schema:
             if owner.shares:
                 chain = f"'{field.name}' shares '{owner.name}', which shares '{owner.shares}'"
                 raise Fm2Error(f"schema: {chain}; share a field with its own embeddings")
-            if owner.kind != "categorical" or owner.cross:
-                kind = "a cross" if owner.cross else owner.kind
+            if owner.kind != "categorical" or owner.is_derived:
+                kind = "derived from other fields" if owner.is_derived else owner.kind
                 raise Fm2Error(f"schema: field '{field.name}' shares '{owner.name}', which is {kind}")
 
-    def _check_crosses(self) -> None:
+    def _check_derived(self) -> None:
         fields = {field.name: field for field in self.fields}
-        for field in self.fields:
-            for name in field.cross:
+        for field, setting in ((field, setting) for field in self.fields for setting in PARTS):
+            for name in getattr(field, setting):
                 if name not in fields:
-                    known = suggest(name, [other.name for other in self.fields if not other.cross])
-                    raise Fm2Error(f"schema: field '{field.name}': cross names an unknown field '{name}'; {known}")
+                    known = suggest(name, [other.name for other in self.fields if not other.is_derived])
+                    raise Fm2Error(f"schema: field '{field.name}': {setting} names an unknown field '{name}'; {known}")
                 part = fields[name]
-                if part.cross or part.is_list:
+                if part.multivalued or part.trees or (field.cross and (part.cross or part.is_list)):
                     several = "multi-valued" if part.multivalued else f"a number with the transform {part.transform}"
-                    problem = f"'{name}', which is {'a cross itself' if part.cross else several}"
-                    raise Fm2Error(f"schema: field '{field.name}' crosses {problem}; cross fields with one value")
+                    own = "a cross itself" if part.cross else "a tree field itself" if part.trees else several
+                    verb, way_out = ("crosses", "cross") if field.cross else ("has trees on", "use")
+                    problem = f"{verb} '{name}', which is {own}; {way_out} fields with one value"
+                    raise Fm2Error(f"schema: field '{field.name}' {problem}")
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -125,12 +127,12 @@ class Schema:
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """For each field, the indices of the fields that it crosses: usually none.
+        """For each field, the indices of the fields that its cross or its trees combine: usually none.
 
         >>> Schema([Field("user"), Field("item"), Field("pair", cross=["user", "item"])], label="click").parts
         ((), (), (0, 1))
         """
-        return tuple(tuple(self.names.index(name) for name in field.cross) for field in self.fields)
+        return tuple(tuple(self.names.index(name) for name in (*field.cross, *field.trees)) for field in self.fields)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,6 +163,20 @@ class Schema:
         """Return a copy with this ``min_count`` in every field that has a vocabulary of its own."""
         fields = [field if field.shares else dataclasses.replace(field, min_count=min_count) for field in self.fields]
         return self.replace(fields=fields)
+
+    def with_trees(self) -> Schema:
+        """Return a copy with another field: trees on all fields that trees can read.
+
+        >>> Schema([Field("user"), Field("tags", multivalued=True)], label="click").with_trees().fields[-1].trees
+        ('user',)
+        """
+        parts = [field.name for field in self.fields if not field.multivalued and not field.trees]
+        if not parts:
+            raise Fm2Error("schema: trees need a field with one value")
+        name = "trees"
+        while name in self.names:
+            name += "_"
+        return self.replace(fields=[*self.fields, Field(name, trees=parts)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for a TOML or JSON file."""

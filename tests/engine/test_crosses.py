@@ -112,7 +112,7 @@ def test_calibration_by_a_cross_of_both_sides(runs, dataset, tmp_path):
 
 def test_a_catalog_has_no_crosses_of_both_sides(compiled, tmp_path):
     ranker = compiled["fm"].ranker(context=["user"])
-    message = r"catalog: crosses combine .* \('user_item', 'user_cost_device', 'hashed_device'\).*; rank rows instead"
+    message = r"catalog: .* are combined \('user_item', 'user_cost_device', 'hashed_device'\).*; rank rows instead"
     with pytest.raises(fm2.Fm2Error, match=message):
         ranker.catalog(ROWS.drop("user"))
     with pytest.raises(fm2.Fm2Error, match=message):

@@ -63,6 +63,8 @@ struct Cross {
     std::vector<std::uint64_t> make_table(std::span<const Combination> combinations) const;
 
     static constexpr std::size_t line_slots = 8;
+    static constexpr std::size_t combinations_per_line = 4;  // of 8 slots, so that few lines are full
+    static std::size_t table_slots(std::size_t combinations) { return (combinations / combinations_per_line + 1) * line_slots; }
     // Writes the ids of the cross into rows [count, fields] that have the ids of its parts.
     void encode(std::int32_t* rows, std::size_t count, std::size_t fields) const;
 

@@ -15,12 +15,13 @@
 #include "fm2/string_index.h"
 #include "fm2/text.h"
 #include "fm2/transform.h"
+#include "fm2/trees.h"
 
 namespace fm2 {
 
 class Encoder {
 public:
-    // Throws std::invalid_argument if the parts of a cross are not two or three single-valued fields.
+    // Throws std::invalid_argument if the parts of a cross are not two or three single-valued fields, or if those of trees are lists.
     Encoder(std::vector<Field> fields, std::vector<std::string> missing);
 
     // Sets the vocabulary of a field: text i ends at ends[i] of the bytes and has the id i + 1. That of a cross is set after those of its
@@ -29,17 +30,24 @@ public:
     // The same with a table that someone else owns and keeps.
     void set_vocabulary(std::size_t field, const StringIndexView& table);
     void set_cross(const Cross& cross);
+    // Sets the trees of a field that has `size` features, after all vocabularies. Someone else owns the words and the hash tables of pairs,
+    // and keeps them; without tables, the encoder makes them.
+    void set_trees(std::size_t field, std::span<const std::uint32_t> words, std::size_t size,
+                   std::optional<std::span<const std::uint64_t>> slots = {});
+    std::vector<std::size_t> part_sizes(const Trees& trees) const;
     std::size_t fields() const { return fields_.size(); }
     const Field& field(std::size_t index) const { return fields_[index]; }
     bool has_lists() const { return has_lists_; }
     std::span<const Cross> crosses() const { return crosses_; }
+    std::span<const Trees> trees() const { return trees_; }
     const StringIndexView& vocabulary(std::size_t field) const { return views_[field]; }
     std::array<std::size_t, max_parts> part_sizes(const Cross& cross) const;
 
-    // Writes the ids of all crosses into rows [count, fields] that have the ids of the other fields.
-    void encode_crosses(std::int32_t* ids, std::size_t count) const {
-        for (const Cross& cross : crosses_) cross.encode(ids, count, fields_.size());
-    }
+    // Writes the ids of all derived fields into rows [count, fields] that have the ids of the other fields. numbers[field] are those in the
+    // column of a field, by row; only those of fields that trees read as numbers are needed.
+    void encode_derived(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const;
+    // Whether trees read the numbers in the column of a field.
+    bool reads_numbers(std::size_t field) const { return reads_numbers_[field] != 0; }
 
     // All of the following append a list per row to lists[field] of every list field, and write its number as the id.
 
@@ -83,6 +91,12 @@ private:
     void add_list(std::size_t field, const ListCell& cell, ListBuffer& lists) const;
     void add_number(std::size_t field, std::string_view cell, ListBuffer& lists) const;
     void add_crosses();
+    void add_trees();
+    std::size_t size_of(std::size_t field) const;
+    // Calls read(field, numbers) for the fields that trees read as numbers, and encodes the trees with these.
+    template <class Read>
+    void read_trees(std::int32_t* ids, std::size_t count, const Read& read) const;
+    void encode_trees(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const;
     void make_cross(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
     std::int32_t part_id(std::size_t field, std::string_view value) const;
     Cross& cross_of(std::size_t field);
@@ -94,6 +108,9 @@ private:
     std::vector<StringIndexView> views_;
     std::vector<std::vector<std::int32_t>> number_ids_;  // by field and code, of numbers with weighted features
     std::vector<Cross> crosses_;  // ordered by their last part
+    std::vector<Trees> trees_;
+    std::vector<std::uint8_t> reads_numbers_;  // by field
+    std::vector<std::vector<std::uint64_t>> tree_tables_;     // by field, of the pairs of trees that the encoder owns
     std::vector<std::vector<std::uint64_t>> cross_tables_;    // by field, of the crosses' vocabularies that the encoder owns
     std::vector<std::vector<std::uint64_t>> feature_hashes_;  // by field, of the parts of hashed crosses
 };

@@ -20,6 +20,7 @@ public:
 private:
     void read_vocabularies(const Scorer& scorer);
     void read_crosses(std::span<const std::int32_t> sizes);
+    void read_trees(std::span<const std::int32_t> sizes);
 
     std::shared_ptr<const ModelFile> file_;
     std::vector<std::string> columns_;

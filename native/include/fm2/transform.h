@@ -58,9 +58,11 @@ struct Field {
     Transform transform;
     unsigned hash_bits = 0;  // 0 if the field has a vocabulary
     std::optional<ListFormat> list;  // of a multi-valued field
-    std::vector<std::size_t> parts;  // of a cross, which has no column: the fields that it combines
+    std::vector<std::size_t> parts;  // of a derived field, which has no column: the fields that it follows from
+    bool trees = false;  // whether these are the inputs of trees, or combined by a cross
 
-    bool is_cross() const { return !parts.empty(); }
+    bool is_derived() const { return !parts.empty(); }
+    bool is_cross() const { return is_derived() && !trees; }
     // Whether a row has a list of weighted features in this field instead of one feature.
     bool is_list() const { return list || transform.kind == Transform::Kind::interpolate || transform.kind == Transform::Kind::linear; }
     std::int32_t hashed(std::string_view token) const { return static_cast<std::int32_t>(hash_bytes(token) >> (64 - hash_bits)); }

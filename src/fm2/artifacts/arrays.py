@@ -18,7 +18,15 @@ from fm2.files import atomic_file
 
 Arrays = dict[str, NDArray[Any]]  # in memory
 Stored = Mapping[str, NDArray[Any]]  # in an open file: an array is read when it is looked up
-DTYPES = {"float32": "F32", "int32": "I32", "int64": "I64", "uint64": "U64", "uint8": "U8", "float64": "F64"}
+DTYPES = {
+    "float32": "F32",
+    "int32": "I32",
+    "int64": "I64",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint8": "U8",
+    "float64": "F64",
+}
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,9 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
         Argument("--negative-rate", "keep this share of the training rows without a click", float, default=1.0),
         Argument("--crosses", "add crosses that improve an LR on the validation rows", choices=("auto",)),
+        Argument(
+            "--trees", "add gradient-boosted trees as a field, always or if FmFM gains", choices=("auto", "always")
+        ),
         Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
         shared.OVERWRITE,
         shared.THREADS,
@@ -92,7 +95,7 @@ def prepare(options: argparse.Namespace) -> None:
 
     like = Dataset.open(options.like) if options.like else None
     if like:
-        for option in ("min_count", "impressions", "weight", "crosses"):
+        for option in ("min_count", "impressions", "weight", "crosses", "trees"):
             if getattr(options, option) is not None:
                 name = option.replace("_", "-")
                 raise Fm2Error(f"prepare: --{name} cannot be combined with --like, which reuses a schema")
@@ -106,10 +109,15 @@ def prepare(options: argparse.Namespace) -> None:
         **shared.pick(options, "validation", "test", "split", "seed", "vocabulary"),
         **shared.pick(options, "negative_rate", "bad_rows", "overwrite", "threads"),
     }
+    if options.trees == "always":
+        schema = schema.with_trees()
     if options.crosses:
         dataset = _prepare_with_crosses(options, schema, settings)
-    else:
+        schema, settings = dataset.schema, {**settings, "overwrite": True}
+    elif options.trees != "auto":
         dataset = prepare(options.source, like or schema, options.out, **settings)
+    if options.trees == "auto":
+        dataset = _prepare_with_trees(options, schema, settings)
     _print(describe(dataset), options.json)
 
 
@@ -123,6 +131,14 @@ def _prepare_with_crosses(options: argparse.Namespace, schema: Schema, settings:
         shared.warn(f"added the cross {cross}: log loss -{cross.gain:.6f} on the validation rows (z {cross.z:.1f})")
     if not chosen:
         shared.warn("no cross improves the log loss of the validation rows significantly")
+    return dataset
+
+
+def _prepare_with_trees(options: argparse.Namespace, schema: Schema, settings: dict[str, Any]) -> Dataset:
+    from fm2.studies.trees import prepare_with_trees
+
+    dataset, gain = prepare_with_trees(options.source, schema, options.out, watch=shared.report_step, **settings)
+    shared.warn(str(gain))
     return dataset
 
 

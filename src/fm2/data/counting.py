@@ -59,9 +59,9 @@ def count_rows(
     totals: dict[str, NDArray[np.float64]] = {}
     dropped = 0
     owners = [schema.fields[owner] for owner in schema.owners]
-    hashed = [owner.hash_bits if not owner.cross else 0 for owner in owners]
+    hashed = [owner.hash_bits if not owner.is_derived else 0 for owner in owners]
     codes = [np.zeros(1 << bits if bits else 0, np.int64) for bits in hashed]
-    vocabulary_fields = [i for i, f in enumerate(owners) if not (f.hash_bits or f.has_boundaries or f.cross)]
+    vocabulary_fields = [i for i, f in enumerate(owners) if not (f.hash_bits or f.has_boundaries or f.is_derived)]
     for block in blocks:
         split, impressions = assign(block)
         for name, values in _to_add(block, impressions).items():
@@ -180,7 +180,7 @@ def build_vocabularies(
 
     Fields that share a vocabulary have the same codes. The vocabulary has the values of its owner: a history often
     contains items because they were clicked, so counting it as well would reveal the labels of rare items. Only a
-    missing value counts in all fields. The vocabularies of crosses stay empty.
+    missing value counts in all fields. The vocabularies of derived fields stay empty.
     """
 
     def values_of(index: int, codes: NDArray[np.int64]) -> Vocabulary:
@@ -195,7 +195,7 @@ def build_vocabularies(
 
     built: dict[int, FieldIds] = {}
     for owner in set(schema.owners):
-        if schema.fields[owner].cross:
+        if schema.fields[owner].is_derived:
             built[owner] = FieldIds(Vocabulary.of([]), np.zeros(0, np.int32), dropped=0)
             continue
         sharing = [index for index, other in enumerate(schema.owners) if other == owner]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.counting import Assign, FieldIds, build_field, row_counts
-from fm2.data.encoder import native_fields
-from fm2.data.log_reader import Block, ScratchRows
+from fm2.data.derived import DerivedEncoder
+from fm2.data.log_reader import ScratchRows
 from fm2.data.numbers import NumberCodes
 from fm2.data.vocabulary import Vocabulary
 from fm2.schema import Schema
@@ -21,26 +21,6 @@ MOST_COMBINATIONS = 1 << 24  # that are counted at the same time, in about 1 GB;
 
 Ints = NDArray[np.int64]
 Ids = NDArray[np.int32]
-
-
-class CrossEncoder:
-    """Compute the ids of crosses from those of their parts, whose vocabularies are complete."""
-
-    def __init__(self, schema: Schema, fields: Sequence[FieldIds]) -> None:
-        self.crosses = [index for index, parts in enumerate(schema.parts) if parts]
-        self.parts = sorted({part for parts in schema.parts for part in parts})
-        self._native = _native.Encoder(native_fields(schema, schema.feature_columns), [])
-        for index in self.parts:
-            self.set_vocabulary(index, fields[index].vocabulary)
-
-    def set_vocabulary(self, field: int, vocabulary: Vocabulary) -> None:
-        """Set the vocabulary of a part or a cross."""
-        self._native.set_vocabulary(field, vocabulary.data, vocabulary.ends)
-
-    def encode(self, ids: Ids, threads: int) -> None:
-        """Write the ids of the crosses into rows that have the ids of all other fields."""
-        if self.crosses:
-            self._native.encode_crosses(ids, threads)
 
 
 def build_crosses(
@@ -53,13 +33,13 @@ def build_crosses(
     *,
     all_splits: bool,
     threads: int,
-) -> tuple[list[FieldIds], CrossEncoder]:
+) -> tuple[list[FieldIds], DerivedEncoder]:
     """Count the combinations of the training rows, or of ``all_splits``, and build the vocabularies of the crosses.
 
     Equally frequent combinations are ordered by the ids of their parts. ``fields`` are those of all other fields; the
     result has the crosses as well.
     """
-    encoder = CrossEncoder(schema, fields)
+    encoder = DerivedEncoder(schema, fields)
     if not encoder.crosses:
         return list(fields), encoder
     for index in encoder.crosses:  # hashed ones need no vocabulary
@@ -80,10 +60,10 @@ def build_crosses(
     while first or counters:
         for block in scratch.blocks(encoder.parts):
             counted = row_counts(*assign(block), all_splits)
-            ids = _part_ids(block, encoder.parts, fields, numbers, threads)
+            ids = encoder.part_ids(block, fields, numbers, threads)
             _native.count_combinations(list(counters.values()), ids, counted, threads)
             if first and hash_counts:
-                encoder.encode(ids, threads)
+                encoder.encode(ids, block.rows, encoder.part_numbers(block), threads)
                 for index, counts in hash_counts.items():
                     counts += np.bincount(ids[:, index], counted, minlength=len(counts)).astype(np.int64)
         for index, counter in counters.items():
@@ -99,18 +79,6 @@ def build_crosses(
             encoder.set_vocabulary(index, built[index].vocabulary)
         built[index] = dataclasses.replace(built[index], ids=np.zeros(1, np.int32))  # the log has one code for all rows
     return built, encoder
-
-
-def _part_ids(
-    block: Block, parts: Sequence[int], fields: Sequence[FieldIds], numbers: NumberCodes, threads: int
-) -> Ids:
-    """Return the ids of a block's parts, rows × all fields, from the codes of the parts."""
-    codes: dict[int, Any] = dict(zip(parts, block.codes, strict=True))
-    codes |= numbers.encode({index: codes[index] for index in parts if index in numbers.fields}, threads)[0]
-    ids = np.zeros((len(block), len(fields)), np.int32)
-    for index, of_field in codes.items():
-        ids[:, index] = fields[index].ids[of_field]
-    return ids
 
 
 class _Tally:

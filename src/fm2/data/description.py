@@ -46,16 +46,23 @@ def _click_rate(totals: dict[str, Any]) -> float | None:
     return clicks / rows if rows else None
 
 
+def kind_name(field: Field) -> str:
+    """Return what a field is, in one word."""
+    special = {"multi-valued": field.multivalued, "cross": field.cross, "trees": field.trees}
+    return next((name for name, applies in special.items() if applies), field.kind)
+
+
 def _describe_field(
     field: Field, entry: dict[str, Any], vocabulary: Vocabulary, rows: dict[str, int], counted: Sequence[str]
 ) -> dict[str, Any]:
     lists = entry.get("lists")
     values = lists["values"] if lists else rows  # by split
     how = [" × ".join(field.cross), field.transform or field.part or ""]
+    how += [f"on {len(field.trees)} fields"] if field.trees else []
     how += [f"hash, {field.hash_bits} bits"] if field.hash_bits else []
     description = {
         "name": field.name,
-        "kind": "multi-valued" if field.multivalued else "cross" if field.cross else field.kind,
+        "kind": kind_name(field),
         "how": ", ".join(filter(None, how)),
         "features": entry["features"] - 1,  # without the unknown feature
         "dropped": entry["dropped"],

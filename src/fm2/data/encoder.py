@@ -41,13 +41,14 @@ def native_fields(
     parts = schema.parts
     return [
         _native.Field(
-            0 if field.cross else columns.index(field.column),
+            0 if field.is_derived else columns.index(field.column),
             transform=field.transform or field.part or "",
             format=field.format or "",
             boundaries=[] if boundaries is None else boundaries[index].tolist(),
             hash_bits=schema.fields[owner].hash_bits,
             list=_list_format(field, columns),
             parts=list(parts[index]),
+            trees=bool(field.trees),
         )
         for index, (field, owner) in enumerate(zip(schema.fields, schema.owners, strict=True))
     ]
@@ -88,8 +89,11 @@ class Encoder:
         self._check_keys = KeyCheck(self._columns)
         boundaries = [vocabulary.boundaries for vocabulary in vocabularies]
         self._native = _native.Encoder(native_fields(schema, self._columns, boundaries), list(schema.missing))
-        for index in sorted(range(len(schema.fields)), key=lambda index: bool(schema.fields[index].cross)):
+        for index in sorted(range(len(schema.fields)), key=lambda index: schema.fields[index].is_derived):
             self._native.set_vocabulary(index, vocabularies[index].data, vocabularies[index].ends)
+        for index, vocabulary in enumerate(vocabularies):
+            if len(vocabulary.trees):
+                self._native.set_trees(index, vocabulary.trees, len(vocabulary))
 
     def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32] | EncodedRows:
         """Encode a list of dicts, a dict of columns, or a DataFrame (polars, pandas, pyarrow) as ids, rows × fields.
@@ -149,6 +153,10 @@ class Encoder:
     def slots(self, field: int) -> bytes:
         """Return the hash table of a field, as a compiled model stores it."""
         return self._native.slots(field)
+
+    def tree_slots(self, field: int) -> NDArray[np.uint64]:
+        """Return the hash tables of the pairs of a field's trees, as a compiled model stores them."""
+        return self._native.tree_slots(field, self.vocabularies[field].trees)
 
     def decode(self, rows: NDArray[Any] | EncodedRows) -> dict[str, list[Any]]:
         """Return the values of encoded rows by field: None is the missing value, ``<unknown>`` is id 0.

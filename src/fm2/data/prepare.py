@@ -2,10 +2,10 @@
 
 The log is read once. Every value gets a code, the number of its first appearance in its field, and the codes go to a
 scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training rows yields the vocabularies
-(:mod:`fm2.data.counting`). Crosses combine the ids of other fields, so counting these takes another pass
-(:mod:`fm2.data.crosses`). Then the codes are replaced with ids and written, split by split. A random split depends on
-the row number alone, so the codes are counted while the log is read; a split by time is known only after that, and
-takes another pass over the scratch file.
+(:mod:`fm2.data.counting`). Crosses and trees follow from the ids of other fields, so they take further passes
+(:mod:`fm2.data.crosses`, :mod:`fm2.data.tree_fields`). Then the codes are replaced with ids and written, split by
+split. A random split depends on the row number alone, so the codes are counted while the log is read; a split by time
+is known only after that, and takes another pass over the scratch file.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from fm2.data.sources import Source, open_sources
 from fm2.data.split_files import write_splits
 from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
 from fm2.data.text_files import TextFile
+from fm2.data.tree_fields import build_trees
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
@@ -118,12 +119,16 @@ def prepare(
             of_numbers = counting.count_numbers(number_codes, scratch, assign, **counted)
             code_counts = [of_numbers.get(index, count) for index, count in enumerate(counts.codes)]
             fields = counting.build_vocabularies(schema, code_counts, number_codes, reader.collector, known)
-            fields, crosses = build_crosses(schema, fields, number_codes, scratch, assign, known, **counted)
+            fields, derived = build_crosses(schema, fields, number_codes, scratch, assign, known, **counted)
+            training_rows = int(training["rows"])
+            fields = build_trees(
+                schema, fields, number_codes, derived, scratch, assign, known, training_rows, seed=seed, **counted
+            )
             blocks = _with_progress("writing", scratch, progress)
             split_rows = counts.totals["rows"].astype(np.int64).tolist()
             ids_of = [field.ids for field in fields]
             written = write_splits(
-                directory, blocks, assign, split_rows, schema, ids_of, number_codes, crosses, threads
+                directory, blocks, assign, split_rows, schema, ids_of, number_codes, derived, threads
             )
         schema.save(directory / SCHEMA)
         save_vocabularies(directory / VOCABULARIES, [field.vocabulary for field in fields])

@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from fm2 import _native
 from fm2.data.counting import Assign
-from fm2.data.crosses import CrossEncoder
 from fm2.data.dataset import is_weighted, label_type
+from fm2.data.derived import DerivedEncoder
 from fm2.data.list_files import ListCounts, ListFiles
 from fm2.data.log_reader import Block
 from fm2.data.numbers import NumberCodes
@@ -50,7 +50,7 @@ def write_splits(
     schema: Schema,
     ids_of: Sequence[NDArray[np.int32]],
     number_codes: NumberCodes,
-    crosses: CrossEncoder,
+    derived: DerivedEncoder,
     threads: int,
 ) -> Written:
     """Replace codes with ids and write the rows of each split; ``rows`` is the number of rows of each."""
@@ -67,16 +67,17 @@ def write_splits(
     unknown = np.zeros((len(SPLITS), len(ids_of)), np.int64)
     single = [ids if index not in lists.fields else np.zeros(2, np.int32) for index, ids in enumerate(ids_of)]
     for block in blocks:
+        numbers = {index: block.codes[index].view(np.float32).copy() for index in derived.numbers}
         block = _with_number_codes(block, number_codes, threads)
         assignment, impressions = assign(block)
         order = np.argsort(assignment, kind="stable").astype(np.int32)
         ids = np.empty((len(order), len(ids_of)), np.int32)
         _native.codes_to_ids(block.codes, order, single, ids, threads)
-        crosses.encode(ids, threads)
+        derived.encode(ids, block.rows[order], {index: of[order] for index, of in numbers.items()}, threads)
         if lists.fields:
             kept = np.flatnonzero(assignment != DROPPED)
-            numbers, unknown_values = lists.write(block, kept, ids_of, threads)
-            ids[: len(kept), lists.fields] = numbers.T[np.searchsorted(kept, order[: len(kept)])]
+            list_numbers, unknown_values = lists.write(block, kept, ids_of, threads)
+            ids[: len(kept), lists.fields] = list_numbers.T[np.searchsorted(kept, order[: len(kept)])]
             list_counts.add(block, kept, unknown_values, assignment, impressions)
         labels, weights = targets(block, impressions)
         end = 0

@@ -6,7 +6,7 @@ import dataclasses
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class Vocabulary:
     ``data`` is the concatenation of all values in UTF-8, and ``ends`` is where each value ends. The missing value is
     the empty text. ``counts`` is how often each value occurs. ``boundaries`` separate the buckets of a quantile field.
     A hashed field has no values: ``hashed`` is the number of its hashes, and ``counts`` is how often each occurs.
+    ``trees`` are those of a tree field, as native/include/fm2/trees.h describes them.
     """
 
     data: NDArray[np.uint8]
@@ -33,6 +34,7 @@ class Vocabulary:
     counts: NDArray[np.int64]
     boundaries: NDArray[np.float32]
     hashed: int = 0
+    trees: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
 
     def __len__(self) -> int:
         """Return the number of ids, including the unknown id."""
@@ -93,7 +95,14 @@ class Vocabulary:
         )
 
 
-ARRAYS = {"data": np.uint8, "ends": np.uint64, "counts": np.int64, "boundaries": np.float32, "hashed": np.int64}
+ARRAYS = {
+    "data": np.uint8,
+    "ends": np.uint64,
+    "counts": np.int64,
+    "boundaries": np.float32,
+    "hashed": np.int64,
+    "trees": np.uint32,
+}
 
 
 def save_vocabularies(path: Path, vocabularies: Sequence[Vocabulary]) -> None:

@@ -181,7 +181,7 @@ def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
     columns = schema.feature_columns
     fields = [
         (
-            -1 if field.cross else columns.index(field.column),
+            -1 if field.is_derived else columns.index(field.column),
             TRANSFORMS.index(field.transform or field.part or "none"),
             schema.fields[owner].hash_bits,
             len(vocabulary.boundaries),
@@ -207,12 +207,13 @@ def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
         "vocabulary.ends": np.concatenate([vocabulary.ends for vocabulary in vocabularies]).astype(np.uint64),
         "vocabulary.bytes": np.concatenate([vocabulary.data for vocabulary in vocabularies]),
         **_cross_sections(schema, vocabularies),
+        **_tree_sections(schema, vocabularies, encoder),
     }
 
 
 def _cross_sections(schema: Schema, vocabularies: Sequence[Vocabulary]) -> dict[str, NDArray[Any]]:
     """Return the parts of crosses, and the hashes of the features of the parts of hashed crosses."""
-    crosses = [(index, *parts) for index, parts in enumerate(schema.parts) if parts]
+    crosses = [(index, *parts) for index, parts in enumerate(schema.parts) if schema.fields[index].cross]
     if not crosses:
         return {}
     hashed = {part for index, *parts in crosses if schema.fields[index].hash_bits for part in parts}
@@ -225,6 +226,17 @@ def _cross_sections(schema: Schema, vocabularies: Sequence[Vocabulary]) -> dict[
         "crosses": np.array([(*cross, -1)[: 1 + MAX_PARTS] for cross in crosses], np.int32),
         "crosses.hashes": np.concatenate([np.empty(0, np.uint64), *hashes]),
     }
+
+
+def _tree_sections(schema: Schema, vocabularies: Sequence[Vocabulary], encoder: Encoder) -> dict[str, NDArray[Any]]:
+    """Return the trees of one field after the other: field, numbers of parts and words, parts, words; hash tables."""
+    words, slots = list[NDArray[Any]](), list[NDArray[Any]]()
+    for index, vocabulary in enumerate(vocabularies):
+        if len(vocabulary.trees):
+            parts = schema.parts[index]
+            words += [np.array([index, len(parts), len(vocabulary.trees), *parts], np.uint32), vocabulary.trees]
+            slots.append(encoder.tree_slots(index))
+    return {"trees": np.concatenate(words), "trees.slots": np.concatenate(slots)} if words else {}
 
 
 def _list_settings(field: Field, columns: Sequence[str]) -> tuple[int, ...]:

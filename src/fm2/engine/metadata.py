@@ -48,7 +48,7 @@ def _read_schema(meta: dict[str, Any], native: _native.Compiled, path: Path) -> 
     if [field.is_list for field in schema.fields] != native.lists:
         raise _invalid(path, "its schema and its plan have different multi-valued fields")
     if list(map(list, schema.parts)) != native.parts:
-        raise _invalid(path, "its schema and its encoder have different crosses")
+        raise _invalid(path, "its schema and its encoder have different crosses or trees")
     return schema
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, native_errors
+from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, native_errors, normalize_rows
 from fm2.data.rows import EncodedRows
 from fm2.engine.model_file import MAGIC, ModelWriter, Sections, align, open_sections
 from fm2.engine.plans import LANES
@@ -53,28 +53,27 @@ class Ranker:
         self._context_columns, self._candidate_columns = map(self._columns_of, (self._context, self._candidate))
         self._check_context = KeyCheck(self._context_columns, scorer.columns)
         self._check_candidate = KeyCheck(self._candidate_columns, scorer.columns)
-        self._pair_crosses = [
-            scorer.schema.names[index]
-            for index in self._candidate
-            if any(part in self._context for part in scorer.schema.parts[index])
-        ]
+        self._both_sides = [index for index in self._candidate if self._reads_context(index)]
+        self._has_trees = any(scorer.schema.fields[index].trees for index in self._both_sides)
 
     def rank(self, context: Any, candidates: Any, top: int | None = None) -> Ranked:
         """Return the ``top`` candidates in a context, or all of them, best first.
 
         ``context`` is a dict of values or an array of the ids of the context's fields. ``candidates`` are rows in any
         form that :meth:`fm2.Scorer.predict` takes; an array has the ids of the candidates' fields. With multi-valued
-        fields, :class:`fm2.EncodedRows` of a side's fields take the place of an array. Crosses of fields of both sides
-        are candidates' fields; their ids follow from the others, so those in an array are not read.
+        fields, :class:`fm2.EncodedRows` of a side's fields take the place of an array. Crosses of fields of both
+        sides are candidates' fields; their ids follow from the others, so those in an array are not read. Trees that
+        read both sides are candidates' fields as well, but need values: with dicts or a table, they are evaluated for
+        each candidate; their ids in an array are used as they are.
         """
-        rows = self._candidate_rows(candidates)
+        rows = self._candidate_rows(candidates, context)
         search = functools.partial(self._native.rank, candidate_lists=rows.native_lists())
         return self._best(search, "context_lists", context, rows.ids, len(rows) if top is None else top)
 
     def catalog(self, items: Any) -> Catalog:
         """Precompute the candidates' part of the score, for :meth:`Catalog.top`.
 
-        That is impossible if the model has a cross of fields of both sides.
+        That is impossible if the model has a cross of fields of both sides, or trees that read both.
         """
         self._check_catalog()
         encoded = self._candidate_rows(items)
@@ -108,11 +107,11 @@ class Ranker:
         return Catalog(self, rows, shifts)
 
     def _check_catalog(self) -> None:
-        if self._pair_crosses:
-            names = ", ".join(f"'{name}'" for name in self._pair_crosses)
+        if self._both_sides:
+            names = ", ".join(f"'{self.scorer.schema.names[index]}'" for index in self._both_sides)
             raise Fm2Error(
-                f"catalog: crosses combine fields of the context and the candidates ({names}), so candidates cannot "
-                "be precomputed; rank rows instead (Ranker.rank), or train without these crosses"
+                f"catalog: fields of the context and the candidates are combined ({names}), so candidates cannot be "
+                "precomputed; rank rows instead (Ranker.rank), or train without these crosses and trees"
             )
 
     @property
@@ -145,16 +144,33 @@ class Ranker:
         self._check_context(context, "rank")
         return _select_fields(self.scorer.encode_rows([dict(context)], self._context_columns), self._context)
 
-    def _candidate_rows(self, candidates: Any) -> EncodedRows:
+    def _candidate_rows(self, candidates: Any, context: Any = None) -> EncodedRows:
+        """Encode candidates. Trees that read both sides need the values of the context as well."""
         if isinstance(candidates, np.ndarray):
             candidates = EncodedRows(as_ids(candidates, "candidates × fields", "rank"))
         if isinstance(candidates, EncodedRows):
             return self._checked(candidates, self._candidate)
-        if isinstance(candidates, Mapping) or (isinstance(candidates, Sequence) and candidates):
+        if self._has_trees and context is not None:
+            candidates = self._with_context(candidates, context)
+        elif isinstance(candidates, Mapping) or (isinstance(candidates, Sequence) and candidates):
             first = candidates if isinstance(candidates, Mapping) else candidates[0]
             _check_columns("first candidate", first, self._candidate_columns)
             self._check_candidate(first, "rank")
         return _select_fields(self.scorer.encode_rows(candidates, self._candidate_columns), self._candidate)
+
+    def _reads_context(self, field: int) -> bool:
+        """Return whether a field of the candidates is derived from one of the context."""
+        return any(part in self._context or self._reads_context(part) for part in self.scorer.schema.parts[field])
+
+    def _with_context(self, candidates: Any, context: Any) -> list[dict[str, Any]]:
+        """Return candidates as dicts, with the values of the context."""
+        if not isinstance(context, Mapping):
+            raise Fm2Error("rank: trees read both sides, so the context must be a dict of values")
+        rows = candidates if isinstance(candidates, Sequence) else _to_dicts(candidates)
+        for row in rows[:1]:
+            _check_columns("first candidate", row, self._candidate_columns)
+            self._check_candidate(row, "rank")
+        return [{**row, **context} for row in rows]
 
     def _checked(self, rows: EncodedRows, fields: Sequence[int]) -> EncodedRows:
         """Check encoded rows of a side's fields."""
@@ -218,8 +234,25 @@ def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[
                 f"rank: column '{field.weight_column}' has the weights of '{field.column}', but is on the other side"
             )
     fields = {index for index, field in enumerate(scorer.schema.fields) if field.column in context}
-    crosses = {index for index, parts in enumerate(scorer.schema.parts) if parts and fields.issuperset(parts)}
-    return sorted(fields | crosses)
+    for is_tree in (False, True):  # trees may read crosses
+        fields |= {
+            index
+            for index, (field, parts) in enumerate(zip(scorer.schema.fields, scorer.schema.parts, strict=True))
+            if parts and bool(field.trees) == is_tree and fields.issuperset(parts)
+        }
+    return sorted(fields)
+
+
+def _to_dicts(table: Any) -> list[dict[str, Any]]:
+    rows = normalize_rows(table, "rank")
+    if isinstance(rows, list):
+        return rows
+    calls: dict[str, tuple[str, ...]] = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}
+    for method, arguments in calls.items():  # of polars, pyarrow and pandas
+        if hasattr(rows, method):
+            dicts: list[dict[str, Any]] = getattr(rows, method)(*arguments)
+            return dicts
+    raise Fm2Error("rank: trees read both sides, so the candidates must be dicts of values or a table")
 
 
 def _check_columns(name: str, row: Any, columns: Sequence[str]) -> None:

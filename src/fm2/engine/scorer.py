@@ -175,9 +175,20 @@ class Scorer:
             [np.empty(0, np.int64)] * len(counts),  # the file has no frequencies
             np.split(self._section("encoder.boundaries", np.float32), np.cumsum(boundary_counts[:-1])),
             [1 << hash_bits if hash_bits else 0 for hash_bits in owned],
+            self._trees(),
             strict=True,
         )
         return [Vocabulary(*parts) for parts in by_field]
+
+    def _trees(self) -> list[NDArray[np.uint32]]:
+        """Return the trees of each field; opening the file has checked the section."""
+        by_field = [np.empty(0, np.uint32) for _ in self.schema.fields]
+        left = self._section("trees", np.uint32) if self.native.has_section("trees") else by_field[0]
+        while len(left):
+            field, parts, words = left[:3].tolist()
+            by_field[field] = left[3 + parts : 3 + parts + words]
+            left = left[3 + parts + words :]
+        return by_field
 
     def _read_calibration(self) -> Calibration | None:
         """Return the calibration, which opening the file has checked."""

@@ -40,14 +40,14 @@ def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) 
     if fields is not None and not isinstance(fields, Mapping):
         return Schema(fields, label)
     described = dict(fields or {})
-    crosses = [field for field in described.values() if isinstance(field, Field) and field.cross]
+    derived = [field for field in described.values() if isinstance(field, Field) and field.is_derived]
     for name, described_field in described.items():
-        if name not in table.columns and described_field not in crosses:
+        if name not in table.columns and described_field not in derived:
             raise InputError(f"fields: X has no column '{name}'; {suggest(name, table.columns)}")
     least = min_count if min_count is not None else DEFAULT_MIN_COUNT if len(table) >= FEW_ROWS else 1
     weights = {field.weight_column for field in described.values() if isinstance(field, Field)}
     columns = [column for column in table.get_columns() if column.name in described or column.name not in weights]
-    return Schema([*(_field(column, described.get(column.name), least) for column in columns), *crosses], label)
+    return Schema([*(_field(column, described.get(column.name), least) for column in columns), *derived], label)
 
 
 def _field(column: polars.Series, described: Kind | Field | None, min_count: int) -> Field:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fm2.data.dataset import Dataset
 from fm2.data.rows import EncodedRows
+from fm2.data.trees import same_trees
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.field import DEFAULT_MIN_COUNT, Field
@@ -53,6 +54,7 @@ def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path:
     for (model_field, field), (known, vocabulary) in zip(fields, vocabularies, strict=True):
         same_field = _without_min_count(model_field) == _without_min_count(field)
         same_buckets = np.array_equal(known.boundaries, vocabulary.boundaries)
+        same_buckets &= same_trees(known.trees, vocabulary.trees)
         if not (same_field and same_buckets and known.hashed == vocabulary.hashed):
             raise Fm2Error(
                 f"{operation}: {dataset.path} reads, hashes or buckets the field '{field.name}' differently than the "
@@ -74,7 +76,10 @@ def make_id_map(model: Encoding, dataset: Dataset, path: Path, operation: str = 
     if all(_begins_with(known, vocabulary) for known, vocabulary in vocabularies):
         return None
     ids = [np.maximum(vocabulary.ids_in(known), 0) for known, vocabulary in vocabularies]
-    return IdMap(ids, model.schema.parts)
+    return IdMap(
+        ids,
+        [parts if field.cross else () for field, parts in zip(model.schema.fields, model.schema.parts, strict=True)],
+    )
 
 
 def _begins_with(known: Vocabulary, vocabulary: Vocabulary) -> bool:

@@ -72,7 +72,7 @@ class Residuals:
         self.fields = [
             index
             for index, field in enumerate(dataset.schema.fields)
-            if not (field.is_list or field.cross) and dataset.field_sizes[index] > 2
+            if not (field.is_list or field.is_derived) and dataset.field_sizes[index] > 2
         ]
         self.known = {frozenset(field.cross) for field in dataset.schema.fields if field.cross}
         self._threads = threads

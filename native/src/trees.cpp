@@ -1,0 +1,163 @@
+#include "fm2/trees.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fm2/expect.h"
+
+namespace fm2 {
+namespace {
+
+using Words = std::span<const std::uint32_t>;
+enum { n_inputs, n_pairs, n_trees, n_nodes, n_leaves, n_boundaries, n_counts };
+constexpr std::size_t pair_words = 3;
+
+// Takes values of a type from the front of the words.
+template <class T>
+std::span<const T> take(Words& words, std::size_t count) {
+    constexpr std::size_t size = sizeof(T) / sizeof(std::uint32_t);
+    expect(count <= words.size() / size, "the trees of a field are truncated");
+    const std::span values(reinterpret_cast<const T*>(words.data()), count);
+    words = words.subspan(count * size);
+    return values;
+}
+
+struct Heading {
+    Words counts, inputs, pairs;
+};
+
+Heading take_heading(Words& words) {
+    const Words counts = take<std::uint32_t>(words, n_counts);
+    expect(counts[n_inputs] <= Trees::max_inputs, "trees with ", counts[n_inputs], " inputs; at most ", Trees::max_inputs,
+           " are supported");
+    expect(counts[n_pairs] <= Trees::max_pairs, "trees with ", counts[n_pairs], " pairs; at most ", Trees::max_pairs, " are supported");
+    const Words inputs = take<std::uint32_t>(words, 2 * std::size_t{counts[n_inputs]});
+    return {counts, inputs, take<std::uint32_t>(words, pair_words * std::size_t{counts[n_pairs]})};
+}
+
+// Returns the pairs without their tables, and takes their combinations; calls visit(pair, ids of the combinations).
+template <class Visit>
+void visit_pairs(const Heading& heading, Words& words, std::span<const std::size_t> part_sizes, const Visit& visit) {
+    for (std::size_t i = 0; i < heading.counts[n_pairs]; ++i) {
+        const Words described = heading.pairs.subspan(pair_words * i, pair_words);
+        const std::size_t combinations = described[2];
+        expect(described[0] < part_sizes.size() && described[1] < part_sizes.size(), "a pair of trees has a part that does not exist");
+        Cross pair;
+        pair.part_count = 2;
+        pair.parts = {described[0], described[1], 0};
+        const auto ids = take<std::int32_t>(words, 2 * combinations);
+        expect(combinations < 1u << 31, "a pair of trees has too many combinations");
+        pair.set_sizes(static_cast<std::int32_t>(combinations + 1), {part_sizes[described[0]], part_sizes[described[1]], 0});
+        visit(pair, ids);
+    }
+}
+
+}  // namespace
+
+std::size_t Trees::count_slots(Words words) {
+    const Heading heading = take_heading(words);
+    std::size_t slots = 0;
+    for (std::size_t i = 0; i < heading.counts[n_pairs]; ++i) slots += Cross::table_slots(heading.pairs[pair_words * i + 2]);
+    return slots;
+}
+
+std::vector<std::uint64_t> Trees::make_slots(Words words, std::span<const std::size_t> part_sizes) {
+    const Heading heading = take_heading(words);
+    std::vector<std::uint64_t> slots;
+    visit_pairs(heading, words, part_sizes, [&](const Cross& pair, std::span<const std::int32_t> ids) {
+        std::vector<Combination> combinations(ids.size() / 2);
+        for (std::size_t i = 0; i < combinations.size(); ++i) combinations[i] = {ids[2 * i], ids[2 * i + 1], 0};
+        const std::vector<std::uint64_t> table = pair.make_table(combinations);
+        slots.insert(slots.end(), table.begin(), table.end());
+    });
+    return slots;
+}
+
+void Trees::open(Words words, std::span<const std::uint64_t> slots, std::span<const std::size_t> part_sizes, std::size_t size) {
+    const Heading heading = take_heading(words);
+    expect(heading.counts[n_trees] > 0, "a tree field has no trees");
+    std::vector<std::size_t> sizes(part_sizes.begin(), part_sizes.end());
+    pairs_.clear();
+    visit_pairs(heading, words, part_sizes, [&](Cross pair, std::span<const std::int32_t> ids) {
+        const std::size_t needed = Cross::table_slots(ids.size() / 2);
+        expect(needed <= slots.size(), "the hash table of a pair of trees is truncated");
+        pair.slots = slots.first(needed);
+        slots = slots.subspan(needed);
+        sizes.push_back(static_cast<std::size_t>(pair.size));
+        pairs_.push_back(pair);
+    });
+    expect(slots.empty(), "the hash tables of trees are too long");
+    inputs_.clear();
+    number_parts_.clear();
+    for (std::size_t i = 0; i < heading.counts[n_inputs]; ++i) {
+        const std::size_t part = heading.inputs[2 * i], features = heading.inputs[2 * i + 1];
+        expect(part < (features ? sizes : parts).size(), "an input of trees has a part that does not exist");
+        expect(!features || features == sizes[part], "an input of trees and its field differ in size");
+        inputs_.push_back({part, take<float>(words, features)});
+        if (!features) number_parts_.push_back(part);
+    }
+    roots_ = take<std::int32_t>(words, heading.counts[n_trees]);
+    nodes_ = take<Node>(words, heading.counts[n_nodes]);
+    leaves_ = take<float>(words, heading.counts[n_leaves]);
+    boundaries_ = take<float>(words, heading.counts[n_boundaries]);
+    expect(words.empty(), "the trees of a field are too long");
+    check_nodes();
+    const auto is_nan = [](float boundary) { return std::isnan(boundary); };
+    expect(std::ranges::is_sorted(boundaries_) && std::ranges::none_of(boundaries_, is_nan), "the buckets of trees are not sorted");
+    expect(boundaries_.size() + 2 == size, "trees with ", boundaries_.size() + 1, " buckets belong to a field with ", size, " features");
+}
+
+// A node leads to later nodes only, so that every walk ends.
+void Trees::check_nodes() const {
+    const auto check = [&](std::int32_t next, std::size_t after) {
+        const auto index = static_cast<std::size_t>(next < 0 ? ~next : next);
+        expect(next < 0 ? index < leaves_.size() : index >= after && index < nodes_.size(), "a tree has an invalid node");
+    };
+    for (const std::int32_t root : roots_) check(root, 0);
+    for (std::size_t n = 0; n < nodes_.size(); ++n) {
+        expect(nodes_[n].input < inputs_.size(), "a tree reads an input that does not exist");
+        check(nodes_[n].low, n + 1);
+        check(nodes_[n].high, n + 1);
+    }
+}
+
+bool Trees::reads_features(std::size_t part) const {
+    const auto reads = [&](const Input& input) { return input.part == part && !input.numbers.empty(); };
+    const auto combines = [&](const Cross& pair) { return pair.parts[0] == part || pair.parts[1] == part; };
+    return std::ranges::any_of(inputs_, reads) || std::ranges::any_of(pairs_, combines);
+}
+
+std::int32_t Trees::bucket_of(const float* numbers) const {
+    float sum = 0;
+    for (std::int32_t next : roots_) {
+        while (next >= 0) {
+            const Node& node = nodes_[static_cast<std::size_t>(next)];
+            next = numbers[node.input] <= node.threshold ? node.low : node.high;
+        }
+        sum += leaves_[static_cast<std::size_t>(~next)];
+    }
+    return static_cast<std::int32_t>(1 + (std::ranges::upper_bound(boundaries_, sum) - boundaries_.begin()));
+}
+
+void Trees::encode(std::int32_t* rows, std::size_t count, std::size_t fields, std::span<const float* const> numbers) const {
+    std::int32_t features[max_pairs];
+    float values[max_inputs];
+    for (std::size_t r = 0; r < count; ++r) {
+        std::int32_t* row = rows + r * fields;
+        for (std::size_t i = 0; i < pairs_.size(); ++i)
+            features[i] = pairs_[i].find({row[parts[pairs_[i].parts[0]]], row[parts[pairs_[i].parts[1]]], 0});
+        for (std::size_t i = 0; i < inputs_.size(); ++i) {
+            const auto& [part, table] = inputs_[i];
+            if (table.empty()) {
+                values[i] = std::isnan(numbers[part][r]) ? missing : numbers[part][r];
+            } else {
+                const std::int32_t id = part < parts.size() ? row[parts[part]] : features[part - parts.size()];
+                const auto index = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+                values[i] = index < table.size() ? table[index] : missing;
+            }
+        }
+        row[field] = roots_.empty() ? 0 : bucket_of(values);
+    }
+}
+
+}  // namespace fm2

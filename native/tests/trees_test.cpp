@@ -1,0 +1,97 @@
+#include "fm2/trees.h"
+
+#include <bit>
+#include <cmath>
+#include <initializer_list>
+#include <stdexcept>
+
+#include "check.h"
+
+namespace {
+
+using Words = std::vector<std::uint32_t>;
+
+void add_floats(Words& words, std::initializer_list<float> numbers) {
+    for (const float number : numbers) words.push_back(std::bit_cast<std::uint32_t>(number));
+}
+
+const std::vector<std::size_t> part_sizes{3, 2};
+
+// Inputs: the features of a part, its pairs with those of another part, of which one combination is known, and the numbers of that other
+// part. One tree has three nodes, and one is a leaf. Three buckets.
+Words example() {
+    Words words{3, 1, 2, 3, 5, 2, /* inputs */ 0, 3, 2, 2, 1, 0, /* pairs */ 0, 1, 1, /* combinations */ 2, 1};
+    add_floats(words, {-1, 5, 9, 0, 1});
+    for (const std::int32_t root : {0, ~3}) words.push_back(static_cast<std::uint32_t>(root));
+    const auto add_node = [&](std::uint32_t input, float threshold, std::int32_t low, std::int32_t high) {
+        words.push_back(input);
+        add_floats(words, {threshold});
+        words.push_back(static_cast<std::uint32_t>(low));
+        words.push_back(static_cast<std::uint32_t>(high));
+    };
+    add_node(0, 5, 2, 1);
+    add_node(1, 0.5f, ~1, ~2);
+    add_node(2, 7, ~0, ~4);
+    add_floats(words, {-2, 0.25f, 3, 1, 8});  // leaves
+    add_floats(words, {0, 4});                // boundaries
+    return words;
+}
+
+bool opens(const Words& words, std::size_t size = 4) {
+    fm2::Trees trees;
+    trees.parts = {0, 1};
+    try {
+        const std::vector<std::uint64_t> slots = fm2::Trees::make_slots(words, part_sizes);
+        CHECK(slots.size() == fm2::Trees::count_slots(words));
+        trees.open(words, slots, part_sizes, size);
+        return true;
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+}
+
+}  // namespace
+
+TEST(trees_add_the_leaves_that_a_row_reaches) {
+    const Words words = example();
+    fm2::Trees trees;
+    trees.parts = {1, 2};
+    trees.field = 0;
+    std::vector<std::int32_t> rows{7, 0, 0, 7, 1, 1, 7, 2, 0, 7, 2, 1, 7, -5, 99, 7, 1, 0};
+    const float numbers[]{7, NAN, 0, 0, -1, 7.5f};
+    const float* const of_parts[]{nullptr, numbers};
+    trees.encode(rows.data(), 1, 3, of_parts);
+    CHECK(rows[0] == 0);  // no trees yet
+    const std::vector<std::uint64_t> slots = fm2::Trees::make_slots(words, part_sizes);
+    trees.open(words, slots, part_sizes, 4);
+    CHECK(trees.number_parts().size() == 1 && trees.number_parts()[0] == 1);
+    CHECK(trees.reads_features(0) && trees.reads_features(1));
+    trees.encode(rows.data(), 6, 3, of_parts);
+    // -2 + 1; -2 + 1, because 5 is at most 5, and missing numbers are small; 0.25 + 1; 3 + 1, and a boundary belongs to the bucket above
+    // it; ids that do not exist are missing; 8 + 1
+    const std::int32_t expected[]{1, 1, 2, 3, 1, 3};
+    for (std::size_t r = 0; r < 6; ++r) CHECK(rows[3 * r] == expected[r]);
+}
+
+TEST(damaged_trees_are_rejected) {
+    const Words words = example();
+    CHECK(opens(words));
+    CHECK(!opens(words, 5));  // another number of features than buckets
+    for (std::size_t length = 0; length < words.size(); ++length)
+        CHECK(!opens(Words(words.begin(), words.begin() + static_cast<long>(length))));
+    Words longer = words;
+    longer.push_back(0);
+    CHECK(!opens(longer));
+    // counts, parts, sizes, roots, and the inputs and children of nodes
+    for (const std::size_t at : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 22, 23, 24, 26, 27, 28, 30, 31, 32, 34, 35}) {
+        Words damaged = words;
+        damaged[at] = 1000;
+        CHECK(!opens(damaged));
+    }
+    Words cycle = words;
+    cycle[30] = 0;  // the second node leads to the first one
+    CHECK(!opens(cycle));
+    Words unsorted = words;
+    std::swap(unsorted[words.size() - 1], unsorted[words.size() - 2]);
+    CHECK(!opens(unsorted));
+}

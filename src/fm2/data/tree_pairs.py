@@ -1,0 +1,73 @@
+"""Which pairs of fields know more than trees that read the fields one by one."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fm2 import _native
+from fm2.data.tree_inputs import TreeRows
+
+MOST_PAIRS = 8
+LEAST_GAIN = 0.0003  # of the log loss
+LEAST_Z, FALSE_RATE = 3.0, 0.01  # standard errors of a gain, and the probability that chance alone exceeds them
+
+
+def select_pairs(
+    rows: TreeRows,
+    logits: NDArray[np.float32],
+    validation: TreeRows,
+    validation_logits: NDArray[np.float32],
+    seed: int,
+    threads: int,
+) -> list[tuple[int, int]]:
+    """Choose pairs of parts, one by one, by how much their residuals lower the log loss of the validation rows.
+
+    The logits are predictions of trees that were not fitted to the rows.
+    """
+    parts = [part for part in range(rows.ids.shape[1]) if len(rows.vocabularies[part]) > 2]
+    candidates = list(combinations(parts, 2))
+    if not len(validation.labels) or not candidates:
+        return []
+    halves = np.random.default_rng(seed).integers(0, 2, len(logits)).astype(np.uint8)
+    training_ids, validation_ids = (np.ascontiguousarray(each.ids.T) for each in (rows, validation))
+    logits, validation_logits = logits.copy(), validation_logits.copy()
+
+    def ranking() -> _native.CrossRanking:
+        probabilities = (1 / (1 + np.exp(-logits))).astype(np.float32)
+        return _native.CrossRanking(
+            training_ids,
+            rows.weights * (rows.labels - probabilities),
+            rows.weights * probabilities * (1 - probabilities),
+            halves,
+            np.ones(len(logits), np.float32),
+            validation_ids,
+            validation_logits,
+            validation.labels,
+            validation.weights,
+        )
+
+    losses = np.logaddexp(0, validation_logits) - validation.labels * validation_logits
+    least = LEAST_GAIN * float(np.average(losses, weights=validation.weights))
+    least_z = max(LEAST_Z, NormalDist().inv_cdf(1 - FALSE_RATE / len(candidates)))
+    chosen: list[tuple[int, int]] = []
+    while candidates and len(chosen) < MOST_PAIRS:
+        measured = ranking()
+        gains = measured.measure([list(pair) for pair in candidates], 1, threads)
+        good = [
+            (gain, pair)
+            for pair, (gain, error, *_) in zip(candidates, gains, strict=True)
+            if gain > least and error and gain / error > least_z
+        ]
+        if not good:
+            break
+        good.sort(key=lambda entry: (-entry[0], entry[1]))
+        best = good[0][1]
+        chosen.append(best)
+        for of_split, shifts in zip((logits, validation_logits), measured.shifts(list(best), 1), strict=True):
+            of_split += shifts
+        candidates = [pair for _, pair in good[1:]]
+    return chosen

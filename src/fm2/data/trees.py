@@ -1,0 +1,116 @@
+"""The trees of a tree field, as datasets and model files store them: native/include/fm2/trees.h describes the words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+Words = NDArray[np.uint32]
+
+COUNTS = 6
+NODE = np.dtype([("input", np.uint32), ("threshold", np.float32), ("low", np.int32), ("high", np.int32)])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Combinations of the ids of two parts, n × 2. Combination i is feature i + 1 of the pair; others are feature 0."""
+
+    parts: tuple[int, int]
+    combinations: Ints
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Gradient-boosted trees on numbers of other fields' features, and the boundaries that divide their sum.
+
+    ``inputs`` are the numbers that trees compare with thresholds: the part that has the features, or the number of
+    parts plus the pair, and the number of each feature by id; none if it is the number in the part's column. A tree
+    begins at a node of ``nodes``, its root, or at the leaf ~root.
+    """
+
+    pairs: tuple[Pair, ...]
+    inputs: tuple[tuple[int, Floats], ...]
+    roots: Ints
+    nodes: NDArray[Any]
+    leaves: Floats
+    boundaries: Floats
+
+    def words(self) -> Words:
+        """Return the trees as one array."""
+        parts = [self.inputs, self.pairs, self.roots, self.nodes, self.leaves, self.boundaries]
+        described = [number for part, numbers in self.inputs for number in (part, len(numbers))]
+        described += [number for pair in self.pairs for number in (*pair.parts, len(pair.combinations))]
+        arrays = [pair.combinations.reshape(-1) for pair in self.pairs] + [numbers for _, numbers in self.inputs]
+        arrays += [self.roots, self.nodes, self.leaves, self.boundaries]
+        heading = np.array([*map(len, parts), *described], np.uint32)
+        return np.concatenate([heading, *(np.ascontiguousarray(array).view(np.uint32) for array in arrays)])
+
+    @classmethod
+    def of(cls, words: Words) -> Trees:
+        """Read the array that :meth:`words` returns; raise ValueError if it is damaged."""
+        reader = _Reader(words)
+        inputs, pairs, *sizes = reader.take(COUNTS, np.uint32).tolist()
+        of_inputs, of_pairs = (
+            reader.take(n * width, np.uint32).reshape(n, width) for n, width in ((inputs, 2), (pairs, 3))
+        )
+        combinations = [reader.take(2 * size, np.int32).reshape(size, 2) for size in of_pairs[:, 2].tolist()]
+        return cls(
+            tuple(Pair((a, b), ids) for (a, b, _), ids in zip(of_pairs.tolist(), combinations, strict=True)),
+            tuple((part, reader.take(size, np.float32)) for part, size in of_inputs.tolist()),
+            *(reader.take(n, type) for n, type in zip(sizes, (np.int32, NODE, np.float32, np.float32), strict=True)),
+        )
+
+    def for_features(self, ids: Sequence[Ints]) -> Trees:
+        """Return the same trees for parts with other ids: ``ids[part]`` has the old id of each new one, or -1.
+
+        New features have the numbers of the unknown one. Old features that have no new id have none.
+        """
+        pairs = []
+        for pair in self.pairs:
+            new_ids = np.stack(
+                [_inverse(ids[part])[column] for part, column in zip(pair.parts, pair.combinations.T, strict=True)], 1
+            )
+            pairs.append(Pair(pair.parts, new_ids))  # a combination with an id of 0 is never found
+        inputs = tuple(
+            (part, numbers[np.maximum(ids[part], 0)] if part < len(ids) and len(numbers) else numbers)
+            for part, numbers in self.inputs
+        )
+        return dataclasses.replace(self, pairs=tuple(pairs), inputs=inputs)
+
+
+class _Reader:
+    def __init__(self, words: Words) -> None:
+        self._left = words
+
+    def take(self, count: int, type: Any) -> NDArray[Any]:
+        """Take values of a type from the front of the words."""
+        size = count * np.dtype(type).itemsize // self._left.itemsize
+        if size > len(self._left):
+            raise ValueError("the trees of a field are truncated")
+        taken, self._left = self._left[:size], self._left[size:]
+        return taken.view(type)
+
+
+def _inverse(ids: Ints) -> Ints:
+    """Return the new id of each old one, or 0, from the old id of each new one."""
+    new_ids = np.zeros(max(int(ids.max(initial=0)) + 1, len(ids)), np.int32)
+    new_ids[ids[ids > 0]] = np.flatnonzero(ids > 0)
+    return new_ids
+
+
+def same_trees(first: Words, second: Words) -> bool:
+    """Return whether two tree fields have the same trees, whatever the ids of the features that these read."""
+    if not len(first) or not len(second):
+        return len(first) == len(second)
+    a, b = Trees.of(first), Trees.of(second)
+    same_inputs = [part for part, _ in a.inputs] == [part for part, _ in b.inputs]
+    same_pairs = [pair.parts for pair in a.pairs] == [pair.parts for pair in b.pairs]
+    arrays = ("roots", "nodes", "leaves", "boundaries")
+    return same_inputs and same_pairs and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)

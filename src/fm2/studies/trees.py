@@ -1,0 +1,80 @@
+"""``fm2.prepare_with_trees``: prepare a log with a field of gradient-boosted trees, if that improves a model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fm2.data.dataset import MANIFEST, Dataset
+from fm2.data.encoder import Encoder
+from fm2.data.prepare import prepare, resolve_schema
+from fm2.errors import Fm2Error
+from fm2.files import atomic_directory, check_output, write_errors
+from fm2.schema import Schema
+from fm2.training.train import train
+
+
+@dataclass(frozen=True)
+class TreeGain:
+    """The validation log loss of a model without trees, and with them."""
+
+    model: str
+    without: float
+    with_trees: float
+
+    @property
+    def helps(self) -> bool:
+        """Whether the trees lower the log loss."""
+        return self.with_trees < self.without
+
+    def __str__(self) -> str:
+        losses = (
+            f"validation log loss of {self.model} {self.without:.5f} without trees, {self.with_trees:.5f} with them"
+        )
+        return f"{'added' if self.helps else 'did not add'} trees: {losses}"
+
+
+def prepare_with_trees(
+    source: Any,
+    schema: Schema | str | Path,
+    out: str | Path,
+    *,
+    model: str = "fmfm",
+    overwrite: bool = False,
+    seed: int = 0,
+    threads: int = 0,
+    watch: Callable[[str], None] = lambda step: None,
+    **options: Any,
+) -> tuple[Dataset, TreeGain]:
+    """Prepare a log like :func:`fm2.prepare`, with a field of trees if these lower the validation loss of ``model``.
+
+    The log is prepared without and with :meth:`Schema.with_trees`, and the model is trained on both. The better dataset
+    is kept. ``options`` are those of :func:`fm2.prepare`.
+    """
+    if isinstance(schema, Dataset | Encoder):
+        raise Fm2Error("prepare: trees cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
+    schema, out = resolve_schema(schema), Path(out)
+    check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=overwrite)
+    schemas = {"plain": schema, "trees": schema.with_trees()}
+    settings: dict[str, Any] = {"threads": threads} if threads else {}
+    with write_errors(out.parent, "prepare"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.trees-", dir=out.parent)
+    with folder:
+        losses = {}
+        for name, candidate in schemas.items():
+            data, run = Path(folder.name, name), Path(folder.name, f"{name}-run")
+            watch(f"preparing {'with' if name == 'trees' else 'without'} trees")
+            dataset = prepare(source, candidate, data, seed=seed, threads=threads, **options)
+            if not len(dataset.validation):
+                raise Fm2Error("prepare: whether trees help is measured on validation rows; the log has none")
+            watch(f"training {model} {'with' if name == 'trees' else 'without'} trees")
+            losses[name] = train(model, dataset, run, seed=seed, **settings).metrics["log_loss"]
+        gain = TreeGain(model, losses["plain"], losses["trees"])
+        with atomic_directory(out, "prepare", "dataset", MANIFEST, overwrite) as directory:
+            for path in Path(folder.name, "trees" if gain.helps else "plain").iterdir():
+                path.rename(directory / path.name)
+    return Dataset.open(out), gain

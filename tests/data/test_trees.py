@@ -1,0 +1,151 @@
+"""Tree fields: the predictions of gradient-boosted trees on other fields become features."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.helpers.trees import SCHEMA, TREES, literal_ids, log_of
+
+from fm2 import Dataset, Field, Fm2Error, Schema, prepare
+from fm2.data import tree_fields
+from fm2.data.description import describe
+from fm2.data.trees import Trees, same_trees
+from fm2.evaluation.metrics import auc as auc_of_probabilities
+
+LOG = log_of(4000)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return prepare(LOG, SCHEMA, tmp_path_factory.mktemp("trees") / "data")
+
+
+def auc(labels, ids) -> float:
+    return auc_of_probabilities(labels, np.asarray(ids) / max(ids))
+
+
+def trees_of(dataset: Dataset) -> Trees:
+    return Trees.of(dataset.vocabularies[TREES].trees)
+
+
+def test_other_rows_have_the_predictions_of_the_trees(dataset):
+    parts = dataset.schema.parts[TREES]
+    for split in (dataset.validation, dataset.test):
+        ages = LOG["age"][split.rows].to_list()
+        assert split.ids[:, TREES].tolist() == literal_ids(trees_of(dataset), split.ids[:, parts], ages)
+    encoded = dataset.encode(LOG)
+    rows = dataset.test.rows
+    np.testing.assert_array_equal(encoded.ids[rows, TREES], dataset.test.ids[:, TREES])
+
+
+def test_trees_read_pairs_that_explain_clicks(dataset):
+    names = [dataset.schema.fields[TREES].trees[part] for pair in trees_of(dataset).pairs for part in pair.parts]
+    assert set(names[:2]) == {"user", "item"}
+    parts = {dataset.schema.fields[TREES].trees[part] for part, table in trees_of(dataset).inputs if not len(table)}
+    assert parts == {"age"}  # as a number
+    assert auc(dataset.test.labels, dataset.test.ids[:, TREES]) > 0.65
+
+
+def test_the_labels_of_training_rows_do_not_leak(tmp_path):
+    random = np.random.default_rng(0)
+    users = [f"u{user}" for user in random.integers(0, 400, 4000)]
+    noise = pl.DataFrame({"click": random.integers(0, 2, 4000), "user": users})
+    schema = Schema([Field("user", min_count=1), Field("trees", trees=["user"])], label="click")
+    train = prepare(noise, schema, tmp_path / "data").train
+    assert 0.45 < auc(train.labels, train.ids[:, 1]) < 0.55
+    rates = np.bincount(train.ids[:, 0], train.labels) / np.maximum(np.bincount(train.ids[:, 0]), 1)
+    assert auc(train.labels, rates[train.ids[:, 0]]) > 0.65  # what the rates of all rows would reveal
+
+
+def test_the_bytes_do_not_depend_on_threads(dataset, tmp_path):
+    other = prepare(LOG, SCHEMA, tmp_path / "data", threads=2)
+    assert other.manifest["files"] == dataset.manifest["files"]
+
+
+def test_trees_are_fitted_to_a_sample_of_a_large_log(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr(tree_fields, "MOST_ROWS", 500)
+    sampled = prepare(LOG, SCHEMA, tmp_path / "data")
+    parts, train = sampled.schema.parts[TREES], sampled.train
+    ages = LOG["age"][train.rows].to_list()
+    same = train.ids[:, TREES] == literal_ids(trees_of(sampled), train.ids[:, parts], ages)
+    assert 0.8 < same.mean() < 1  # the rows that the trees were not fitted to have their predictions
+
+
+def test_counts_are_those_of_the_training_rows(dataset):
+    counts = np.bincount(dataset.train.ids[:, TREES], minlength=len(dataset.vocabularies[TREES]))
+    assert counts[1:].tolist() == dataset.vocabularies[TREES].counts.tolist()
+    assert counts[0] == 0
+
+
+def test_new_rows_keep_the_trees_of_older_ones(dataset, tmp_path):
+    newer = log_of(1500, seed=7).with_columns(user=pl.lit("u") + pl.int_range(1500).mod(60).cast(pl.String))
+    other = prepare(newer, dataset, tmp_path / "data")
+    assert other.vocabularies[0].values() != dataset.vocabularies[0].values()
+    known = newer.filter(pl.col("user").str.slice(1).cast(int) < 40)
+    np.testing.assert_array_equal(other.encode(known).ids[:, TREES], dataset.encode(known).ids[:, TREES])
+    assert same_trees(other.vocabularies[TREES].trees, dataset.vocabularies[TREES].trees)
+    assert not same_trees(other.vocabularies[TREES].trees, np.empty(0, np.uint32))
+
+
+def test_weights_and_impressions_count(tmp_path):
+    rows = LOG.with_columns(views=pl.col("visits") + 1, weight=pl.lit(0.5))
+    schema = SCHEMA.replace(impressions="views", weight="weight")
+    dataset = prepare(rows, schema, tmp_path / "data")
+    assert auc(dataset.test.labels > 0, dataset.test.ids[:, TREES]) > 0.6
+
+
+def test_describe_shows_trees(dataset):
+    field = describe(dataset)["fields"][TREES]
+    assert (field["kind"], field["how"], field["unknown"]["test"]) == ("trees", "on 6 fields", 0)
+
+
+def test_a_schema_with_trees_can_be_saved(tmp_path):
+    SCHEMA.save(tmp_path / "schema.toml")
+    assert Schema.load(tmp_path / "schema.toml") == SCHEMA
+    assert "trees = [" in (tmp_path / "schema.toml").read_text()
+    plain = SCHEMA.replace(fields=[field for field in SCHEMA.fields if not field.trees])
+    assert set(plain.with_trees().fields[-1].trees) == set(SCHEMA.fields[TREES].trees)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ([Field("a"), {"trees": ["b"]}], "trees names an unknown field 'b'; choose from a"),
+        ([Field("a", multivalued=True), {"trees": ["a"]}], "has trees on 'a', which is multi-valued; use fields"),
+        ([Field("a"), {"trees": ["a", "a"]}], "trees names a field twice"),
+        ([Field("a"), {"trees": ["a"], "hash_bits": 3}], "hash_bits cannot be combined with trees"),
+        ([Field("a"), {"trees": ["a"], "column": "x"}], "column cannot be combined with trees"),
+        ([Field("a"), Field("b"), {"trees": ["a"], "cross": ["a", "b"]}], "cross cannot be combined with trees"),
+        ([Field("a"), Field("b", trees=["a"]), {"trees": ["b"]}], "has trees on 'b', which is a tree field itself"),
+        ([Field("a"), {"trees": "a"}], "trees must be a list of fields"),
+    ],
+)
+def test_a_schema_with_invalid_trees_is_refused(fields, message):
+    with pytest.raises(Fm2Error, match=message):
+        Schema([*fields[:-1], Field("t", **fields[-1])], label="click")
+
+
+def test_without_lightgbm_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(Fm2Error, match=r"pip install 'fm2\[trees\]'"):
+        prepare(LOG, SCHEMA, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_damaged_trees_are_refused(dataset):
+    words = dataset.vocabularies[TREES].trees
+    for damaged in (words[:3], words[:-1], np.append(words, np.uint32(0))):
+        with pytest.raises(ValueError, match="trees"):
+            dataset.encoder._native.set_trees(TREES, damaged, len(dataset.vocabularies[TREES]))
+
+
+@pytest.mark.parametrize("labels", [[0], [1], [0, 1]])
+def test_small_logs_and_equal_labels(tmp_path, labels):
+    rows = LOG[:150].with_columns(click=pl.Series(labels * (150 // len(labels))))
+    dataset = prepare(rows, SCHEMA, tmp_path / "data", fractions=(1, 0, 0))
+    assert set(dataset.train.ids[:, TREES]) <= set(range(1, 21))
+    with pytest.raises(Fm2Error, match="prepare: trees need at least 100 training rows, got 50"):
+        prepare(rows[:50], SCHEMA, tmp_path / "few", fractions=(1, 0, 0))
