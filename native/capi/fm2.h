@@ -70,14 +70,15 @@ FM2_API int fm2_field_size(const fm2_model* model, size_t field, int32_t* size);
  * that are interpolated or linear. */
 FM2_API int fm2_field_is_list(const fm2_model* model, size_t field, int* is_list);
 
-/* Gets the number of columns, which is the number of values per raw row. Several fields may use the same column, and crosses use none. */
+/* Gets the number of columns, which is the number of values per raw row. Several fields may use the same column, and crosses and
+ * trees use none. */
 FM2_API int fm2_column_count(const fm2_model* model, size_t* count);
 
 /* Gets the name of a column, in UTF-8. Valid until the model is closed. */
 FM2_API int fm2_column_name(const fm2_model* model, size_t column, const char** name);
 
-/* Scores encoded rows of a model without lists: ids [rows][fields], including those of crosses, to scores [rows]. Uses up to `threads`
- * threads if there are more than 256 rows; 0 means FM2_THREADS if it is set, and all processors otherwise. */
+/* Scores encoded rows of a model without lists: ids [rows][fields], including those of crosses and trees, to scores [rows]. Uses up to
+ * `threads` threads if there are more than 256 rows; 0 means FM2_THREADS if it is set, and all processors otherwise. */
 FM2_API int fm2_score_ids(const fm2_model* model, const int32_t* ids, size_t rows, size_t fields, unsigned flags, size_t threads,
                           float* scores);
 
@@ -125,7 +126,8 @@ FM2_API void fm2_ranker_close(fm2_ranker* ranker);
 
 /* Scores candidates of a model without lists in one context, whose part is computed only once. context [context_fields] has the context's
  * ids in the order passed to fm2_ranker_open; candidates [rows][candidate_fields] has the other ids in the order of the fields. The ids of
- * crosses of fields of both sides are not read: they follow from the other ids. Writes scores [rows]. */
+ * crosses of fields of both sides are not read: they follow from the other ids. Those of trees are: score raw values to evaluate trees that
+ * read both sides. Writes scores [rows]. */
 FM2_API int fm2_rank_ids(const fm2_ranker* ranker, const int32_t* context, size_t context_fields, const int32_t* candidates, size_t rows,
                          size_t candidate_fields, unsigned flags, size_t threads, float* scores);
 

@@ -116,8 +116,7 @@ void Trees::check_nodes() const {
     for (const std::int32_t root : roots_) check(root, 0);
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
         expect(nodes_[n].input < inputs_.size(), "a tree reads an input that does not exist");
-        check(nodes_[n].low, n + 1);
-        check(nodes_[n].high, n + 1);
+        for (const std::int32_t next : nodes_[n].next) check(next, n + 1);
     }
 }
 
@@ -129,12 +128,19 @@ bool Trees::reads_features(std::size_t part) const {
 
 std::int32_t Trees::bucket_of(const float* numbers) const {
     float sum = 0;
-    for (std::int32_t next : roots_) {
-        while (next >= 0) {
-            const Node& node = nodes_[static_cast<std::size_t>(next)];
-            next = numbers[node.input] <= node.threshold ? node.low : node.high;
-        }
-        sum += leaves_[static_cast<std::size_t>(~next)];
+    // Several trees at the same time, without branches: a step waits for memory, and its direction cannot be predicted.
+    constexpr std::size_t lanes = 8;
+    for (std::size_t first = 0; first < roots_.size(); first += lanes) {
+        const std::size_t count = std::min(lanes, roots_.size() - first);
+        std::int32_t at[lanes];
+        std::fill_n(std::copy_n(roots_.begin() + static_cast<std::ptrdiff_t>(first), count, at), lanes - count, ~0);
+        while (std::ranges::any_of(at, [](std::int32_t next) { return next >= 0; }))
+            for (std::int32_t& next : at) {
+                const Node& node = nodes_[static_cast<std::size_t>(std::max(next, 0))];
+                const std::int32_t following = node.next[!(numbers[node.input] <= node.threshold)];
+                next = next < 0 ? next : following;
+            }
+        for (std::size_t lane = 0; lane < count; ++lane) sum += leaves_[static_cast<std::size_t>(~at[lane])];
     }
     return static_cast<std::int32_t>(1 + (std::ranges::upper_bound(boundaries_, sum) - boundaries_.begin()));
 }

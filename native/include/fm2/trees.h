@@ -55,7 +55,7 @@ private:
     struct Node {
         std::uint32_t input;
         float threshold;
-        std::int32_t low, high;
+        std::int32_t next[2];  // if the number is at most the threshold, and otherwise
     };
     static_assert(sizeof(Node) == 4 * sizeof(std::uint32_t));
 

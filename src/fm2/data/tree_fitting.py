@@ -27,6 +27,7 @@ SETTINGS = {
     "objective": "cross_entropy",  # labels may be click rates
     "learning_rate": 0.12,
     "num_leaves": 16,
+    "max_depth": 6,
     "min_data_in_leaf": 50,
     "lambda_l2": 1.0,
     "feature_fraction": 0.5,
