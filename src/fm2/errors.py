@@ -6,7 +6,7 @@ import difflib
 import importlib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import ModuleType
 
 
@@ -45,15 +45,18 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in decoded)
 
 
-def suggest(name: str, names: Iterable[str]) -> str:
-    """Suggest the closest of the valid names, or list them all.
+def suggest(name: str, names: Iterable[str], used: Collection[str] = ()) -> str:
+    """Suggest the closest of the valid names, or list them. Names that are already ``used`` are not suggested.
 
     >>> suggest("epoch", ["epochs", "seed"])
     "did you mean 'epochs'?"
     >>> suggest("x", ["epochs", "seed"])
     'choose from epochs, seed'
+    >>> suggest("site_di", ["site", "site_id"], used=["site_id"])
+    "did you mean 'site'?"
     """
     valid = list(names)
+    valid = [each for each in valid if each not in used] or valid
     close = difflib.get_close_matches(name, valid, n=1)
     return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(valid)}"
 

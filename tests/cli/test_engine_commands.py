@@ -42,11 +42,15 @@ def test_a_compiled_run_predicts_and_ranks(dataset, tmp_path, capsys):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     expected = run.predict(rows.with_columns(c0=rows["c0"].replace_strict({}, default="v3")))
     best = np.argsort(-expected, kind="stable")[:3]
-    assert [line["place"] for line in lines] == best.tolist()
+    assert [line["index"] for line in lines] == best.tolist()
     np.testing.assert_allclose([line["probability"] for line in lines], expected[best], atol=1e-5)
     assert lines[0]["candidate"] == rows.drop("click", "c0").to_dicts()[best[0]]
     assert main(command) == 0
     assert capsys.readouterr().out.count("\n") == 3
+    first = (tmp_path / "ads.jsonl").read_text().splitlines()[0]
+    (tmp_path / "ads.jsonl").write_text(f'{first}\n{{"cl": 1}}\n')
+    assert main(command) == 1
+    assert "rank: candidate 2 has none of its columns: c1, c2, c3" in capsys.readouterr().err
 
 
 def test_a_compiled_model_predicts_without_torch(dataset, tmp_path):
@@ -225,10 +229,21 @@ def test_explain_shows_fields_pairs_and_values(tmp_path, capsys):
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"probability {expected.probability:.6f}, logit {expected.logit:.4f}")
-    assert lines[2].endswith(expected.largest(1)[0][0])
+    labels = {"f0": "f0 (v1)", "f1": "f1", "f2": "f2 (missing)", "f0 × f1": "f0 (v1) × f1"}
+    labels |= {"f0 × f2": "f0 (v1) × f2 (missing)", "f1 × f2": "f1 × f2 (missing)"}
+    largest = expected.largest(2)
+    assert lines[2:4] == [f"{term:>10.4f}  {labels[name]}" for name, term in largest]
+    others = expected.logit - expected.bias - largest[0][1] - largest[1][1]
+    assert lines[4] == f"{others:>10.4f}  4 other contributions"
+    assert printed["others"] == {"count": 4, "sum": pytest.approx(others)}
+    assert printed["row"] == {"f0": "v1", "f2": None}
     assert lines[-1].split() == [
         "0.5000",
         *(f"{expected.values['f1'][1].linear:.4f} {expected.values['f1'][1].pairs:.4f} v0").split(),
     ]
+    assert main([*command[:3], "--top", "9"]) == 0
+    assert "other contributions" not in capsys.readouterr().out
+    assert main(["explain", str(scorer.path), json.dumps({"f0": "new"})]) == 0
+    assert "f0 (<unknown>)" in capsys.readouterr().out
     assert main(["explain", str(scorer.path), "[1]"]) == 1
     assert "explain: row '[1]' is neither JSON nor a readable file" in capsys.readouterr().err

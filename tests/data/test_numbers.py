@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fm2 import Field, Schema, prepare
+from fm2.data.description import describe
+from fm2.data.number_ranges import feature_text
 from fm2.data.numbers import bucket_starts
 
 
@@ -85,3 +87,32 @@ def test_rare_buckets_are_merged_with_a_neighbor():
     assert bucket_starts(numbers, 10, min_count=3).tolist() == [1, 2, 7]
     assert bucket_starts(numbers, 10, min_count=100).tolist() == [1]
     assert bucket_starts(numbers[:0], 10, min_count=3).tolist() == []
+
+
+def test_features_are_described_by_the_range_of_their_numbers(tmp_path):
+    numbers = [*range(-2, 400), 5000, 123_456_789]
+    log = pl.DataFrame({"y": [0, 1] * (len(numbers) // 2), "x": numbers})
+    fields = [
+        Field("square", "numeric", column="x", min_count=1),
+        Field("bucket", "numeric", column="x", transform="quantiles", buckets=7, min_count=1),
+        Field("knots", "numeric", column="x", transform="interpolate", knots=3, min_count=1),
+    ]
+    dataset = prepare(log, Schema(fields, label="y"), tmp_path / "data", fractions=(1, 0, 0))
+    for index, field in enumerate(fields[:2]):
+        vocabulary, ids = dataset.vocabularies[index], dataset.train.ids[:, index]
+        members = {id: [numbers[row] for row in dataset.train.rows[ids == id]] for id in set(ids.tolist())}
+        for id, expected in members.items():
+            text = feature_text(field, vocabulary, id)
+            assert [number for number in numbers if _contains(text, number)] == sorted(expected), text
+    described = {field["name"]: field["most_frequent"] for field in describe(dataset)["fields"]}
+    assert " < " in described["bucket"][0]["value"]
+    assert " to " in described["square"][0]["value"]
+    assert float(described["knots"][0]["value"]) in numbers
+
+
+def _contains(text: str, number: int) -> bool:
+    if "x" in text:
+        low, _, high = (part.strip(" ≤<") for part in text.partition("x"))
+        return float(low or "-inf") <= number < float(high or "inf")
+    low, _, high = text.partition(" to ")
+    return int(low) <= number <= int(high or low)

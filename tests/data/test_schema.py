@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fm2 import Field, Fm2Error, Schema
+from fm2 import Field, Fm2Error, Schema, prepare
 from fm2.field import DEFAULT_MIN_COUNT
 
 
@@ -170,6 +170,13 @@ def test_inference_reports_a_missing_label(write):
         Schema.infer(write("log.csv", "click,a\n1,2\n"), label="clicked")
     with pytest.raises(Fm2Error, match="has no column 'label'; it has 'click', 'a'"):
         Schema.infer(write("log.csv", "click,a\n1,2\n"), label="label")
+
+
+def test_columns_in_use_are_not_suggested(write, tmp_path):
+    log = write("log.csv", "click,site,side\n1,2,3\n")
+    fields = [Field("site"), Field("site2")]
+    with pytest.raises(Fm2Error, match="has no column 'site2'; did you mean 'side'"):
+        prepare(log, Schema(fields, label="click"), tmp_path / "data")
 
 
 def test_inference_distinguishes_integers_that_count_from_identifiers():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import pickle
+import re
 import shutil
 
 import numpy as np
@@ -268,10 +269,11 @@ def test_the_commands_show_the_error_before_and_after(trained, data, tmp_path, c
     assert main(["evaluate", run, rows]) == 0
     text = capsys.readouterr().out
     assert "calibration error, 95% interval by a bootstrap over rows:\n  uncalibrated " in text
-    assert "\n  calibrated " in text
+    assert re.search(r"\n  uncalibrated .* by chance\): miscalibrated\n  calibrated .* by chance\): ", text)
     assert main(["report", run, "--data", rows, "--out", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert f"{shown['calibrated_error']:.5f}" in page
+    assert "by chance): miscalibrated; calibrated" in page
     assert f"{shown['uncalibrated_low']:.5f} to {shown['uncalibrated_high']:.5f}" in page
 
 

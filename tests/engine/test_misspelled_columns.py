@@ -1,4 +1,4 @@
-"""Dicts with misspelled columns: the first row of a model or ranker is checked, once."""
+"""Dicts with misspelled columns: the first row that a model can use is checked, and the first candidates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.planted import QUICK, planted
 
 import fm2
-from fm2 import Field, Fm2Warning, Schema
+from fm2 import Field, Fm2Error, Fm2Warning, Schema
 
 COLUMNS = {"c0": "user", "c1": "site", "c2": "item_id", "c3": "device"}
 MESSAGE = r"^{}: unknown key '{}'; did you mean '{}'\? A column that is absent from a row is a missing value$"
@@ -56,6 +56,22 @@ def test_the_first_row_is_checked_once(scorer, trained, tmp_path, row, column, k
         fm2.Run.open(trained.path).predict([wrong])
 
 
+def test_a_row_that_fails_does_not_use_up_the_check(trained, scorer, row):
+    wrong = misspelled(row, "user", "usr")
+    for failing in ({"usr": 1}, {**row, "user": object()}):
+        fresh, run = fm2.load(scorer.path), fm2.Run.open(trained.path)
+        for predict in (fresh.predict_one, lambda values, fresh=fresh: fresh.predict([values])):
+            with pytest.raises(Fm2Error):
+                predict(failing)
+        with pytest.raises(Fm2Error):
+            run.predict([failing])
+        with pytest.warns(Fm2Warning, match=MESSAGE.format("predict", "usr", "user")):
+            fresh.predict_one(wrong)
+        fresh.predict([wrong])
+        with pytest.warns(Fm2Warning, match=MESSAGE.format("encode", "usr", "user")):
+            run.predict([wrong])
+
+
 def test_rows_that_are_not_misspelled_are_not_reported(trained, scorer, row):
     absent = {name: value for name, value in row.items() if name != "user"}
     for right in (row, {**row, "usr": 1}, absent, {**absent, "label": 1, "price": 3, 7: 8}, pl.DataFrame([row])):
@@ -84,6 +100,12 @@ def test_contexts_and_candidates_are_checked_once(scorer, row):
     ranker = scorer.ranker(context=["user", "device"])
     with pytest.warns(Fm2Warning, match=MESSAGE.format("rank", "item", "item_id")):
         ranker.catalog([misspelled(candidates[0], "item_id", "item")])
+    ranker = scorer.ranker(context=["user", "device"])
+    with pytest.warns(Fm2Warning, match=MESSAGE.format("rank", "item", "item_id")) as shown:  # only once
+        ranker.rank(context, [*candidates, *[misspelled(candidates[0], "item_id", "item")] * 2])
+    assert len(shown) == 1
+    with pytest.raises(Fm2Error, match="rank: candidate 2 has none of its columns: item_id, site"):
+        scorer.ranker(context=["user", "device"]).rank(context, [candidates[0], {"page": 1}])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         scorer.ranker(context=["user", "device"]).rank(context, candidates)

@@ -99,9 +99,11 @@ def test_invalid_rankings_raise_an_error(runs, dataset, tmp_path):
         scorer.ranker(context=["c1"]).load_catalog(tmp_path / "items.fm2")
     with pytest.raises(Fm2Error, match=r"model.fm2: not a catalog"):
         ranker.load_catalog(tmp_path / "model.fm2")
+    with pytest.raises(Fm2Error, match=r"unknown column 'c11'; choose from c2$"):
+        scorer.ranker(context=["c1", "c11"], candidate=["c0", "c3"])
     with pytest.raises(Fm2Error, match="the context has none of its columns: c0"):
         ranker.rank({"c1": "v1"}, [{"c1": "v1"}])
-    with pytest.raises(Fm2Error, match="the first candidate has none of its columns: c1, c2, c3"):
+    with pytest.raises(Fm2Error, match="rank: candidate 1 has none of its columns: c1, c2, c3"):
         ranker.rank({"c0": "v1"}, [{"c0": "v1"}])
     with pytest.raises(Fm2Error, match="rank: the number of candidates must be 0 or more, got -1"):
         ranker.rank({"c0": "v1"}, [{"c1": "v1"}], top=-1)

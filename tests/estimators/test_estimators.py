@@ -125,6 +125,8 @@ def test_column_types_determine_the_fields():
     assert classifier.predict(table).tolist() == [0, 1] * 50
     with pytest.raises(InputError, match=r"X has no column 'prise'; did you mean 'price'\?"):
         LRClassifier(fields={"prise": "numeric"}).fit(table, [0, 1] * 50)
+    with pytest.raises(InputError, match="X has no column 'prise'; choose from"):
+        LRClassifier(fields={"prise": "numeric", "price": "numeric"}).fit(table, [0, 1] * 50)
 
 
 def test_fields_name_the_columns_of_arrays():

@@ -195,3 +195,12 @@ def test_perfect_predictions_have_the_error_by_chance():
     measured = [measure_calibration(random.random(5000) < p, p) for _ in range(200)]
     errors, chance = np.mean([(each.error, each.chance) for each in measured], axis=0)
     assert errors == pytest.approx(chance, rel=0.05)
+
+
+def test_the_verdict_is_wrong_for_one_in_twenty_perfect_predictions():
+    random = np.random.default_rng(8)
+    p = random.random(3000)
+    verdicts = [measure_calibration(random.random(3000) < p, p).verdict for _ in range(120)]
+    assert set(verdicts) == {"miscalibrated", "well calibrated, within chance"}
+    assert 0.01 < verdicts.count("miscalibrated") / 120 < 0.1
+    assert measure_calibration(random.random(3000) < 0.9 * p, p).verdict == "miscalibrated"

@@ -140,7 +140,7 @@ def test_tables_in_memory_are_sources_too(run, rows, tmp_path):
         (["--out", "p.parquet", "--keep", "idd"], "rows.csv has no column 'idd'; did you mean 'id'?"),
         (["--out", "p.txt", "--keep", "id"], "cannot keep columns in p.txt; write to a .csv, .csv.gz or .parquet file"),
         (["--out", "p.npy", "--keep", "id"], "cannot keep columns in p.npy"),
-        (["--out", "-", "--keep", "id"], "cannot keep columns in standard output"),
+        (["--out", "-", "--keep", "id,id"], "cannot keep column 'id': expected different column names"),
         (["--out", "p.csv", "--keep", "id,id"], "cannot keep column 'id': expected different column names"),
         (["--out", "p.csv", "--keep", "id,"], "cannot keep column '': expected different column names"),
         (["--out", "p.csv", "--keep", "probability"], "cannot keep column 'probability': the prediction has this name"),

@@ -13,6 +13,7 @@ import fm2
 from fm2 import Field, Fm2Error, Schema, _native
 from fm2.cli.main import main
 from fm2.data.description import describe
+from fm2.studies.crosses.coverage import Coverage, measure_coverage
 
 QUICK = {"epochs": 3, "batch_size": 256, "learning_rate": 0.02}
 NAMES = ("a", "b", "c", "d", "e")
@@ -89,7 +90,7 @@ def test_a_log_without_crosses_has_no_significant_ones(tmp_path):
     dataset = fm2.prepare(planted(20_000, strength=0), SCHEMA, tmp_path / "data")
     ranking = fm2.rank_crosses(dataset, triples=True, **QUICK)
     assert not any(map(ranking.is_significant, ranking.crosses))
-    out, chosen = fm2.prepare_with_crosses(planted(20_000, strength=0), SCHEMA, tmp_path / "auto")
+    out, chosen = fm2.prepare_with_crosses(planted(20_000, strength=0), SCHEMA, tmp_path / "auto", model="lr")
     assert chosen == []
     assert out.schema == dataset.schema
     assert out.manifest["files"] == dataset.manifest["files"]
@@ -97,7 +98,8 @@ def test_a_log_without_crosses_has_no_significant_ones(tmp_path):
 
 def test_crosses_are_chosen_and_added(tmp_path):
     taken = SCHEMA.replace(fields=[*SCHEMA.fields, Field("a_b", column="e")])
-    dataset, chosen = fm2.prepare_with_crosses(planted(20_000), taken, tmp_path / "data", triples=True)
+    options = {"model": "lr", "triples": True}
+    dataset, chosen = fm2.prepare_with_crosses(planted(20_000), taken, tmp_path / "data", **options)
     names = [cross.fields for cross in chosen]
     assert names[0] in {("a", "b"), ("b", "c", "d")}
     assert {("a", "b"), ("b", "c", "d")} <= set(names)
@@ -108,8 +110,48 @@ def test_crosses_are_chosen_and_added(tmp_path):
     # Once both are part of the model, other pairs of b, c and d gain little.
     assert len(names) <= 4
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    _, one = fm2.prepare_with_crosses(planted(20_000), taken, tmp_path / "one", triples=True, max_crosses=1)
+    _, one = fm2.prepare_with_crosses(planted(20_000), taken, tmp_path / "one", max_crosses=1, **options)
     assert one == chosen[:1]
+
+
+def test_crosses_that_other_rows_do_not_know_are_left_out(tmp_path):
+    sums = pl.col("a").str.slice(1).cast(int) + pl.col("b").str.slice(1).cast(int)
+    log = planted(12_000).select("click", "a", "b", odd=sums % 2)
+    seen, new = (log.filter(odd=odd) for odd in (0, 1))  # all values occur in both, but no combination does
+    schema = Schema([Field("a", min_count=1), Field("b", min_count=1)], label="click")
+    _, chosen = fm2.prepare_with_crosses(seen, schema, tmp_path / "random", model="lr")
+    assert [cross.fields for cross in chosen] == [("a", "b")]
+    separate = {"test": new, "fractions": (0.8, 0.2, 0)}
+    with pytest.warns(fm2.Fm2Warning, match="left out the cross a × b, because .* known in 0% of the test rows"):
+        _, chosen = fm2.prepare_with_crosses(seen, schema, tmp_path / "later", model="lr", **separate)
+    assert chosen == []
+
+
+def test_crosses_that_do_not_help_the_model_are_left_out(tmp_path, monkeypatch):
+    log = planted(12_000).select("click", "a", "b")
+    schema = Schema([Field("a", min_count=1), Field("b", min_count=1)], label="click")
+    losses = iter([0.5, 0.4999])
+    monkeypatch.setattr("fm2.studies.crosses.auto._validation_loss", lambda *_: next(losses))
+    with pytest.warns(fm2.Fm2Warning, match=r"left out a × b: with crosses, lr has the validation log loss 0.49990"):
+        dataset, chosen = fm2.prepare_with_crosses(log, schema, tmp_path / "data", model="lr")
+    assert chosen == []
+    assert dataset.schema.names == ("a", "b")
+
+
+def test_coverage_matches_a_literal_computation():
+    random = np.random.default_rng(0)
+    training, test = (random.integers(0, 7, (3, rows)).astype(np.int32) for rows in (900, 300))
+    counts = random.integers(1, 4, 900).astype(np.float32)
+    totals = defaultdict(float)
+    for row in range(900):
+        totals[tuple(training[:, row])] += counts[row]
+    known = [0 not in ids and totals[tuple(ids)] >= 6 for ids in test.T]
+    own = [0 not in ids and totals[tuple(ids)] - count >= 6 for ids, count in zip(training.T, counts, strict=True)]
+    coverage = measure_coverage(training, counts, {"test": test}, 6)
+    assert coverage == Coverage(np.mean(own), {"test": np.mean(known)})
+    assert 0.1 < coverage.training < 0.9
+    assert Coverage(0.8, {"validation": 0.61, "test": 0.605}).lost() is None
+    assert "59% of the test rows, but in 80%" in Coverage(0.8, {"validation": 0.61, "test": 0.59}).lost()
 
 
 def literal_gain(parts, ids, residuals, curvatures, halves, validation, min_count):
@@ -257,10 +299,14 @@ def test_the_commands_print_gains(dataset, tmp_path, capsys):
     SCHEMA.save(tmp_path / "schema.toml")
     arguments = ["prepare", str(tmp_path / "log.csv"), "--out", str(tmp_path / "data"), "--crosses", "auto"]
     capsys.readouterr()
-    assert main([*arguments, "--schema", str(tmp_path / "schema.toml")]) == 0
+    assert main([*arguments, "--schema", str(tmp_path / "schema.toml"), "--crosses-model", "lr"]) == 0
     output = capsys.readouterr()
     assert "fm2: added the cross a × b: log loss -0.0" in output.err
     assert "cross a × b" in output.out
     assert fm2.Dataset.open(tmp_path / "data").schema.fields[5].cross == ("a", "b")
     assert main([*arguments, "--like", str(dataset.path), "--overwrite"]) == 1
     assert "--crosses cannot be combined with --like" in capsys.readouterr().err
+    assert main([*arguments[:4], "--label", "click", "--crosses-model", "lr", "--overwrite"]) == 1
+    assert "--crosses-model requires --crosses auto" in capsys.readouterr().err
+    assert main([*arguments, "--label", "click", "--crosses-model", "lrr", "--overwrite"]) == 1
+    assert "prepare: unknown model 'lrr'; did you mean 'lr'?" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from fm2.models.registry import model_names
 from fm2.training.candidates import NUMBER, models_to_race, settings_around
 from fm2.training.construction import make_model
 from fm2.training.loop import DivergedError, TrainingLoop
-from fm2.training.race_record import Record
+from fm2.training.race_record import Candidate, Record
 from fm2.training.train import train
 
 FAST = {"epochs": 4, "batch_size": 64, "evaluations_per_epoch": 2, "threads": 1}
@@ -279,6 +279,39 @@ def test_auto_with_more_effort_races_the_settings_of_the_two_best_models(dataset
     train("auto", dataset, tmp_path / "parts", resume=True)
     compare_runs(tmp_path / "whole", tmp_path / "parts")
     assert comparable(tmp_path / "whole") == comparable(tmp_path / "parts")
+
+
+def test_auto_names_the_best_model_that_can_be_compiled():
+    candidates = [
+        Candidate("lr", scores=[0.3], dropped=1),  # the score after a round is not that of a complete training
+        Candidate("fm", scores=[0.52, 0.51, 0.5], dropped=3),
+        Candidate("fmfm", scores=[0.51, 0.5, 0.49]),
+        Candidate("deepfm", scores=[0.5, 0.49, 0.48]),
+    ]
+    record = Record("auto", 1, "log_loss", {}, {}, candidates, [0, 1, 2, 3], models=True, winner=3)
+    expected = (
+        "the best of 4 models; deepfm cannot be compiled by fm2 compile; the best model that can is fmfm (0.4900)"
+    )
+    assert record.summary().endswith(expected)
+    record.metric = "auc"
+    assert record.summary().endswith("the best model that can is fm (0.5000)")
+    record.winner = 2
+    assert record.summary().endswith("the best of 4 models")
+    record.model, record.winner = "deepfm", 3  # the user's own choice
+    assert "compile" not in record.summary()
+
+
+def test_a_device_that_is_not_available_leaves_no_directory(dataset, tmp_path, capsys):
+    for model in ("auto", "fm"):
+        assert main(["train", model, str(dataset.path), "--out", str(tmp_path / "run"), "--device", "vulkan"]) == 1
+        assert "train: device 'vulkan' is not available" in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_misspelled_parameters_get_a_suggestion(dataset, tmp_path):
+    for name, meant in (("efort", "effort"), ("overwrit", "overwrite"), ("epoch", "epochs")):
+        with pytest.raises(Fm2Error, match=f"train: unknown setting '{name}'; did you mean '{meant}'"):
+            train("fm", dataset, tmp_path / "run", **{name: 1})
 
 
 def test_auto_refuses_settings_that_no_model_has(dataset, tmp_path):

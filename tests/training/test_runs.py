@@ -49,12 +49,14 @@ def test_predictions_need_no_label_and_survive_reloading(dataset, tmp_path):
         "--out",
         "-",
     ]
-    assert subprocess.run(command, capture_output=True, check=True).stdout == (tmp_path / "p.txt").read_bytes()
+    predict_files(run, tmp_path / "with.csv", tmp_path / "p.csv", keep=["c1"])
+    command += ["--keep", "c1"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == (tmp_path / "p.csv").read_bytes()
     with (tmp_path / "more.txt").open("wb") as file:
         file.write(b"what was there\n")
         file.flush()
         subprocess.run(command, stdout=file, check=True)
-    assert (tmp_path / "more.txt").read_bytes() == b"what was there\n" + (tmp_path / "p.txt").read_bytes()
+    assert (tmp_path / "more.txt").read_bytes() == b"what was there\n" + (tmp_path / "p.csv").read_bytes()
     (tmp_path / "bad.csv").write_text("c0,c1,c2,c3\na,b,c,d\na,b\n")
     with pytest.raises(Fm2Error, match=r"predict: .*bad.csv line 3: expected 4 columns, got 2"):
         main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv"), "--out", str(tmp_path / "q"), "--debug"])

@@ -76,7 +76,7 @@ class Settings:
         A setting that would have no effect raises an error.
         """
         spec = get_spec(model, "train")
-        _check_names(changes, model)
+        check_names(changes, model)
         size = changes.get("batch_size")
         defaults = spec.default_settings(rows, field_sizes, size if isinstance(size, int) and size > 0 else 0)
         optimizer = changes.get("optimizer", defaults["optimizer"])
@@ -96,7 +96,7 @@ class Settings:
     @classmethod
     def _read(cls, values: Mapping[str, Any]) -> Settings:
         """Create settings from plain values and check each value by itself."""
-        _check_names(values)
+        check_names(values)
         dim = values.get("dim", cls.dim)
         shared = {name: value for name, value in values.items() if name in shared_settings()}
         shared["dim"] = tuple(dim) if isinstance(dim, list | tuple) else dim
@@ -138,12 +138,15 @@ def is_used(model: str, setting: str) -> bool:
     return not for_some or get_spec(model).takes(setting)
 
 
-def _check_names(names: Iterable[str], model: str | None = None) -> None:
-    """Raise an error for a setting that no model has, or that has no effect on this model."""
+def check_names(names: Iterable[str], model: str | None = None, others: Iterable[str] = ()) -> None:
+    """Raise an error for a setting that no model has, or that has no effect on this model.
+
+    The error may suggest ``others``, which the caller takes besides settings.
+    """
     known = list(dict.fromkeys([*shared_settings(), *model_options()]))
     for name in names:
         if name not in known:
-            raise Fm2Error(f"train: unknown setting '{name}'; {suggest(name, known)}")
+            raise Fm2Error(f"train: unknown setting '{name}'; {suggest(name, [*known, *others])}")
         if model and not is_used(model, name):
             users, networks = models_that_take(name), model_names(deep=True)
             if set(networks) <= set(users):
@@ -193,7 +196,7 @@ def read_changes(path: Path, model: str) -> dict[str, Any]:
     if named != model:
         raise Fm2Error(f"train: {path} has settings for {named}, not for {model}")
     try:
-        _check_names(changes, model if is_model(model) else None)
+        check_names(changes, model if is_model(model) else None)
         if is_model(model):
             Settings._read({"model": model, **changes})
     except Fm2Error as error:

@@ -78,7 +78,8 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--min-count", "treat values with fewer occurrences as unknown, in every field", int),
         Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
         Argument("--negative-rate", "keep this share of the training rows without a click", float, default=1.0),
-        Argument("--crosses", "add crosses that improve an LR on the validation rows", choices=("auto",)),
+        Argument("--crosses", "add crosses of fields that improve a model on the validation rows", choices=("auto",)),
+        Argument("--crosses-model", "model that --crosses auto improves (default: fmfm)", metavar="MODEL"),
         Argument(
             "--trees", "add gradient-boosted trees as a field, always or if FmFM gains", choices=("auto", "always")
         ),
@@ -99,6 +100,8 @@ def prepare(options: argparse.Namespace) -> None:
             if getattr(options, option) is not None:
                 name = option.replace("_", "-")
                 raise Fm2Error(f"prepare: --{name} cannot be combined with --like, which reuses a schema")
+    if options.crosses_model and not options.crosses:
+        raise Fm2Error("prepare: --crosses-model requires --crosses auto")
     schema = like.schema if like else _schema(options)
     if options.min_count is not None:
         schema = schema.with_min_count(options.min_count)
@@ -126,6 +129,8 @@ def _prepare_with_crosses(options: argparse.Namespace, schema: Schema, settings:
 
     if options.min_count is not None:
         settings = {**settings, "min_count": options.min_count}
+    if options.crosses_model:
+        settings = {**settings, "model": options.crosses_model}
     dataset, chosen = prepare_with_crosses(options.source, schema, options.out, watch=shared.report_step, **settings)
     for cross in chosen:
         shared.warn(f"added the cross {cross}: log loss -{cross.gain:.6f} on the validation rows (z {cross.z:.1f})")

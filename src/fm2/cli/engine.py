@@ -11,7 +11,7 @@ from typing import Any
 
 from fm2.cli import shared
 from fm2.cli.command import Argument, command, flag
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, printable
 
 PLANS, DTYPES = ("auto", "direct", "cached", "spectral"), ("f32", "f16", "i8")
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -110,11 +110,11 @@ def rank(options: argparse.Namespace) -> None:
         for column in candidate.keys() & context.keys():
             raise Fm2Error(f"rank: {options.candidates} line {number}: column '{column}' is already in the context")
     ranked = scorer.ranker(context=list(context)).rank(context, candidates, top=options.top)
-    for place, probability in zip(ranked.indices.tolist(), ranked.probabilities.tolist(), strict=True):
+    for index, probability in zip(ranked.indices.tolist(), ranked.probabilities.tolist(), strict=True):
         if options.json:
-            print(json.dumps({"place": place, "probability": probability, "candidate": candidates[place]}))
+            print(json.dumps({"index": index, "probability": probability, "candidate": candidates[index]}))
         else:
-            print(f"{place:>8}  {probability:.6f}  {json.dumps(candidates[place], ensure_ascii=False)}")
+            print(f"{index:>8}  {probability:.6f}  {json.dumps(candidates[index], ensure_ascii=False)}")
 
 
 def _read_object(text: str, operation: str, name: str) -> dict[str, Any]:
@@ -170,14 +170,25 @@ def explain(options: argparse.Namespace) -> None:
     explanation = scorer.explain(_read_object(options.row, "explain", "row"))
     values = {name: [vars(value) for value in parts] for name, parts in explanation.values.items()}
     largest = explanation.largest(options.top)
+    others = len(explanation.fields) + len(explanation.pairs) - len(largest)
+    remainder = explanation.logit - explanation.bias - sum(term for _, term in largest)
     if options.json:
         logit = {"probability": explanation.probability, "logit": explanation.logit, "bias": explanation.bias}
-        print(json.dumps({**logit, "largest": dict(largest), "values": values}))
+        rest = {"count": others, "sum": remainder}
+        contributions = {"largest": dict(largest), "others": rest}
+        print(json.dumps({**logit, **contributions, "values": values, "row": explanation.row}))
         return
     kind = "probability" if scorer.calibration is None else "uncalibrated probability"
     print(f"{kind} {explanation.probability:.6f}, logit {explanation.logit:.4f}, bias {explanation.bias:.4f}\n")
+    labels = {name: f"{name} ({explanation.row[name] or 'missing'})" for name in explanation.row}
+    labels |= {
+        f"{first} × {second}": f"{labels.get(first, first)} × {labels.get(second, second)}"
+        for first, second in explanation.pairs
+    }
     for name, term in largest:
-        print(f"{term:>10.4f}  {name}")
+        print(f"{term:>10.4f}  {printable(labels.get(name, name))}")
+    if others:
+        print(f"{remainder:>10.4f}  {others} other contributions")
     for name, parts in values.items():
         print(f"\n{name}: {'weight':>10}{'linear':>10}{'pairs':>10}")
         for part in parts:

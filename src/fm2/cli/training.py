@@ -233,8 +233,8 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
     arguments=(
         TRAINED_MODEL,
         Argument("input", "files with raw rows", metavar="INPUT", many=True),
-        Argument("--out", "output file; - is standard output", metavar="FILE", required=True),
-        Argument("--keep", "input columns to copy to a .csv or .parquet output, e.g. user,ad", metavar="COLUMNS"),
+        Argument("--out", "output file; - writes CSV to standard output", metavar="FILE", required=True),
+        Argument("--keep", "input columns to copy to CSV or Parquet, e.g. user,ad", metavar="COLUMNS"),
         shared.THREADS,
     ),
 )

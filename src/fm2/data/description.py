@@ -9,6 +9,7 @@ from typing import Any
 
 from fm2.data.bad_rows import BAD_ROWS
 from fm2.data.dataset import Dataset
+from fm2.data.number_ranges import feature_text
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import require
 from fm2.schema import Field
@@ -20,6 +21,7 @@ PIPED_WIDTH = 160
 def describe(dataset: Dataset) -> dict[str, Any]:
     """Return rows and click rate of each split, and kind, features, unknown share and frequent values of each field.
 
+    The values of numbers are the ranges of their buckets.
     The shares of a multi-valued field are shares of its values. ``lists`` has their number per row, and the shares of
     empty and missing lists; ``single`` says that no list has more than one value, as with a wrong separator.
     """
@@ -67,7 +69,7 @@ def _describe_field(
         "features": entry["features"] - 1,  # without the unknown feature
         "dropped": entry["dropped"],
         "unknown": {name: count / values[name] if values[name] else None for name, count in entry["unknown"].items()},
-        "most_frequent": _most_frequent(vocabulary, sum(values[name] for name in counted)),
+        "most_frequent": _most_frequent(field, vocabulary, sum(values[name] for name in counted)),
     }
     if lists and field.multivalued:
         values_total, empty, missing = (sum(lists[name].values()) for name in ("values", "empty", "missing"))
@@ -81,10 +83,10 @@ def _describe_field(
     return description
 
 
-def _most_frequent(vocabulary: Vocabulary, counted: int) -> list[dict[str, Any]]:
+def _most_frequent(field: Field, vocabulary: Vocabulary, counted: int) -> list[dict[str, Any]]:
     order = vocabulary.counts.argsort(kind="stable")[::-1] if vocabulary.hashed else range(len(vocabulary.counts))
     return [
-        {"value": vocabulary.value(int(index) + 1), "share": int(vocabulary.counts[index]) / counted}
+        {"value": feature_text(field, vocabulary, int(index) + 1), "share": int(vocabulary.counts[index]) / counted}
         for index in list(order[:MOST_FREQUENT])
         if vocabulary.counts[index]
     ]

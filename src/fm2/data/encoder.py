@@ -116,10 +116,11 @@ class Encoder:
 
     def _encode_dicts(self, rows: list[Any]) -> EncodedRows:
         ids = self._empty_ids(len(rows))
-        if rows:
-            self._check_keys(rows[0], "encode")
+        self._check_keys(rows[:1], "encode")
         with native_errors("encode"):
-            return _with_lists(ids, self._native.encode_rows(list(self._columns), rows, ids))
+            encoded = _with_lists(ids, self._native.encode_rows(list(self._columns), rows, ids))
+        self._check_keys.pending = self._check_keys.pending and not rows
+        return encoded
 
     def _encode_frame(self, frame: Any, threads: int) -> EncodedRows:
         reader = _native.ArrowReader(frame)

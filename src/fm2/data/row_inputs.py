@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import math
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,38 +63,43 @@ def native_errors(operation: str) -> Iterator[None]:
 
 
 class KeyCheck:
-    """Warn about misspelled columns in the first row that is checked.
+    """Warn about misspelled columns in the first rows.
 
     A column that is absent from a row is a missing value, and a key that is not a column is ignored. A row with a key
-    that resembles an absent column is probably a mistake.
+    that resembles an absent column is probably a mistake. The caller ends the checks, once rows could be used, by
+    setting ``pending`` to False.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as shown:
     ...     warnings.simplefilter("always")
-    ...     KeyCheck(["user", "site"])({"usr": 1, "site": 2, "label": 0}, "predict")
+    ...     KeyCheck(["user", "site"])([{"usr": 1, "site": 2, "label": 0}], "predict")
     >>> str(shown[0].message)
     "predict: unknown key 'usr'; did you mean 'user'? A column that is absent from a row is a missing value"
     """
 
     def __init__(self, columns: Sequence[str], others: Sequence[str] = ()) -> None:
-        """``columns`` are those of the row; ``others`` may be in it as well."""
-        self._pending = True
+        """``columns`` are those of a row; ``others`` may be in it as well."""
+        self.pending = True
         self._columns = columns
         self._known = {*columns, *others}
 
-    def __call__(self, row: Any, operation: str) -> None:
-        """Check a row, unless one was checked before."""
-        if not self._pending or not isinstance(row, Mapping):
-            return
-        self._pending = False
-        absent = [name for name in self._columns if name not in row]
+    def __call__(self, rows: Iterable[Any], operation: str) -> None:
+        """Report the first of these rows with a misspelled column, while checks are pending."""
+        if self.pending:
+            for row in rows:
+                if isinstance(row, Mapping) and (misspelled := self._misspelled(row)):
+                    for key, column in misspelled.items():
+                        explained = "A column that is absent from a row is a missing value"
+                        warn(f"{operation}: unknown key '{printable(key)}'; did you mean '{column}'? {explained}")
+                    return
+
+    def _misspelled(self, row: Mapping[Any, Any]) -> dict[str, str]:
+        """Return the column that each misspelled key is meant to be."""
+        unknown = [key for key in row if isinstance(key, str) and key not in self._known]
+        absent = [name for name in self._columns if name not in row] if unknown else []
         if len(absent) == len(self._columns):  # an error soon
-            return
-        for key in row:
-            column = _closest(key, absent) if isinstance(key, str) and key not in self._known else None
-            if column is not None:
-                explained = "A column that is absent from a row is a missing value"
-                warn(f"{operation}: unknown key '{printable(key)}'; did you mean '{column}'? {explained}")
+            return {}
+        return {key: column for key in unknown if (column := _closest(key, absent)) is not None}
 
 
 def _closest(key: str, columns: Sequence[str]) -> str | None:

@@ -92,7 +92,7 @@ def find_columns(names: Sequence[str], required: Sequence[str], where: str) -> l
     """Return the positions of the required columns among the names; an error says ``where`` one is missing."""
     for name in required:
         if name not in names:
-            hint = suggest(name, names)
+            hint = suggest(name, names, used=required)
             raise Fm2Error(f"{where} has no column '{name}'; {hint if '?' in hint else f'it has {_quoted(names)}'}")
         if list(names).count(name) > 1:
             raise Fm2Error(f"{where} has two columns '{name}'; it has {_quoted(names)}")

@@ -140,9 +140,11 @@ class Ranker:
             return self._checked(context, self._context)
         if not isinstance(context, Mapping):
             raise Fm2Error(f"rank: expected the context as a dict or an array of ids, got {type(context).__name__}")
-        _check_columns("context", context, self._context_columns)
-        self._check_context(context, "rank")
-        return _select_fields(self.scorer.encode_rows([dict(context)], self._context_columns), self._context)
+        _check_columns("the context", context, self._context_columns)
+        self._check_context([context], "rank")
+        row = _select_fields(self.scorer.encode_rows([dict(context)], self._context_columns), self._context)
+        self._check_context.pending = False
+        return row
 
     def _candidate_rows(self, candidates: Any, context: Any = None) -> EncodedRows:
         """Encode candidates. Trees that read both sides need the values of the context as well."""
@@ -150,27 +152,24 @@ class Ranker:
             candidates = EncodedRows(as_ids(candidates, "candidates × fields", "rank"))
         if isinstance(candidates, EncodedRows):
             return self._checked(candidates, self._candidate)
-        if self._has_trees and context is not None:
-            candidates = self._with_context(candidates, context)
-        elif isinstance(candidates, Mapping) or (isinstance(candidates, Sequence) and candidates):
-            first = candidates if isinstance(candidates, Mapping) else candidates[0]
-            _check_columns("first candidate", first, self._candidate_columns)
-            self._check_candidate(first, "rank")
-        return _select_fields(self.scorer.encode_rows(candidates, self._candidate_columns), self._candidate)
+        given = self._has_trees and context is not None
+        if given and not isinstance(context, Mapping):
+            raise Fm2Error("rank: trees read both sides, so the context must be a dict of values")
+        candidates = _to_dicts(candidates) if given else candidates
+        if isinstance(candidates, Mapping | Sequence):
+            rows = [candidates] if isinstance(candidates, Mapping) else candidates
+            checked = rows if self._check_candidate.pending else rows[:1]  # all of them only once: it takes long
+            for number, candidate in enumerate(checked, start=1):
+                _check_columns(f"candidate {number}", candidate, self._candidate_columns)
+            self._check_candidate(rows, "rank")
+        complete = [{**row, **context} for row in candidates] if given else candidates
+        encoded = _select_fields(self.scorer.encode_rows(complete, self._candidate_columns), self._candidate)
+        self._check_candidate.pending = self._check_candidate.pending and not len(encoded)
+        return encoded
 
     def _reads_context(self, field: int) -> bool:
         """Return whether a field of the candidates is derived from one of the context."""
         return any(part in self._context or self._reads_context(part) for part in self.scorer.schema.parts[field])
-
-    def _with_context(self, candidates: Any, context: Any) -> list[dict[str, Any]]:
-        """Return candidates as dicts, with the values of the context."""
-        if not isinstance(context, Mapping):
-            raise Fm2Error("rank: trees read both sides, so the context must be a dict of values")
-        rows = candidates if isinstance(candidates, Sequence) else _to_dicts(candidates)
-        for row in rows[:1]:
-            _check_columns("first candidate", row, self._candidate_columns)
-            self._check_candidate(row, "rank")
-        return [{**row, **context} for row in rows]
 
     def _checked(self, rows: EncodedRows, fields: Sequence[int]) -> EncodedRows:
         """Check encoded rows of a side's fields."""
@@ -222,7 +221,7 @@ def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[
     """Return the fields of the context; every column must be on exactly one side."""
     for name in (*context, *candidate):
         if name not in scorer.columns:
-            raise Fm2Error(f"rank: unknown column '{name}'; {suggest(name, scorer.columns)}")
+            raise Fm2Error(f"rank: unknown column '{name}'; {suggest(name, scorer.columns, (*context, *candidate))}")
     for name in scorer.columns:
         if name in context and name in candidate:
             raise Fm2Error(f"rank: column '{name}' is in both the context and the candidates")
@@ -258,7 +257,7 @@ def _to_dicts(table: Any) -> list[dict[str, Any]]:
 def _check_columns(name: str, row: Any, columns: Sequence[str]) -> None:
     """Raise an error if a row has no column of its side: all its values would be missing."""
     if isinstance(row, Mapping) and not any(column in row for column in columns):
-        raise Fm2Error(f"rank: the {name} has none of its columns: {', '.join(sorted(columns))}")
+        raise Fm2Error(f"rank: {name} has none of its columns: {', '.join(sorted(columns))}")
 
 
 def _select_fields(rows: EncodedRows, fields: Sequence[int]) -> EncodedRows:

@@ -18,6 +18,7 @@ from fm2.artifacts.calibration import Calibration
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
+from fm2.data.number_ranges import feature_text
 from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, native_errors, normalize_rows
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import find_columns
@@ -48,7 +49,8 @@ class ValueContribution:
 class Explanation:
     """The contributions of the bias, each field and each pair of fields to the model's logit, which is their sum.
 
-    ``values`` divides the contributions of each multi-valued field among the values in its list.
+    ``values`` divides the contributions of each multi-valued field among the values in its list. ``row`` has the value
+    of each other field as the model knows it: ``<unknown>``, None if it is missing, or the range of a number.
 
     >>> explanation = Explanation(-1.0, {"site": 0.25, "ad": 0.0}, {("site", "ad"): 0.75})
     >>> explanation.logit, explanation.probability
@@ -61,6 +63,7 @@ class Explanation:
     fields: dict[str, float]
     pairs: dict[tuple[str, str], float]
     values: dict[str, list[ValueContribution]] = field(default_factory=dict)
+    row: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def logit(self) -> float:
@@ -103,7 +106,7 @@ class Scorer:
         except ValueError as error:
             raise Fm2Error(f"load: {path}: not a valid compiled model: a column name is not UTF-8: {error}") from error
         self.calibration = self._read_calibration()
-        self._check_keys, self._unchecked = KeyCheck(self.columns), True
+        self._check_keys, self._unchecked = KeyCheck(self.columns), True  # every prediction looks at the second one
 
     @property
     def columns(self) -> list[str]:
@@ -209,16 +212,24 @@ class Scorer:
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Return the click probability of one row, a dict of values by column."""
         if self._unchecked:
-            self._check_first(row)
+            return self._predict_first(row)
         try:
             return self.native.predict_one(row)
         except (TypeError, KeyError, ValueError):
             with native_errors("predict"):  # not around the call: it would take longer than the prediction
                 raise
 
-    def _check_first(self, row: Mapping[str, Any]) -> None:
-        self._unchecked = False  # an attribute of its own, because every prediction looks at it
-        self._check_keys(row, "predict")
+    def _predict_first(self, row: Mapping[str, Any]) -> float:
+        """Predict a row and check its keys. If that fails, the next row is checked, too."""
+        self._check_keys([row], "predict")
+        self._unchecked = False
+        try:
+            probability = self.predict_one(row)
+        except Fm2Error:
+            self._unchecked = True
+            raise
+        self._check_keys.pending = False
+        return probability
 
     def logits(self, rows: Any) -> NDArray[np.float32]:
         """Return the model's logits of rows, without calibration, in any form that :meth:`predict` takes."""
@@ -248,7 +259,13 @@ class Scorer:
             with native_errors("explain"):  # a value may not be UTF-8
                 text = self.vocabularies[index].value(id)
             values[names[index]].append(ValueContribution(text, weight, linear, pair_sum))
-        return Explanation(bias, dict(zip(names, field_terms, strict=True)), pairs, values)
+        with native_errors("explain"):
+            row = {
+                name: feature_text(setting, self.vocabularies[index], int(encoded.ids[0, index]))
+                for index, (name, setting) in enumerate(zip(names, self.schema.fields, strict=True))
+                if index not in encoded.lists
+            }
+        return Explanation(bias, dict(zip(names, field_terms, strict=True)), pairs, values, row)
 
     def measure_latency(self, rows: Any) -> NDArray[np.float64]:
         """Return how many seconds it takes to score each row on its own, on one thread, without encoding it."""
@@ -276,11 +293,14 @@ class Scorer:
             return EncodedRows(rows)
         if not isinstance(rows, list):
             return self._encode_table(rows, self.columns if columns is None else columns)
-        if rows and columns is None:
-            self._check_keys(rows[0], "predict")
+        check_keys = bool(rows) and columns is None and self._check_keys.pending
+        if check_keys:
+            self._check_keys(rows[:1], "predict")
         ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
         with native_errors("predict"):
             lists = self.native.encode_rows(rows, ids)
+        if check_keys:
+            self._check_keys.pending = self._unchecked = False
         return EncodedRows(ids, _lists_by_field(lists))
 
     def _encode(self, rows: Any, operation: str = "predict") -> EncodedRows:

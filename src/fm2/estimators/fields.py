@@ -43,7 +43,7 @@ def make_schema(table: polars.DataFrame, fields: Fields, min_count: int | None) 
     derived = [field for field in described.values() if isinstance(field, Field) and field.is_derived]
     for name, described_field in described.items():
         if name not in table.columns and described_field not in derived:
-            raise InputError(f"fields: X has no column '{name}'; {suggest(name, table.columns)}")
+            raise InputError(f"fields: X has no column '{name}'; {suggest(name, table.columns, described)}")
     least = min_count if min_count is not None else DEFAULT_MIN_COUNT if len(table) >= FEW_ROWS else 1
     weights = {field.weight_column for field in described.values() if isinstance(field, Field)}
     columns = [column for column in table.get_columns() if column.name in described or column.name not in weights]

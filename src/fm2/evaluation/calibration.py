@@ -173,17 +173,24 @@ def fit_shifts(logits: Floats, labels: Floats, weights: Floats, features: NDArra
 class CalibrationError:
     """The expected calibration error of predictions, with a 95 % confidence interval from ``low`` to ``high``.
 
-    ``chance`` is the error that perfectly calibrated predictions would have on so many rows, on average.
+    ``chance`` is the error that perfectly calibrated predictions would have on so many rows, on average, and
+    ``chance_limit`` is what they would exceed in 5 % of all cases.
     """
 
     error: float
     low: float
     high: float
     chance: float
+    chance_limit: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the error is larger than that of perfectly calibrated predictions, in words."""
+        return "miscalibrated" if self.error > self.chance_limit else "well calibrated, within chance"
 
     def __str__(self) -> str:
         interval = f"{LEVEL:.0%} interval {self.low:.5f} to {self.high:.5f}"
-        return f"{self.error:.5f} ({interval}; {self.chance:.5f} by chance)"
+        return f"{self.error:.5f} ({interval}; {self.chance:.5f} by chance): {self.verdict}"
 
 
 def measure_calibration(
@@ -201,7 +208,7 @@ def measure_calibration(
     >>> random = np.random.default_rng(0)
     >>> p = random.random(10_000)
     >>> str(measure_calibration(random.random(10_000) < p, p))
-    '0.01564 (95% interval 0.00430 to 0.01673; 0.01416 by chance)'
+    '0.01564 (95% interval 0.00430 to 0.01673; 0.01416 by chance): well calibrated, within chance'
     """
     p, y = probabilities.astype(np.float64), labels.astype(np.float64)
     w = np.ones(len(p)) if weights is None else weights.astype(np.float64)
@@ -214,7 +221,9 @@ def measure_calibration(
     total = sums / w.sum()
     deviation = np.sqrt(np.bincount(bin_of, (w * (p - y - mean[bin_of])) ** 2, bins)) / w.sum()
     error = float(np.abs(total).sum())
-    draws = np.abs(np.random.default_rng(SEED).normal(total, deviation, (DRAWS, bins))).sum(1)
+    noise = np.random.default_rng(SEED).normal(0, deviation, (DRAWS, bins))
+    draws = np.abs(total + noise).sum(1)
     low, high = 2 * error - np.quantile(draws, [(1 + LEVEL) / 2, (1 - LEVEL) / 2])
     chance = float(np.sqrt(2 / np.pi) * deviation.sum())
-    return CalibrationError(error, max(0.0, min(float(low), error)), max(float(high), error), chance)
+    limit = float(np.quantile(np.abs(noise).sum(1), LEVEL))
+    return CalibrationError(error, max(0.0, min(float(low), error)), max(float(high), error), chance, limit)

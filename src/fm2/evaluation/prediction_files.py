@@ -33,8 +33,8 @@ Batch = tuple["Mapping[str, list[str]] | polars.DataFrame", NDArray[np.float32]]
 
 
 def file_format(path: Path | None) -> Format:
-    """Return the format that a file's extension selects; None is standard output."""
-    name = "" if path is None else path.name.lower()
+    """Return the format that a file's extension selects; standard output, None, has that of a .csv file."""
+    name = ".csv" if path is None else path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
         return "csv"
     return "parquet" if name.endswith(".parquet") else "npy" if name.endswith(".npy") else "text"
@@ -43,8 +43,7 @@ def file_format(path: Path | None) -> Format:
 def check_keep(path: Path | None, keep: Sequence[str]) -> None:
     """Raise an error if the output cannot have these columns."""
     if keep and file_format(path) not in ("csv", "parquet"):
-        target = "standard output" if path is None else path
-        raise Fm2Error(f"predict: cannot keep columns in {target}; write to a .csv, .csv.gz or .parquet file")
+        raise Fm2Error(f"predict: cannot keep columns in {path}; write to a .csv, .csv.gz or .parquet file")
     for name in keep:
         if not name or name == COLUMN or list(keep).count(name) > 1:
             reason = "the prediction has this name" if name == COLUMN else "expected different column names"

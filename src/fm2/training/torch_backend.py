@@ -21,6 +21,16 @@ from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.optimizers import DenseOptimizer
 
 
+def check_device(name: str) -> torch.device:
+    """Return a device, or raise an error if it is not available."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise Fm2Error(f"train: device '{name}' is not available: {error}") from error
+    return device
+
+
 class TorchBackend(Backend):
     """Uses autograd for everything, and torch's sparse Adagrad or Adam for the touched rows of the tables.
 
@@ -31,11 +41,8 @@ class TorchBackend(Backend):
         self, model: Model, settings: Settings, l2_scale: dict[str, Floats], numbers: Sequence[int] = ()
     ) -> None:
         super().__init__(model, settings, numbers)
-        try:
-            self._device = torch.device(settings.device)
-            model.to(self._device)
-        except (RuntimeError, AssertionError) as error:
-            raise Fm2Error(f"train: device '{settings.device}' is not available: {error}") from error
+        self._device = check_device(settings.device)
+        model.to(self._device)
         for table in model.tables.values():
             table.sparse = True
         tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}

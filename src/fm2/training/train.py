@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, SETTINGS, check_run_output
-from fm2.artifacts.settings import Settings, read_settings
+from fm2.artifacts.settings import Settings, check_names, read_settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
@@ -28,6 +29,7 @@ from fm2.training.race import Race, discard_race, new_record, resumed_race
 from fm2.training.resolve import resolve_settings, trains_rowwise
 from fm2.training.run import Run
 from fm2.training.scorer import torch_threads
+from fm2.training.torch_backend import check_device
 from fm2.training.tracking import Tracker, Tracking
 
 
@@ -67,6 +69,7 @@ def train(
     if not learn and (resume or start is None):
         raise Fm2Error("train: learn=False requires start= and cannot be combined with resume")
     check_effort(effort)
+    check_names(settings, others=inspect.signature(train).parameters)
     dataset = Dataset.of(data)
     first = None if start is None else Run.of(start)
     path = Path(out)
@@ -90,7 +93,9 @@ def train(
         record = record or new_record(model, effort, dataset, settings, config, fingerprint)
         record.check_fingerprint(path, fingerprint)
         race = Race(path, record, dataset, config, source.train, callback)
-        with _run_directory(path, race.first_settings(), resume):
+        first_settings = race.first_settings()
+        check_device(first_settings.device)
+        with _run_directory(path, first_settings, resume):
             race.run()
         chosen = read_settings(path / SETTINGS)
         tracking.replay(chosen, path)

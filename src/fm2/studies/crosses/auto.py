@@ -10,14 +10,17 @@ from typing import Any
 from fm2.data.dataset import MANIFEST, Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.prepare import prepare, resolve_schema
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, warn
 from fm2.field import DEFAULT_MIN_COUNT
 from fm2.files import check_output, write_errors
+from fm2.models.registry import get_spec
 from fm2.schema import Field, Schema
 from fm2.studies.crosses.rank import DEFAULT_ROWS, make_residuals, rank_residuals
 from fm2.studies.crosses.residuals import CrossGain, Residuals, Watch
+from fm2.training.train import train
 
 MOST_CROSSES = 8
+DEFAULT_MODEL = "fmfm"
 LEAST_GAIN = 0.0005  # of the log loss
 REMEASURED = 64  # candidates, after every choice
 
@@ -27,7 +30,7 @@ def prepare_with_crosses(
     schema: Schema | str | Path,
     out: str | Path,
     *,
-    model: str = "lr",
+    model: str = DEFAULT_MODEL,
     max_crosses: int = MOST_CROSSES,
     min_gain: float = LEAST_GAIN,
     triples: bool = False,
@@ -44,11 +47,16 @@ def prepare_with_crosses(
     The log is prepared without new crosses first, and the pairs of its fields are ranked as by
     :func:`fm2.rank_crosses`. The best one is added to the model, then the others are measured again, because their
     gains overlap, and so on. A cross is chosen if its gain on the validation rows is significant and at least the share
-    ``min_gain`` of the log loss; at most ``max_crosses`` are chosen. Then the log is prepared with these crosses.
+    ``min_gain`` of the log loss; at most ``max_crosses`` are chosen. A cross that covers far fewer validation or test
+    rows than training rows is left out with a warning; the labels of test rows are not used. Finally the model is
+    trained with and without the chosen crosses, which are left out unless they lower its validation log loss by the
+    share ``min_gain``, too.
+
     The gains returned are those beyond the crosses before. ``options`` are those of :func:`fm2.prepare`.
     """
     if isinstance(schema, Dataset | Encoder):
         raise Fm2Error("prepare: crosses cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
+    get_spec(model, "prepare")
     schema, out = resolve_schema(schema), Path(out)
     check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=overwrite)
     common = {**options, "seed": seed, "threads": threads, "progress": progress}
@@ -70,8 +78,24 @@ def prepare_with_crosses(
             min_count=min_count,
             progress=progress,
         )
-    fields = [*schema.fields, *_new_fields(schema, chosen, min_count)]
-    return prepare(source, schema.replace(fields=fields), out, overwrite=overwrite, **common), chosen
+        crossed = schema.replace(fields=[*schema.fields, *_new_fields(schema, chosen, min_count)])
+        if chosen:
+            watch(f"training {model} with and without {len(chosen)} crosses")
+            with_crosses = prepare(source, crossed, Path(folder.name) / "crossed", **common)
+            before, after = (_validation_loss(model, each, seed, threads) for each in (dataset, with_crosses))
+            if before - after < min_gain * before:
+                names = ", ".join(map(str, chosen))
+                warn(
+                    f"prepare: left out {names}: with crosses, {model} has the validation log loss {after:.5f}, "
+                    f"not much lower than {before:.5f}"
+                )
+                chosen, crossed = [], schema
+    return prepare(source, crossed, out, overwrite=overwrite, **common), chosen
+
+
+def _validation_loss(model: str, dataset: Dataset, seed: int, threads: int) -> float:
+    run = train(model, dataset, dataset.path.with_name(f"{dataset.path.name}-run"), seed=seed, threads=threads)
+    return float(run.metrics["log_loss"])
 
 
 def select_crosses(
@@ -94,10 +118,14 @@ def select_crosses(
     candidates = list(filter(helps, ranking.crosses))[:REMEASURED]
     chosen: list[CrossGain] = []
     while candidates and len(chosen) < max_crosses:
-        best = candidates[0]
+        best, *candidates = candidates
+        coverage = residuals.coverage(_indices(residuals, best), min_count)
+        if lost := coverage.lost():
+            warn(f"prepare: left out the cross {best}, because {lost}")
+            continue
         chosen.append(best)
         residuals.add(_indices(residuals, best), min_count)
-        remaining = residuals.measure([_indices(residuals, cross) for cross in candidates[1:]], min_count)
+        remaining = residuals.measure([_indices(residuals, cross) for cross in candidates], min_count)
         candidates = sorted(filter(helps, remaining), key=lambda cross: -cross.gain)
     return chosen
 

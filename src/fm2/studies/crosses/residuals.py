@@ -16,6 +16,7 @@ from fm2 import _native
 from fm2.data.dataset import Dataset, Split
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import sigmoid
+from fm2.studies.crosses.coverage import Coverage, measure_coverage
 from fm2.training.run import Run
 from fm2.training.train import train
 
@@ -98,6 +99,11 @@ class Residuals:
         # A row counts as often as in the vocabulary: as often as it has impressions.
         counted = self._training.weights if dataset.schema.impressions else np.ones(len(self._halves), np.float32)
         self._counts = np.ascontiguousarray(counted)
+        self._later = {
+            name: np.ascontiguousarray(split.ids[_spaced(len(split), rows)].T)
+            for name, split in (("validation", dataset.validation), ("test", dataset.test))
+            if len(split)
+        }
         self._update()
 
     def _update(self) -> None:
@@ -133,6 +139,15 @@ class Residuals:
             for parts, (gain, error, combinations, covered, _) in zip(crosses, gains, strict=True)
         ]
 
+    def coverage(self, parts: Sequence[int], min_count: int) -> Coverage:
+        """Return how many rows of each split have a combination that is frequent enough."""
+        return measure_coverage(
+            self._training.ids[list(parts)],
+            self._counts,
+            {name: ids[list(parts)] for name, ids in self._later.items()},
+            self._least(min_count),
+        )
+
     def _least(self, min_count: int) -> int:
         """Return ``min_count`` for the sample of the training rows."""
         return max(1, round(min_count * self._share))
@@ -157,7 +172,7 @@ class _Rows:
 
     @classmethod
     def of(cls, split: Split, logits: Floats, most: int) -> _Rows:
-        chosen = np.linspace(0, len(split) - 1, min(most, len(split))).round().astype(np.int64)
+        chosen = _spaced(len(split), most)
         weights = np.ones(len(chosen), np.float32) if split.weights is None else split.weights[chosen]
         return cls(
             chosen,
@@ -166,6 +181,11 @@ class _Rows:
             np.asarray(split.labels[chosen], np.float32),
             np.asarray(weights, np.float32),
         )
+
+
+def _spaced(rows: int, most: int) -> NDArray[np.int64]:
+    """Return the numbers of at most so many rows, equally spaced."""
+    return np.linspace(0, rows - 1, min(most, rows)).round().astype(np.int64)
 
 
 def _weights_of(dataset: Dataset, trained: NDArray[np.bool_]) -> Floats:

@@ -119,7 +119,7 @@ def _calibration_errors(errors: Mapping[str, CalibrationError]) -> str:
     stages = "; ".join(f"{stage} {error}" for stage, error in errors.items())
     return paragraph(
         f"Expected calibration error: {stages}. The interval is a bootstrap over rows. Perfectly calibrated "
-        "predictions have the error by chance on average.",
+        "predictions have the error by chance on average, and the verdict is wrong for 5 % of them.",
         "soft",
     )
 
