@@ -56,12 +56,15 @@ Collector::Collector(std::vector<Field> fields, Targets targets, std::optional<T
       reader_(std::move(missing)),
       threads_(threads ? threads : default_threads()),
       owners_(std::move(owners)),
+      sharing_(fields_.size()),
       values_(fields_.size()),
       invalid_utf8_(fields_.size()),
       bad_(fields_.size() + 2) {
-    if (!owners_.empty()) return;
-    owners_.resize(fields_.size());
-    std::iota(owners_.begin(), owners_.end(), std::size_t{0});
+    if (owners_.empty()) {
+        owners_.resize(fields_.size());
+        std::iota(owners_.begin(), owners_.end(), std::size_t{0});
+    }
+    for (std::size_t field = 0; field < fields_.size(); ++field) sharing_[owners_[field]].push_back(field);
 }
 
 const Block& Collector::read(std::string_view text, const TextFormat& format, const std::vector<std::size_t>& positions, bool last) {
@@ -119,13 +122,13 @@ const Block& Collector::collect(const std::vector<Piece>& pieces) {
     for (auto& list : bad_) list.clear();
     // One thread reads all rows of the fields that share codes, so that the codes do not depend on the timing of threads.
     parallel_for(fields_.size() + 2, threads_, [&](std::size_t task) {
-        for (std::size_t field = 0; field < fields_.size(); ++field)
-            if (owners_[field] == task)
-                for (const Piece& piece : pieces) collect_field(field, piece);
         for (const Piece& piece : pieces) {
             if (task == fields_.size()) collect_labels(piece);
             else if (task > fields_.size() && time_) collect_times(piece);
         }
+        if (task >= fields_.size()) return;
+        for (const std::size_t field : sharing_[task])
+            for (const Piece& piece : pieces) collect_field(field, piece);
     });
     block_.bad.clear();
     for (auto& list : bad_) block_.bad.insert(block_.bad.end(), list.begin(), list.end());

@@ -72,10 +72,10 @@ void TextBlock::read(std::string_view text, const TextFormat& format, bool last)
     copies_.clear();
     rows_.clear();
     bad_.clear();
-    // All bad rows share slot 0, whose cells are empty. A good row has a byte after each of its cells, which limits the number of slots. A
-    // libffm row may omit fields, so there the lines are counted.
-    const std::size_t good_rows = format.libffm ? static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'))
-                                                : text.size() / std::max<std::size_t>(columns_, 1);
+    // All bad rows share slot 0, whose cells are empty. A row has a line of its own, and a good row has a byte after each of its cells, which
+    // limit the number of slots: neither long nor empty lines take much more memory than their text. A libffm row may omit fields.
+    std::size_t good_rows = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+    if (!format.libffm) good_rows = std::min(good_rows, text.size() / std::max<std::size_t>(columns_, 1));
     capacity_ = good_rows + 3;
     cells_.resize(std::max(cells_.size(), columns_ * capacity_));
     for (std::size_t column = 0; column < columns_; ++column) cells_[column * capacity_] = {0, 0};

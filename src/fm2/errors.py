@@ -30,6 +30,11 @@ def warn(message: str) -> None:
     warnings.warn(message, Fm2Warning, stacklevel=level + 1)
 
 
+def is_panic(error: BaseException) -> bool:
+    """Return whether polars, or another library written in Rust, panicked; this is not an Exception."""
+    return type(error).__name__ == "PanicException"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether Python or torch could not allocate memory; torch raises a RuntimeError."""
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error)

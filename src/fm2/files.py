@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import glob
 import hashlib
 import os
 import re
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fm2.errors import Fm2Error
@@ -82,11 +83,10 @@ def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwri
     _remove_abandoned(path)
     with write_errors(path.parent, operation):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent))
+        partial = _temporary(path, Path.mkdir)
     lock = os.open(partial, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        partial.chmod(0o755)
         yield partial
         for written in [*partial.rglob("*"), partial]:
             _sync(written)
@@ -113,12 +113,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield path
         return
     path = path.resolve()
-    descriptor, name = tempfile.mkstemp(prefix=_prefix(path), dir=path.parent)
-    os.close(descriptor)
-    partial = Path(name)
+    partial = _temporary(path, functools.partial(Path.touch, exist_ok=False))
     try:
         yield partial
-        partial.chmod(0o644)
         _sync(partial)
         partial.replace(path)
     finally:
@@ -156,6 +153,14 @@ def write_errors(path: Path, operation: str) -> Iterator[None]:
         raise Fm2Error(f"{operation}: cannot write to {path}: {error.strerror or error}") from error
 
 
+def check_utf8(path: str | Path, operation: str) -> None:
+    """Raise an error if a path is not valid UTF-8, which native code and other libraries require."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise Fm2Error(f"{operation}: the path {path} is not valid UTF-8; rename it") from error
+
+
 def remove_partial_files(directory: Path) -> None:
     """Remove the temporary files of a killed :func:`atomic_file`; the caller must hold the directory's lock."""
     for leftover in directory.glob(".*.partial-*"):
@@ -170,6 +175,15 @@ def checksum(path: Path) -> str:
 
 def _prefix(path: Path) -> str:
     return f".{path.name}.partial-"
+
+
+def _temporary(path: Path, create: Callable[[Path], None]) -> Path:
+    """Create a file or directory of a new, random name next to ``path``, with the permissions of the umask."""
+    while True:
+        partial = path.with_name(_prefix(path) + secrets.token_hex(4))
+        with contextlib.suppress(FileExistsError):
+            create(partial)
+            return partial
 
 
 def _remove_abandoned(path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tomllib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,14 +62,15 @@ class Schema:
         if not isinstance(self.label, str) or not self.label:
             raise Fm2Error("schema: there is no label; name the column that is 1 for a click")
         for kind, names in (("fields", self.names), ("columns", self.columns)):
-            duplicates = {name for name in names if names.count(name) > 1}
+            duplicates = [name for name, count in Counter(names).items() if count > 1]
             if duplicates:
                 raise Fm2Error(f"schema: two {kind} have the name '{min(duplicates)}'")
         self._check_targets()
         self._check_shares()
         self._check_derived()
+        listed = set(self.columns)
         for name in self.source_columns:
-            if self.columns and name not in self.columns:
+            if listed and name not in listed:
                 raise Fm2Error(f"schema: columns does not list the column '{name}'")
 
     def _check_targets(self) -> None:
@@ -116,30 +119,34 @@ class Schema:
                     problem = f"{verb} '{name}', which is {own}; {way_out} fields with one value"
                     raise Fm2Error(f"schema: field '{field.name}' {problem}")
 
-    @property
+    @functools.cached_property
     def owners(self) -> tuple[int, ...]:
         """For each field, the index of the field whose vocabulary and embeddings it uses: usually its own.
 
         >>> Schema([Field("item"), Field("history", multivalued=True, shares="item")], label="click").owners
         (0, 0)
         """
-        return tuple(self.names.index(field.shares or field.name) for field in self.fields)
+        return tuple(self._positions[field.shares or field.name] for field in self.fields)
 
-    @property
+    @functools.cached_property
     def parts(self) -> tuple[tuple[int, ...], ...]:
         """For each field, the indices of the fields that its cross or its trees combine: usually none.
 
         >>> Schema([Field("user"), Field("item"), Field("pair", cross=["user", "item"])], label="click").parts
         ((), (), (0, 1))
         """
-        return tuple(tuple(self.names.index(name) for name in (*field.cross, *field.trees)) for field in self.fields)
+        return tuple(tuple(self._positions[name] for name in (*field.cross, *field.trees)) for field in self.fields)
 
-    @property
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the fields."""
         return tuple(field.name for field in self.fields)
 
-    @property
+    @functools.cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.names)}
+
+    @functools.cached_property
     def feature_columns(self) -> tuple[str, ...]:
         """The columns of the fields, without duplicates: all that a prediction needs."""
         columns = [name for field in self.fields for name in (field.column, field.weight_column) if name]

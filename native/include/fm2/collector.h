@@ -93,6 +93,7 @@ private:
     CellReader reader_;
     std::size_t threads_;
     std::vector<std::size_t> owners_;
+    std::vector<std::vector<std::size_t>> sharing_;               // by owner: the fields that use its codes
     std::vector<StringIndex> values_;                             // by owner
     std::vector<std::unordered_set<std::int32_t>> invalid_utf8_;  // by owner: codes whose text is not valid UTF-8
     std::vector<TextPart> parts_;

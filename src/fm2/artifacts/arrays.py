@@ -76,7 +76,7 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._names = list(file.keys())
+        self._names = dict.fromkeys(file.keys())
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import Saved, Stored, open_arrays, save_arrays
 from fm2.artifacts.run_directory import CALIBRATION
-from fm2.data.vocabulary import ARRAYS, Vocabulary, checked
+from fm2.data.vocabulary import ARRAYS, Vocabulary, check_vocabularies, checked
 from fm2.errors import Fm2Error
 from fm2.files import write_errors
+from fm2.models.registry import get_spec
 from fm2.schema import Schema
 
 if TYPE_CHECKING:  # its module needs torch
@@ -89,7 +91,8 @@ def check_model(path: Path) -> None:
     if (path / MODEL).is_file():
         return
     if path.is_file():
-        raise Fm2Error(f"{path} is a file; expected a run, the directory that fm2 train writes")
+        run = f"; did you mean {path.parent}?" if path.name == MODEL else ""
+        raise Fm2Error(f"{path} is a file; expected a run, the directory that fm2 train writes{run}")
     if not path.exists():
         raise Fm2Error(f"{path}: run not found; fm2 train writes one")
     runs = sorted(path.glob(f"*/{MODEL}"))
@@ -112,6 +115,7 @@ def open_model(run: str | Path) -> Iterator[ModelFile]:
             for index in range(len(schema.fields))
         ]
         _check_sizes(values["model"], schema, vocabularies)
+        _check_parameters(values["model"], path / MODEL)
         metrics, counts = dict(values["metrics"]), dict(values.get("counts", {}))
         rate = values.get("negative_rate", 1.0)
         if type(rate) not in (int, float) or not 0 < rate <= 1:
@@ -119,11 +123,20 @@ def open_model(run: str | Path) -> Iterator[ModelFile]:
         yield ModelFile(values["model"], schema, vocabularies, metrics, counts, arrays, float(rate))
 
 
+def _check_parameters(config: dict[str, Any], path: Path) -> None:
+    """Raise an error if the model has more parameters than the file, before they are allocated."""
+    spec = get_spec(config["model"], str(path))
+    spec.check_options(config)
+    widths = config.get("hidden", ())
+    least = sum(before * width for before, width in itertools.pairwise(widths))
+    if spec.count_parameters:
+        least = max(least, spec.count_parameters({**config, "pruned": []}))
+    if least * np.dtype(np.float32).itemsize > path.stat().st_size:
+        raise ValueError("its model has more parameters than the file")
+
+
 def _check_sizes(config: dict[str, Any], schema: Schema, vocabularies: Sequence[Vocabulary]) -> None:
     """Raise ValueError if the model, the schema and the vocabularies contradict each other."""
     if config["field_sizes"] != [len(vocabulary) for vocabulary in vocabularies]:
         raise ValueError("the sizes of the vocabularies differ from the model's field sizes")
-    for field, owner, vocabulary in zip(schema.fields, schema.owners, vocabularies, strict=True):
-        hashed = bool(schema.fields[owner].hash_bits)
-        if bool(vocabulary.hashed) != hashed or not np.isfinite(vocabulary.boundaries).all():
-            raise ValueError(f"the vocabulary of the field '{field.name}' contradicts its schema")
+    check_vocabularies(vocabularies, schema)

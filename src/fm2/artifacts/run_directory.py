@@ -28,12 +28,25 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     evaluations = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
-            evaluations.append(json.loads(line))
-        except ValueError:
+            evaluation = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not _is_evaluation(evaluation):
+            raise Fm2Error(f"{path} is damaged: line {number} is not an evaluation")
+        evaluations.append(evaluation)
     return evaluations
+
+
+def _is_evaluation(values: Any) -> bool:
+    """Return whether a line of a history has the numbers that fm2 reads."""
+    return (
+        isinstance(values, dict)
+        and all(value is None or isinstance(value, int | float) for value in values.values())
+        and all(type(values.get(name)) in (int, float) for name in ("epoch", "auc", "log_loss", "rig"))
+        and isinstance(values.get("best"), bool)
+    )
 
 
 def write_history(path: Path, evaluations: list[dict[str, Any]]) -> None:

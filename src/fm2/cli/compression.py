@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
 from fm2.cli.command import Argument, command, flag
+from fm2.errors import printable
 
 if TYPE_CHECKING:
     from fm2.compression.dimensions import Basis
@@ -52,7 +53,11 @@ def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
     interrupted=shared.CONTINUE,
     arguments=_arguments(
         Argument(
-            "--variance", "fraction of the variance to keep, or several: 0.8,0.9,0.95", metavar="V", default="0.95"
+            "--variance",
+            "fraction of the variance to keep, or several: 0.8,0.9,0.95",
+            shared.numbers(float, "a number, or several like 0.8,0.95"),
+            metavar="V",
+            default="0.95",
         ),
         Argument(
             "--weighting",
@@ -65,7 +70,7 @@ def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
     ),
 )
 def shrink(options: argparse.Namespace) -> None:
-    variances = shared.numbers(float, "shrink: --variance", options.variance, "a number, or several like 0.8,0.95")
+    variances = options.variance
     run, dataset, settings = _open("shrink", options, several=len(variances) > 1)
 
     from fm2.compression.retraining import measure
@@ -126,7 +131,13 @@ def prune(options: argparse.Namespace) -> None:
     notes="Several ranks produce a table: one run each in RUN2/rank-R, RUN2/table.json and a chart, RUN2/table.svg.",
     interrupted=shared.CONTINUE,
     arguments=_arguments(
-        Argument("--rank", "number of dimensions to keep, or several: 8,16,32", metavar="R", default="16"),
+        Argument(
+            "--rank",
+            "number of dimensions to keep, or several: 8,16,32",
+            shared.numbers(int, "an integer, or several like 8,16"),
+            metavar="R",
+            default="16",
+        ),
         Argument(
             "--no-training", "skip the training after the cut", action="store_false", dest="training", default=True
         ),
@@ -134,7 +145,7 @@ def prune(options: argparse.Namespace) -> None:
     ),
 )
 def cut(options: argparse.Namespace) -> None:
-    ranks = shared.numbers(int, "cut: --rank", options.rank, "an integer, or several like 8,16")
+    ranks = options.rank
     run, dataset, settings = _open("cut", options, several=len(ranks) > 1)
 
     from fm2.compression.cut import Baseline, compare, cut_and_measure
@@ -188,9 +199,10 @@ def _open(operation: str, options: argparse.Namespace, several: bool = False) ->
 def _print_dimensions(run: Run, names: tuple[str, ...], bases: list[Basis], file: Any) -> None:
     """Print the old and the new dimension of every field."""
     old, sizes = run.model.tables["embedding"].dims, run.model.field_sizes
-    width = max(len("field"), *(len(name) for name in names))
+    shown = [printable(name) for name in names]
+    width = max(len("field"), *map(len, shown))
     print(f"{'field':<{width}} {'features':>10} {'old':>5} {'new':>5}", file=file)
-    for name, size, before, basis in zip(names, sizes, old, bases, strict=True):
+    for name, size, before, basis in zip(shown, sizes, old, bases, strict=True):
         print(f"{name:<{width}} {size:>10,} {before:>5} {basis.dim:>5}", file=file)
     old_mean = sum(old) / len(old)
     new_mean = sum(basis.dim for basis in bases) / len(bases)
@@ -204,7 +216,7 @@ def _print_strengths(names: tuple[str, ...], strengths: dict[Pair, float], prune
     kept = len(strengths) - len(pruned)
     print(f"kept {kept:,} of {len(strengths):,} field pairs with {1 - lost:.1%} of the variance", file=file)
     for i, j in sorted(strengths, key=lambda pair: -strengths[pair])[: min(SHOWN_PAIRS, kept)]:
-        print(f"  {names[i]} × {names[j]}: {strengths[i, j]:.3g}", file=file)
+        print(f"  {printable(names[i])} × {printable(names[j])}: {strengths[i, j]:.3g}", file=file)
     if max(strengths.values(), default=0.0) < NEGLIGIBLE:
         shared.warn(
             "the model has learned no interactions, so the choice of pairs is arbitrary; train it with a smaller --l2 "

@@ -73,7 +73,13 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--validation", "separate files for the validation split", metavar="FILE", many=True),
         Argument("--test", "separate files for the test split", metavar="FILE", many=True),
         Argument("--split", "split the rows at random or by time", choices=("random", "time"), default="random"),
-        Argument("--fractions", "fractions of train, validation and test", metavar="A,B,C", default="0.8,0.1,0.1"),
+        Argument(
+            "--fractions",
+            "fractions of train, validation and test",
+            shared.numbers(float, "numbers like 0.8,0.1,0.1"),
+            metavar="A,B,C",
+            default="0.8,0.1,0.1",
+        ),
         Argument("--seed", "random seed of the split", int, default=0),
         Argument("--min-count", "treat values with fewer occurrences as unknown, in every field", int),
         Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
@@ -108,8 +114,7 @@ def prepare(options: argparse.Namespace) -> None:
     if options.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
         shared.warn("no timestamp field; assuming that the rows are in chronological order")
     settings = {
-        "fractions": shared.numbers(float, "prepare: --fractions", options.fractions, "numbers like 0.8,0.1,0.1"),
-        **shared.pick(options, "validation", "test", "split", "seed", "vocabulary"),
+        **shared.pick(options, "fractions", "validation", "test", "split", "seed", "vocabulary"),
         **shared.pick(options, "negative_rate", "bad_rows", "overwrite", "threads"),
     }
     if options.trees == "always":

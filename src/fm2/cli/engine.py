@@ -17,6 +17,14 @@ PLANS, DTYPES = ("auto", "direct", "cached", "spectral"), ("f32", "f16", "i8")
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
+def read_size(text: str) -> float:
+    """Parse a size in bytes."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)b?\s*", text.lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"expected a size like 500MB or 2GB, got '{text}'")
+    return float(match[1]) * UNITS[match[2]]
+
+
 @command(
     "compile",
     "compile a trained model into one fast file",
@@ -31,7 +39,7 @@ UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
         Argument("--rank", "rank of the spectral plan (default: 16)", int, metavar="R"),
         Argument("--data", "dataset; it makes the spectral plan more accurate", metavar="DATA"),
         Argument("--dtype", "number type of the feature tables", choices=DTYPES, default="f32"),
-        Argument("--memory", "memory limit for cached products", metavar="SIZE", default="4GB"),
+        Argument("--memory", "memory limit for cached products", read_size, metavar="SIZE", default="4GB"),
         shared.JSON,
     ),
 )
@@ -41,9 +49,8 @@ def compile(options: argparse.Namespace) -> None:
     compiled = compile(
         options.run_path,
         options.out,
-        memory=read_size(options.memory),
         watch=lambda step: shared.warn(f"{step} ...") if sys.stderr.isatty() else None,
-        **shared.pick(options, "plan", "rank", "dtype", "data"),
+        **shared.pick(options, "plan", "rank", "dtype", "data", "memory"),
     )
     if options.json:
         print(json.dumps({**vars(compiled), "path": str(compiled.path)}))
@@ -57,14 +64,6 @@ def compile(options: argparse.Namespace) -> None:
         rows = f"rows of {options.data}" if options.data else "rows drawn by feature frequency"
         mean, maximum = compiled.logit_error["rms"], compiled.logit_error["max"]
         print(f"approximation error of the logits: {mean:.2g} (root mean square), {maximum:.2g} (maximum), on {rows}")
-
-
-def read_size(text: str) -> float:
-    """Parse a size in bytes."""
-    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)b?\s*", text.lower())
-    if not match:
-        raise Fm2Error(f"compile: --memory: expected a size like 500MB or 2GB, got '{text}'")
-    return float(match[1]) * UNITS[match[2]]
 
 
 @command(
@@ -114,7 +113,8 @@ def rank(options: argparse.Namespace) -> None:
         if options.json:
             print(json.dumps({"index": index, "probability": probability, "candidate": candidates[index]}))
         else:
-            print(f"{index:>8}  {probability:.6f}  {json.dumps(candidates[index], ensure_ascii=False)}")
+            shown = printable(json.dumps(candidates[index], ensure_ascii=False))
+            print(f"{index:>8}  {probability:.6f}  {shown}")
 
 
 def _read_object(text: str, operation: str, name: str) -> dict[str, Any]:
@@ -190,10 +190,13 @@ def explain(options: argparse.Namespace) -> None:
     if others:
         print(f"{remainder:>10.4f}  {others} other contributions")
     for name, parts in values.items():
+        name = printable(name)
         print(f"\n{name}: {'weight':>10}{'linear':>10}{'pairs':>10}")
         for part in parts:
             numbers = "".join(f"{part[key]:>10.4f}" for key in ("weight", "linear", "pairs"))
-            print(f"{'':{len(name) + 2}}{numbers}  {'(missing)' if part['value'] is None else part['value']}")
+            print(
+                f"{'':{len(name) + 2}}{numbers}  {'(missing)' if part['value'] is None else printable(part['value'])}"
+            )
 
 
 @command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fm2.cli.command import Command
-from fm2.errors import Fm2Error, is_out_of_memory
+from fm2.errors import Fm2Error, is_out_of_memory, is_panic, printable
 
 SUCCESS, FAILED, MISUSED, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = {
@@ -15,6 +15,8 @@ EXIT_CODES = {
     INTERNAL_ERROR: "internal error; please report it (--debug shows the traceback)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
+# Parts of the messages of RuntimeErrors that the system causes: no threads are left, or links form a circle.
+ENVIRONMENT = ("can't start new thread", "Resource temporarily unavailable", "Symlink loop")
 
 
 def explain(error: BaseException, command: Command, options: argparse.Namespace) -> tuple[str, int]:
@@ -41,10 +43,15 @@ def _external_cause(error: BaseException) -> str | None:
         return f"not enough memory{detail}; use fewer rows, features or dimensions"
     if isinstance(error, UnicodeDecodeError):
         return f"the input is not valid UTF-8 (byte {error.start}); convert it to UTF-8"
+    if isinstance(error, UnicodeEncodeError):
+        return "a path is not valid UTF-8; rename it"
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror or error}" if error.filename else error.strerror or str(error)
+    if is_panic(error) or (isinstance(error, RuntimeError) and any(text in str(error) for text in ENVIRONMENT)):
+        return str(error)
     return None
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Return a text without line breaks and without characters that a terminal would obey."""
+    return printable(" ".join(text.split()))

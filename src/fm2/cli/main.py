@@ -20,7 +20,7 @@ from fm2.cli.completion import completion
 from fm2.cli.exit_codes import FAILED, MISUSED, SUCCESS, explain
 from fm2.cli.help import command_help, main_help
 from fm2.cli.parameters import name_options
-from fm2.errors import Fm2Warning, suggest
+from fm2.errors import Fm2Warning, is_panic, printable, suggest
 
 # All commands, in the order and under the titles of ``fm2 --help``.
 GROUPS: dict[str, tuple[Command, ...]] = {
@@ -37,6 +37,7 @@ COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; ``fm2 --help`` lists the codes."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    _replace_closed_streams()
     if not words:
         print(main_help(GROUPS), file=sys.stderr, end="")
         return MISUSED
@@ -67,12 +68,16 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
             command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output exited, as in `fm2 describe DATA | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return FAILED
-    except (Exception, KeyboardInterrupt) as error:
-        if options.debug and isinstance(error, Exception):
+    except BaseException as error:
+        if not isinstance(error, Exception | KeyboardInterrupt) and not is_panic(error):
+            raise
+        if options.debug and not isinstance(error, KeyboardInterrupt):
             raise
         message, code = explain(error, command, options)
+        if isinstance(error, OSError):
+            _discard_output()  # it may be standard output that cannot be written
         print(f"fm2: {_name_options(message, command)}", file=sys.stderr)
         return code
     return SUCCESS
@@ -151,8 +156,30 @@ def check_option(program: str, word: str, options: Iterable[str]) -> None:
 def fail(program: str, message: str) -> NoReturn:
     """Exit with a one-line error; the usage of a command with eighty options would hide it."""
     hint = "" if message.endswith("?") else f"; see {program} --help"
-    print(f"{program.replace(' ', ': ')}: {message}{hint}", file=sys.stderr)
+    print(f"{program.replace(' ', ': ')}: {printable(message)}{hint}", file=sys.stderr)
     sys.exit(MISUSED)
+
+
+def _replace_closed_streams() -> None:
+    """Open the null device for a standard stream that is closed; otherwise the next file would take its number.
+
+    Standard output cannot be written then, because a result must not be lost in silence.
+    """
+    for number, (name, flags) in enumerate((("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _discard_output() -> None:
+    """Let what is still buffered for standard output, which cannot be written, disappear."""
+    with contextlib.suppress(AttributeError, OSError):
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, sys.stdout.fileno())
+        os.close(descriptor)
 
 
 def _escape_unprintable_characters() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from fm2.cli.command import Argument, flag
-from fm2.errors import Fm2Error
+from fm2.errors import printable
 
 CONTINUE = "run the same command with --resume to continue"
 
@@ -22,12 +23,16 @@ ROW_WEIGHTS = Argument("--row-weights", ".npy file with one weight per row of th
 THREADS = Argument("--threads", "number of threads (default: all cores)", int, default=0)
 
 
-def numbers(kind: type, operation: str, text: str, expected: str) -> list[Any]:
-    """Parse numbers that are separated by commas."""
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError:
-        raise Fm2Error(f"{operation}: expected {expected}, got '{text}'") from None
+def numbers(kind: type, expected: str) -> Callable[[str], list[Any]]:
+    """Return the type of an argument with numbers that are separated by commas."""
+
+    def parse(text: str) -> list[Any]:
+        try:
+            return [kind(part) for part in text.split(",")]
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected {expected}, got '{text}'") from None
+
+    return parse
 
 
 def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -43,4 +48,4 @@ def report_step(step: str) -> None:
 
 def warn(message: str) -> None:
     """Print a message on standard error."""
-    print(f"fm2: {message}", file=sys.stderr)
+    print(f"fm2: {printable(message)}", file=sys.stderr)

@@ -272,7 +272,12 @@ def report(options: argparse.Namespace) -> None:
             "--protocol", "train with fm2's defaults, or like the paper's code", choices=("fm2", "paper"), default="fm2"
         ),
         Argument("--models", "e.g. lr,fmfm; or all (default: the models that the authors trained)", metavar="LIST"),
-        Argument("--tables", "5,6,8 for Criteo, 5,7 for Avazu (default: all)", metavar="LIST"),
+        Argument(
+            "--tables",
+            "5,6,8 for Criteo, 5,7 for Avazu (default: all)",
+            shared.numbers(int, "numbers like 5,6"),
+            metavar="LIST",
+        ),
         SEEDS,
         Argument("--settings", "TOML files of settings, as for fm2 compare", metavar="FILE", many=True, default=[]),
         shared.RESUME,
@@ -302,12 +307,11 @@ def reproduce(options: argparse.Namespace) -> None:
             options.log,
             options.source,
             options.out,
-            tables=options.tables and shared.numbers(int, "reproduce: --tables", options.tables, "numbers like 5,6"),
             model_settings=own,
             watch=watch,
             on_start=reporter.begin,
             on_result=reporter.end,
-            **shared.pick(options, "protocol", "models", "seeds", "resume", "overwrite"),
+            **shared.pick(options, "protocol", "models", "tables", "seeds", "resume", "overwrite"),
             **common,
         )
     if options.json:

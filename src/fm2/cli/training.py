@@ -207,11 +207,11 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
     """Open a run or a compiled model."""
-    from fm2.artifacts.model_file import check_model
+    from fm2.artifacts.model_file import MODEL, check_model
     from fm2.cpu import check_threads
 
     check_threads(operation, options.threads)
-    if Path(options.path).is_file():
+    if Path(options.path).is_file() and Path(options.path).name != MODEL:
         from fm2.engine.scorer import load
 
         return load(options.path, threads=options.threads)

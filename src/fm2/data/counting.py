@@ -194,11 +194,10 @@ def build_vocabularies(
         return dataclasses.replace(empty, data=np.frombuffer(data, np.uint8), ends=np.array(ends, np.uint64))
 
     built: dict[int, FieldIds] = {}
-    for owner in set(schema.owners):
+    for owner, sharing in _sharing(schema).items():
         if schema.fields[owner].is_derived:
             built[owner] = FieldIds(Vocabulary.of([]), np.zeros(0, np.int32), dropped=0)
             continue
-        sharing = [index for index, other in enumerate(schema.owners) if other == owner]
         values = functools.partial(values_of, owner)
         own_counts = counts[owner]
         if len(sharing) > 1 and not schema.fields[owner].hash_bits:
@@ -206,6 +205,14 @@ def build_vocabularies(
             own_counts = np.where(missing, sum(counts[index] for index in sharing), own_counts)
         built[owner] = build_field(schema.fields[owner], own_counts, values, known[owner] if known else None)
     return [built[owner].with_counts(counts[index]) for index, owner in enumerate(schema.owners)]
+
+
+def _sharing(schema: Schema) -> dict[int, list[int]]:
+    """Return the fields that share a vocabulary, by its owner."""
+    sharing: dict[int, list[int]] = {}
+    for index, owner in enumerate(schema.owners):
+        sharing.setdefault(owner, []).append(index)
+    return sharing
 
 
 def build_field(

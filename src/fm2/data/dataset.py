@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fm2.data.encoder import Encoder
 from fm2.data.list_files import open_lists
+from fm2.data.manifest import MANIFEST, negative_rate, read_manifest
+from fm2.data.npy import open_array
 from fm2.data.rows import EncodedRows, Lists
 from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import Vocabulary, load_vocabularies
@@ -21,9 +22,6 @@ from fm2.errors import Fm2Error
 from fm2.files import checksum
 from fm2.schema import Schema
 
-FORMAT = "fm2 dataset"
-VERSION = 1
-MANIFEST = "manifest.json"
 SCHEMA = "schema.toml"
 VOCABULARIES = "vocabularies.npz"
 
@@ -70,27 +68,14 @@ class Dataset:
         self.path = path
         self.manifest = manifest
         self.schema = Schema.load(path / SCHEMA)
+        if [entry["name"] for entry in manifest["fields"]] != list(self.schema.names):
+            raise Fm2Error(f"{path} is damaged: {MANIFEST} and {SCHEMA} have different fields")
 
     @classmethod
     def open(cls, path: str | Path) -> Dataset:
         """Open a prepared dataset. Check that all files exist and have the right size."""
         path = Path(path)
-        try:
-            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            format = f"{manifest['format']} {manifest['version']}"
-            sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
-            rows = [manifest["splits"][name]["rows"] for name in SPLITS]
-            complete = len(manifest["fields"]) > 0 and min(rows) >= 0 and 0 < _negative_rate(manifest) <= 1
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            reason = f"no readable {MANIFEST}" if path.exists() else "file not found"
-            raise Fm2Error(f"{path} is not a prepared dataset ({reason}); create one with fm2 prepare") from error
-        if format != f"{FORMAT} {VERSION}" or not complete:
-            raise Fm2Error(f"{path} has the format '{format}'; this version of fm2 reads '{FORMAT} {VERSION}'")
-        for name, size in sizes.items():
-            file = path / name
-            if not file.is_file() or file.stat().st_size != size:
-                raise Fm2Error(f"{path} is damaged: {name} is missing or its size has changed")
-        return cls(path, manifest)
+        return cls(path, read_manifest(path))
 
     @classmethod
     def of(cls, data: Dataset | str | Path) -> Dataset:
@@ -116,18 +101,19 @@ class Dataset:
             consistent = consistent and weights.shape == rows.shape and weights.dtype == np.float32
         if not consistent or [array.dtype for array in (ids, labels, rows)] != types:
             raise Fm2Error(f"{self.path} is damaged: the arrays of the split '{name}' are inconsistent")
+        if len(labels) and not 0 <= labels.min() <= labels.max() <= 1:  # also if one is not a number
+            raise Fm2Error(f"{self.path} is damaged: the split '{name}' has labels that are not between 0 and 1")
         return Split(name, ids, labels, rows, self.lists, weights)
 
     def _array(self, split: str, part: str) -> Any:
-        mode: Any = "r" if self.manifest["splits"][split]["rows"] else None  # an empty array cannot be mapped
         try:
-            return np.load(self.path / split / f"{part}.npy", mmap_mode=mode, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            return open_array(self.path / split / f"{part}.npy")
+        except (OSError, ValueError) as error:
             raise Fm2Error(f"{self.path} is damaged: {split}/{part}.npy is not a valid array") from error
 
     def _check_unchanged(self) -> None:
         """Raise an error if the directory was replaced, so that its files cannot be mixed with loaded ones."""
-        if Dataset.open(self.path).manifest != self.manifest:
+        if read_manifest(self.path) != self.manifest:
             raise Fm2Error(f"{self.path} has been replaced since it was opened; open it again")
 
     @functools.cached_property
@@ -154,12 +140,15 @@ class Dataset:
     def vocabularies(self) -> list[Vocabulary]:
         """The vocabulary of each field."""
         self._check_unchanged()
-        return load_vocabularies(self.path / VOCABULARIES, len(self.schema.fields))
+        vocabularies = load_vocabularies(self.path / VOCABULARIES, self.schema)
+        if [len(vocabulary) for vocabulary in vocabularies] != self.field_sizes:
+            raise Fm2Error(f"{self.path} is damaged: {MANIFEST} and {VOCABULARIES} have different numbers of features")
+        return vocabularies
 
     @property
     def negative_rate(self) -> float:
         """The share of the training rows without a click that were kept."""
-        return _negative_rate(self.manifest)
+        return negative_rate(self.manifest)
 
     @property
     def field_sizes(self) -> list[int]:
@@ -185,10 +174,6 @@ class Dataset:
         return f"Dataset({str(self.path)!r}: {size}; {rows})"
 
 
-def _negative_rate(manifest: dict[str, Any]) -> float:
-    return float(manifest.get("settings", {}).get("negative_rate", 1.0))
-
-
 def read_row_values(
     operation: str, kind: str, values: ArrayLike | str | Path, dataset: Dataset, dtype: DTypeLike
 ) -> NDArray[Any]:
@@ -209,6 +194,8 @@ def read_row_values(
         raise Fm2Error(f"{operation}: {kind}: expected one number per row, got the shape {list(array.shape)}")
     splits = (dataset.train, dataset.validation, dataset.test)
     least = max((int(split.rows.max()) + 1 for split in splits if len(split)), default=0)
+    if min((int(split.rows.min()) for split in splits if len(split)), default=0) < 0:
+        raise Fm2Error(f"{dataset.path} is damaged: row numbers are negative")
     left_out = dataset.manifest["bad_rows"]["count"] + dataset.manifest["settings"].get("dropped_rows", 0)
     most = sum(len(split) for split in splits) + left_out
     if not least <= len(array) <= most:

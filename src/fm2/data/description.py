@@ -11,7 +11,7 @@ from fm2.data.bad_rows import BAD_ROWS
 from fm2.data.dataset import Dataset
 from fm2.data.number_ranges import feature_text
 from fm2.data.vocabulary import Vocabulary
-from fm2.errors import require
+from fm2.errors import printable, require
 from fm2.schema import Field
 
 MOST_FREQUENT = 3
@@ -110,9 +110,10 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
     for field in description["fields"]:
         if "lists" in field:
             shares = [f"{field['lists'][name]:.1%} of the lists are {name}" for name in ("empty", "missing")]
-            say(f"{field['name']}: {', '.join(shares)}")
+            name = printable(field["name"])
+            say(f"{name}: {', '.join(shares)}")
             if field["lists"]["single"]:
-                say(f"warning: {field['name']}: no list has more than one value; check the separator in the schema")
+                say(f"warning: {name}: no list has more than one value; check the separator in the schema")
     reasons = dict(description["bad_rows"])
     skipped = reasons.pop("count")
     if skipped:
@@ -149,11 +150,11 @@ def _field_table(fields: list[dict[str, Any]]) -> Any:
             f"{'(missing)' if entry['value'] is None else repr(entry['value'])[1:-1]} {entry['share']:.0%}"
             for entry in field["most_frequent"]
         )
-        kind = f"{field['kind']} {field['how']}".strip()
+        kind = printable(f"{field['kind']} {field['how']}".strip())
         if "lists" in field:
             kind += f", {field['lists']['values_per_row']:.1f} values"
         shares = [field["unknown"][split] for split in ("train", "test")]
         unknown = ["" if share is None else f"{share:.1%}" for share in shares]
         counts = (f"{field['features']:,}", f"{field['dropped']:,}", *unknown)
-        table.add_row(Text(field["name"]), kind, *counts, Text(values, no_wrap=True, overflow="ellipsis"))
+        table.add_row(Text(printable(field["name"])), kind, *counts, Text(values, no_wrap=True, overflow="ellipsis"))
     return table

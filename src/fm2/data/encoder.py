@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.bad_rows import explain_fault
-from fm2.data.row_inputs import KeyCheck, native_errors, normalize_rows
+from fm2.data.row_inputs import KeyCheck, library_errors, native_errors, normalize_rows
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import TextFile, find_columns, read_chunks
 from fm2.data.vocabulary import Vocabulary
@@ -20,7 +20,7 @@ from fm2.errors import Fm2Error
 from fm2.schema import Field, Schema
 
 
-def _list_format(field: Field, columns: Sequence[str]) -> _native.ListFormat | None:
+def _list_format(field: Field, positions: Mapping[str, int]) -> _native.ListFormat | None:
     if not field.multivalued:
         return None
     return _native.ListFormat(
@@ -30,7 +30,7 @@ def _list_format(field: Field, columns: Sequence[str]) -> _native.ListFormat | N
         keep_last=field.keep == "last",
         weighted=field.weighted,
         empty_is_missing=field.empty_is_missing,
-        weight_column=columns.index(field.weight_column) if field.weight_column else None,
+        weight_column=positions[field.weight_column] if field.weight_column else None,
     )
 
 
@@ -39,14 +39,15 @@ def native_fields(
 ) -> list[_native.Field]:
     """Describe the fields to the native code; ``columns`` are the columns that it reads, in order."""
     parts = schema.parts
+    positions = {name: index for index, name in enumerate(columns)}
     return [
         _native.Field(
-            0 if field.is_derived else columns.index(field.column),
+            0 if field.is_derived else positions[field.column],
             transform=field.transform or field.part or "",
             format=field.format or "",
             boundaries=[] if boundaries is None else boundaries[index].tolist(),
             hash_bits=schema.fields[owner].hash_bits,
-            list=_list_format(field, columns),
+            list=_list_format(field, positions),
             parts=list(parts[index]),
             trees=bool(field.trees),
         )
@@ -123,13 +124,14 @@ class Encoder:
         return encoded
 
     def _encode_frame(self, frame: Any, threads: int) -> EncodedRows:
-        reader = _native.ArrowReader(frame)
-        positions = find_columns(reader.names, self._columns, "encode: the DataFrame")
         parts = []
-        while reader.next():
-            ids = self._empty_ids(reader.rows)
-            with native_errors("encode"):  # an unsupported column type, such as nested lists
-                parts.append(_with_lists(ids, self._native.encode_frame(reader, positions, threads, ids)))
+        with library_errors("encode: cannot read the DataFrame"):
+            reader = _native.ArrowReader(frame)
+            positions = find_columns(reader.names, self._columns, "encode: the DataFrame")
+            while reader.next():
+                ids = self._empty_ids(reader.rows)
+                with native_errors("encode"):  # an unsupported column type, such as nested lists
+                    parts.append(_with_lists(ids, self._native.encode_frame(reader, positions, threads, ids)))
         if len(parts) == 1:
             return parts[0]
         return EncodedRows.concatenate(parts) if parts else self._encode_dicts([])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fm2 import _native
+from fm2.data.npy import open_array
 from fm2.data.rows import Lists
 from fm2.data.splits import SPLITS, Assignment
 from fm2.errors import Fm2Error
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 DIRECTORY = "lists"
 DTYPES: dict[str, DTypeLike] = {"offsets": np.int64, "ids": np.int32, "weights": np.float32}
 REMEMBERED_LISTS = 1 << 18  # per field; later lists are stored even if an equal one has been
-SMALL_FILE = 4096  # bytes; smaller files are read, because an empty array cannot be mapped
 
 
 def file_name(field: int, part: str) -> str:
@@ -166,10 +166,9 @@ def open_lists(path: Path, schema: Schema, files: Mapping[str, Any]) -> dict[int
 def _load(path: Path, field: int, part: str) -> Any:
     name = file_name(field, part)
     try:
-        mode: Any = "r" if (path / name).stat().st_size > SMALL_FILE else None
-        array = np.load(path / name, mmap_mode=mode, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = open_array(path / name)
+    except (OSError, ValueError) as error:
         raise Fm2Error(f"{path} is damaged: {name} is not a valid array") from error
-    if not isinstance(array, np.ndarray) or array.dtype != DTYPES[part] or array.ndim != 1:
+    if array.dtype != DTYPES[part] or array.ndim != 1:
         raise Fm2Error(f"{path} is damaged: {name} is not a valid array")
     return array

@@ -24,10 +24,11 @@ from fm2.cpu import check_threads
 from fm2.data import counting
 from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
 from fm2.data.crosses import build_crosses
-from fm2.data.dataset import FORMAT, MANIFEST, SCHEMA, VERSION, VOCABULARIES, Dataset
+from fm2.data.dataset import SCHEMA, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.list_warnings import warn_about_lists
 from fm2.data.log_reader import Block, LogReader, ScratchRows
+from fm2.data.manifest import FORMAT, MANIFEST, VERSION
 from fm2.data.numbers import NumberCodes
 from fm2.data.sampling import TRAIN, NegativeSampling
 from fm2.data.sources import Source, open_sources

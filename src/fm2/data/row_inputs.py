@@ -62,6 +62,18 @@ def native_errors(operation: str) -> Iterator[None]:
         raise Fm2Error(f"{operation}: {error.args[0] if isinstance(error, KeyError) else error}") from error
 
 
+@contextlib.contextmanager
+def library_errors(problem: str) -> Iterator[None]:
+    """Convert any error of a DataFrame library to an :class:`Fm2Error` of one line, which starts with ``problem``."""
+    try:
+        yield
+    except (Fm2Error, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of polars is not an Exception
+        reason = (str(error.args[0] if error.args else "").splitlines() or [type(error).__name__])[0]
+        raise Fm2Error(f"{problem}: {reason}") from error
+
+
 class KeyCheck:
     """Warn about misspelled columns in the first rows.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import _native
 from fm2.data.decompress import file_kind
+from fm2.data.row_inputs import library_errors
 from fm2.data.text_files import TextFile, find_columns, open_text_file
 from fm2.errors import Fm2Error, require
 from fm2.schema import Schema
@@ -41,7 +41,7 @@ class FrameSource:
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[_native.ArrowReader, list[int]]]:
         """Yield a reader at each of the batches, with the positions of the columns."""
         rows_read = 0
-        with _library_errors(self.name):
+        with library_errors(f"cannot read {self.name}"):
             for part in self._parts(columns):
                 reader = _native.ArrowReader(part)
                 positions = find_columns(reader.names, columns, self.name)
@@ -58,7 +58,7 @@ class FrameSource:
         """Yield the rows as frames with these columns, one batch at a time if they are not in memory."""
         pl = require("polars", "train", "reading DataFrames")
         rows_read = 0
-        with _library_errors(self.name):
+        with library_errors(f"cannot read {self.name}"):
             for part in self._parts(columns):
                 frame: polars.DataFrame = pl.DataFrame(part)
                 find_columns(frame.columns, columns, self.name)
@@ -116,18 +116,6 @@ def find_files(pattern: str | Path) -> list[Path]:
 def open_parquet(path: Path) -> FrameSource:
     """Open a Parquet file and count its rows, so that a damaged file cannot end early unnoticed."""
     polars = require("polars", "train", "reading Parquet")
-    frame = polars.scan_parquet(path, glob=False)
-    with _library_errors(str(path)):
+    with library_errors(f"cannot read {path}"):
+        frame = polars.scan_parquet(path, glob=False)
         return FrameSource(str(path), frame, int(frame.select(polars.len()).collect().item()))
-
-
-@contextlib.contextmanager
-def _library_errors(name: str) -> Iterator[None]:
-    """Turn any error of a DataFrame library into one line."""
-    try:
-        yield
-    except (Fm2Error, GeneratorExit):
-        raise
-    except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise Fm2Error(f"cannot read {name}: {reason}") from error

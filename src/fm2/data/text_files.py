@@ -73,30 +73,36 @@ def read_chunks(source: TextFile, operation: str) -> Iterator[Chunk]:
         stream.read(source.header_bytes)
         while not last:
             count = stream.readinto(memoryview(buffer)[filled : filled + CHUNK_BYTES])
+            has_line_end = buffer.find(b"\n", filled, filled + count) >= 0
             filled += count
             last = count < CHUNK_BYTES
-            chunk = Chunk(np.frombuffer(buffer, np.uint8, filled), last, line, file.tell())
-            yield chunk
-            line += chunk.lines
-            remaining = filled - chunk.consumed
-            buffer[:remaining] = memoryview(buffer)[chunk.consumed : filled]
-            filled = remaining
+            if last or has_line_end:  # otherwise there is no complete row yet
+                chunk = Chunk(np.frombuffer(buffer, np.uint8, filled), last, line, file.tell())
+                yield chunk
+                line += chunk.lines
+                remaining = filled - chunk.consumed
+                buffer[:remaining] = memoryview(buffer)[chunk.consumed : filled]
+                filled = remaining
+            if filled > LONGEST_LINE:
+                limit = f"{LONGEST_LINE >> 20} MB; is this a text file?"
+                raise Fm2Error(f"{operation}: {source} line {line} is longer than {limit}")
             if filled + CHUNK_BYTES > len(buffer):
-                if len(buffer) >= LONGEST_LINE:
-                    limit = f"{LONGEST_LINE >> 20} MB; is this a text file?"
-                    raise Fm2Error(f"{operation}: {source} line {line} is longer than {limit}")
-                buffer = buffer + bytearray(len(buffer))
+                larger = bytearray(2 * len(buffer))
+                larger[:filled] = memoryview(buffer)[:filled]
+                buffer = larger
 
 
 def find_columns(names: Sequence[str], required: Sequence[str], where: str) -> list[int]:
     """Return the positions of the required columns among the names; an error says ``where`` one is missing."""
+    positions: dict[str, int] = {}
+    repeated = {name for index, name in enumerate(names) if positions.setdefault(name, index) != index}
     for name in required:
-        if name not in names:
+        if name not in positions:
             hint = suggest(name, names, used=required)
             raise Fm2Error(f"{where} has no column '{name}'; {hint if '?' in hint else f'it has {_quoted(names)}'}")
-        if list(names).count(name) > 1:
+        if name in repeated:
             raise Fm2Error(f"{where} has two columns '{name}'; it has {_quoted(names)}")
-    return [list(names).index(name) for name in required]
+    return [positions[name] for name in required]
 
 
 def _quoted(names: Sequence[str], limit: int = 12) -> str:

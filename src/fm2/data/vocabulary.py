@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.data.npy import read_array
 from fm2.errors import Fm2Error
+from fm2.schema import Schema
 
 UNKNOWN = "<unknown>"
 UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, RuntimeError)  # damaged, or encrypted
@@ -39,6 +41,15 @@ class Vocabulary:
     def __len__(self) -> int:
         """Return the number of ids, including the unknown id."""
         return 1 + (self.hashed or len(self.ends))
+
+    def check(self) -> None:
+        """Raise ValueError if the arrays, which may come from a damaged file, do not match each other."""
+        ends = self.ends.astype(np.int64)
+        if len(ends) and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != len(self.data)):
+            raise ValueError("the ends of the values do not match the data")
+        if len(self.counts) not in (0, len(ends), self.hashed):
+            raise ValueError("the counts do not match the values")
+        self.data.tobytes().decode()
 
     def value(self, id: int) -> str | None:
         """Return the value of an id. None is the missing value; the values of a hashed field look like ``#7``."""
@@ -115,13 +126,30 @@ def save_vocabularies(path: Path, vocabularies: Sequence[Vocabulary]) -> None:
                     np.lib.format.write_array(file, np.asarray(getattr(vocabulary, name), dtype=dtype))
 
 
-def load_vocabularies(path: Path, fields: int) -> list[Vocabulary]:
-    """Read the file that :func:`save_vocabularies` wrote."""
+def load_vocabularies(path: Path, schema: Schema) -> list[Vocabulary]:
+    """Read the file that :func:`save_vocabularies` wrote for the fields of a schema."""
+    fields = len(schema.fields)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return [checked({name: file[f"{index}.{name}"] for name in ARRAYS}) for index in range(fields)]
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > path.stat().st_size:  # it is written without compression
+                raise ValueError("its entries are larger than the file")
+            vocabularies = [
+                checked({name: read_array(archive.read(f"{index}.{name}.npy")) for name in ARRAYS})
+                for index in range(fields)
+            ]
+        check_vocabularies(vocabularies, schema)
+        return vocabularies
     except (OSError, LookupError, ValueError, TypeError, EOFError, AttributeError, *UNREADABLE_ZIP) as error:
         raise Fm2Error(f"{path} is damaged: expected {fields} vocabularies: {error}") from error
+
+
+def check_vocabularies(vocabularies: Sequence[Vocabulary], schema: Schema) -> None:
+    """Raise ValueError if vocabularies contradict the schema."""
+    for field, owner, vocabulary in zip(schema.fields, schema.owners, vocabularies, strict=True):
+        bits = schema.fields[owner].hash_bits
+        if vocabulary.hashed != (1 << bits if bits else 0) or not np.isfinite(vocabulary.boundaries).all():
+            raise ValueError(f"the vocabulary of the field '{field.name}' contradicts its schema")
 
 
 def checked(arrays: dict[str, Any]) -> Vocabulary:
@@ -129,8 +157,6 @@ def checked(arrays: dict[str, Any]) -> Vocabulary:
     for name, dtype in ARRAYS.items():
         if arrays[name].dtype != dtype or arrays[name].ndim != (0 if name == "hashed" else 1):
             raise ValueError(f"the array '{name}' has a wrong type or shape")
-    ends, size = arrays["ends"].astype(np.int64), len(arrays["data"])
-    if len(ends) and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != size):
-        raise ValueError("the ends of the values do not match the data")
-    arrays["data"].tobytes().decode()
-    return Vocabulary(**(arrays | {"hashed": int(arrays["hashed"])}))
+    vocabulary = Vocabulary(**(arrays | {"hashed": int(arrays["hashed"])}))
+    vocabulary.check()
+    return vocabulary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -179,13 +179,14 @@ def _encoder_sections(weights: Weights) -> dict[str, NDArray[Any]]:
     schema, vocabularies = weights.schema, weights.vocabularies
     encoder = Encoder(schema, vocabularies)
     columns = schema.feature_columns
+    positions = {name: index for index, name in enumerate(columns)}
     fields = [
         (
-            -1 if field.is_derived else columns.index(field.column),
+            -1 if field.is_derived else positions[field.column],
             TRANSFORMS.index(field.transform or field.part or "none"),
             schema.fields[owner].hash_bits,
             len(vocabulary.boundaries),
-            *_list_settings(field, columns),
+            *_list_settings(field, positions),
         )
         for field, vocabulary, owner in zip(schema.fields, vocabularies, schema.owners, strict=True)
     ]
@@ -239,7 +240,7 @@ def _tree_sections(schema: Schema, vocabularies: Sequence[Vocabulary], encoder: 
     return {"trees": np.concatenate(words), "trees.slots": np.concatenate(slots)} if words else {}
 
 
-def _list_settings(field: Field, columns: Sequence[str]) -> tuple[int, ...]:
+def _list_settings(field: Field, positions: Mapping[str, int]) -> tuple[int, ...]:
     """Return how the cells of a multi-valued field are read, or zeros."""
     return (
         int(field.multivalued),
@@ -249,7 +250,7 @@ def _list_settings(field: Field, columns: Sequence[str]) -> tuple[int, ...]:
         int(field.keep == "last"),
         int(field.weighted),
         int(field.empty_is_missing),
-        1 + columns.index(field.weight_column) if field.weight_column else 0,
+        1 + positions[field.weight_column] if field.weight_column else 0,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from fm2.artifacts.calibration import Calibration, read_calibration
 from fm2.artifacts.model_file import MODEL, open_model
 from fm2.engine.scorer import load
+from fm2.errors import printable
 from fm2.models import complexity
 from fm2.models.registry import get_spec
 
@@ -67,16 +68,19 @@ def print_inspection(properties: dict[str, Any]) -> None:
         f"{properties['path']}: {properties['model']}, {properties['features']:,} features, "
         f"{properties['parameters']:,} parameters"
     )
-    plan = f", plan: {properties['plan']}, numbers: {properties['dtype']}" if "plan" in properties else ""
+    plan = f", plan: {printable(properties['plan'])}, numbers: {properties['dtype']}" if "plan" in properties else ""
     print(f"{properties['bytes'] / 1e6:,.1f} MB{plan}")
     if "calibration" in properties:
         by = properties["calibration"]["by"]
-        print(f"calibrated: {properties['calibration']['knots']} knots" + (f", shifted by {by}" if by else ""))
+        print(
+            f"calibrated: {properties['calibration']['knots']} knots" + (f", shifted by {printable(by)}" if by else "")
+        )
     counts = ", ".join(f"{name} {count:,}" for name, count in properties["flops"].items())
     print(f"operations per prediction, counted as in the paper: {counts}")
-    width = max(len(field["name"]) for field in fields)
+    names = [printable(field["name"]) for field in fields]
+    width = max(map(len, names))
     print(f"\n{'field':<{width}}{'features':>14}{'dimension':>12}")
-    for field in fields:
-        print(f"{field['name']:<{width}}{field['features']:>14,}{field['dimension']:>12}")
+    for name, field in zip(names, fields, strict=True):
+        print(f"{name:<{width}}{field['features']:>14,}{field['dimension']:>12}")
     average = sum(field["dimension"] for field in fields) / len(fields)
     print(f"{'average':<{width}}{'':>14}{average:>12.2f}")

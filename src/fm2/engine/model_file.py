@@ -32,6 +32,8 @@ def open_sections(path: Path, kind: str) -> dict[str, Bytes]:
         index = _native.model_sections(str(path))
     except OSError as error:
         raise Fm2Error(f"load: {error}") from error
+    except UnicodeDecodeError as error:
+        raise Fm2Error(f"load: {path}: not a {kind}: the name of a section is not UTF-8") from error
     sections = {name: np.asarray(mapping[offset : offset + size]) for name, offset, size in index}
     if sections.get("kind", np.empty(0, np.uint8)).tobytes() != kind.encode():
         raise Fm2Error(f"load: {path}: not a {kind}")

@@ -125,8 +125,8 @@ class Ranker:
         self, search: Callable[..., Any], lists: str, context: Any, candidates: NDArray[Any], count: int
     ) -> Ranked:
         """Call a native search; ``lists`` names its argument for the lists of the context."""
-        if count < 0:
-            raise Fm2Error(f"rank: the number of candidates must be 0 or more, got {count}")
+        if not isinstance(count, int | np.integer) or isinstance(count, bool) or not 0 <= count < 1 << 63:
+            raise Fm2Error(f"rank: the number of candidates must be an integer of 0 or more, got {count!r}")
         row = self._context_row(context)
         with native_errors("rank"):
             return Ranked(*search(row.ids[0], candidates, count, self.scorer.threads, **{lists: row.native_lists()}))

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.artifacts.calibration import Calibration
+from fm2.artifacts.model_file import MODEL
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.number_ranges import feature_text
-from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, native_errors, normalize_rows
+from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, library_errors, native_errors, normalize_rows
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
@@ -29,6 +30,7 @@ from fm2.engine.ranker import Ranker
 from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid
+from fm2.files import check_utf8
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,17 @@ class Scorer:
 
     def __init__(self, path: str | Path, *, threads: int = 0, verify: bool = True) -> None:
         check_threads("load", threads)
+        check_utf8(path, "load")
         self.path = Path(path)
         self.threads = threads
         if self.path.is_dir():
             raise Fm2Error(
                 f"load: {path} is a directory, not a file; fm2 compile turns a run into a model file "
                 "(for networks, fm2 export writes ONNX)"
+            )
+        if self.path.name == MODEL:
+            raise Fm2Error(
+                f"load: {path} is a file of a run; fm2 compile turns the run {self.path.parent} into a model file"
             )
         try:
             self.native = _native.open_compiled(str(path), verify, threads)
@@ -150,6 +157,10 @@ class Scorer:
             return sigmoid(logits).astype(np.float32)
         return sigmoid(self.calibration.apply(logits, encoded)).astype(np.float32)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path and the checksum of the file, which the other process opens."""
+        return _reopen, (self.path.resolve(), self.fingerprint, self.threads)
+
     def probabilities(self, rows: EncodedRows) -> NDArray[np.float32]:
         """Return the click probabilities of encoded rows."""
         return self.predict(rows)
@@ -162,8 +173,10 @@ class Scorer:
     def encoder(self) -> Encoder:
         """An encoder for files of raw rows, with its own copy of the vocabularies."""
         try:
+            for vocabulary in self.vocabularies:
+                vocabulary.check()
             return Encoder(self.schema, self.vocabularies)
-        except ValueError as error:
+        except (ValueError, LookupError, RuntimeError) as error:
             raise Fm2Error(f"load: {self.path}: not a valid compiled model: {error}") from error
 
     @functools.cached_property
@@ -310,15 +323,16 @@ class Scorer:
         return encoded
 
     def _encode_table(self, table: Any, columns: Sequence[str]) -> EncodedRows:
-        reader = _native.ArrowReader(table)
-        positions = dict(zip(columns, find_columns(reader.names, columns, "predict: the table"), strict=True))
-        sources = [positions.get(name) for name in self.columns]
         batches = []
-        while reader.next():
-            ids = np.empty((reader.rows, len(self.native.sizes)), np.int32)
-            with native_errors("predict"):
-                lists = self.native.encode_table(reader, sources, self.threads, ids)
-            batches.append(EncodedRows(ids, _lists_by_field(lists)))
+        with library_errors("predict: cannot read the table"):
+            reader = _native.ArrowReader(table)
+            positions = dict(zip(columns, find_columns(reader.names, columns, "predict: the table"), strict=True))
+            sources = [positions.get(name) for name in self.columns]
+            while reader.next():
+                ids = np.empty((reader.rows, len(self.native.sizes)), np.int32)
+                with native_errors("predict"):
+                    lists = self.native.encode_table(reader, sources, self.threads, ids)
+                batches.append(EncodedRows(ids, _lists_by_field(lists)))
         return EncodedRows.concatenate(batches) if batches else self._no_rows()
 
     def _no_rows(self) -> EncodedRows:
@@ -328,6 +342,13 @@ class Scorer:
 
 def _lists_by_field(lists: Sequence[ListArrays | None]) -> dict[int, Lists]:
     return {index: Lists(*arrays) for index, arrays in enumerate(lists) if arrays is not None}
+
+
+def _reopen(path: Path, fingerprint: str, threads: int) -> Scorer:
+    scorer = Scorer(path, threads=threads, verify=False)  # it was verified when it was opened first, if at all
+    if scorer.fingerprint != fingerprint:
+        raise Fm2Error(f"load: {path} is another model than the one that was pickled")
+    return scorer
 
 
 def load(path: str | Path, *, threads: int = 0, verify: bool = True) -> Scorer:

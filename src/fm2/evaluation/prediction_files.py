@@ -79,7 +79,9 @@ def write_batches(path: Path | None, sources: Sequence[Source], keep: Sequence[s
                 for _, probabilities in batches:
                     file.write(b"".join(b"%.7g\n" % value for value in probabilities.tolist()))
             elif form == "npy":
-                np.save(file, np.concatenate([np.empty(0, np.float32), *(batch[1] for batch in batches)]))
+                all_rows = np.concatenate([np.empty(0, np.float32), *(batch[1] for batch in batches)])
+                np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(all_rows))
+                file.write(all_rows.data)  # unlike np.save, it says why it fails
             elif form == "csv":
                 _write_csv(file, path, keep, batches)
             else:

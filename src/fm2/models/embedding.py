@@ -155,7 +155,8 @@ class FlatEmbedding(nn.Module):
         groups = list(dict.fromkeys(self.owners))
         floats = [self.field_sizes[group] * self.dims[group] for group in groups]
         *group_offsets, n_floats = accumulate(floats, initial=0)
-        self.offsets = [group_offsets[groups.index(owner)] for owner in self.owners]
+        offset_of = dict(zip(groups, group_offsets, strict=True))
+        self.offsets = [offset_of[owner] for owner in self.owners]
         *self.starts, self.width = accumulate(self.dims, initial=0)
         # Memory from np.zeros is not committed until it is written.
         self.weight = nn.Parameter(torch.from_numpy(np.zeros(n_floats, np.float32)))
@@ -216,14 +217,14 @@ class FlatEmbedding(nn.Module):
         """
         if ids.ndim != 2 or ids.shape[1] != len(self.field_sizes):
             raise Fm2Error(f"FlatEmbedding: ids have shape {list(ids.shape)}; expected [rows, {len(self.field_sizes)}]")
-        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise Fm2Error(f"FlatEmbedding: ids have type {ids.dtype}; expected integers, such as torch.int64")
+        _check_integers(ids)
         if not torch.compiler.is_exporting() and len(ids):  # an exported graph has no ids to check
             for field, (lowest, highest) in enumerate(zip(ids.amin(0).tolist(), ids.amax(0).tolist(), strict=True)):
                 self._check_range(field, lowest, highest)
         return ids.long() * self._dim + self._offset
 
     def _check_ids(self, field: int, ids: Tensor) -> None:
+        _check_integers(ids)
         if len(ids):
             self._check_range(field, int(ids.min()), int(ids.max()))
 
@@ -259,9 +260,10 @@ class FlatEmbedding(nn.Module):
         [5, 7, 2, 3, 4]
         """
         by_field = np.split(values, np.cumsum(self.field_sizes)[:-1])
-        groups = dict.fromkeys(self.owners)
-        sums = [sum(v for v, owner in zip(by_field, self.owners, strict=True) if owner == group) for group in groups]
-        return np.concatenate(sums)
+        sums: dict[int, NDArray[Any]] = {}
+        for owner, own in zip(self.owners, by_field, strict=True):
+            sums[owner] = sums[owner] + own if owner in sums else own
+        return np.concatenate(list(sums.values()))
 
     def per_weight(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return a number per weight of this table from one per feature."""
@@ -271,6 +273,11 @@ class FlatEmbedding(nn.Module):
     def extra_repr(self) -> str:
         features = sum(self.field_sizes[group] for group in set(self.owners))
         return f"{features} features of {len(self.field_sizes)} fields, width {self.width}"
+
+
+def _check_integers(ids: Tensor) -> None:
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise Fm2Error(f"FlatEmbedding: ids have type {ids.dtype}; expected integers, such as torch.int64")
 
 
 class _Gather(torch.autograd.Function):

@@ -35,7 +35,7 @@ def unregister(name: str) -> None:
     del _SPECS[get_spec(name, "unregister").name]
 
 
-def get_spec(name: str, operation: str = "model") -> ModelSpec:
+def get_spec(name: str, operation: str = "get_spec") -> ModelSpec:
     """Return the declaration of a model.
 
     >>> get_spec("deepfm").summary
@@ -76,7 +76,7 @@ def spec_of_class(model: type) -> ModelSpec:
     for base in model.__mro__:
         if f"{base.__module__}:{base.__qualname__}" in declared:
             return declared[f"{base.__module__}:{base.__qualname__}"]
-    raise Fm2Error(f"model: {model.__name__} has no ModelSpec; pass one to fm2.models.registry.register")
+    raise Fm2Error(f"register: {model.__name__} has no ModelSpec; pass one to fm2.models.registry.register")
 
 
 def spec_of_interaction(interaction: Interaction) -> ModelSpec:
@@ -91,10 +91,11 @@ def build(config: Mapping[str, Any], seed: Seed = 0) -> Model:
     >>> build(model.config).config == model.config
     True
     """
-    spec = get_spec(config.get("model", ""))
+    spec = get_spec(config.get("model", ""), "build")
     arguments = {key: value for key, value in config.items() if key != "model"}
     try:
+        spec.check_options(config)
         model: Model = spec.load()(**arguments, seed=seed)
-    except TypeError as error:
-        raise Fm2Error(f"model: invalid config for {spec.name}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise Fm2Error(f"build: invalid config for {spec.name}: {error}") from error
     return model

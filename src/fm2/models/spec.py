@@ -47,6 +47,7 @@ class ModelSpec:
     ``large_defaults`` replace some of them on large logs; both may name training settings and options. ``fm2 tune``
     leaves ``untuned`` settings alone. ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
 
+    ``many_fields`` says that the model's cost is linear in the number of fields, so that it takes any number of them.
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
     two fields, for models that consist of a bias, a linear part and 1/2 vᵀ S v. ``no_warm_start`` explains why a
     trained model cannot be trained on new data.
@@ -81,6 +82,7 @@ class ModelSpec:
     untuned: Sequence[str] = ()
     auto_effort: int | None = None
 
+    many_fields: bool = False
     dimensions: Dimensions = "per_field"
     equal_dims: str = ""
     interaction: Interaction | None = None
@@ -145,6 +147,12 @@ class ModelSpec:
         options = {option.name: option.default for option in self.options}
         small = {**options, **self.defaults}
         return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, self.interaction)
+
+    def check_options(self, config: Config) -> None:
+        """Raise ValueError if a config, which may come from a damaged file, has an option that is out of range."""
+        for option in self.options:
+            if option.name in config:
+                option.checked(config[option.name])
 
     @property
     def shares_embeddings(self) -> bool:

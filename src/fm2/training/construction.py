@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.settings import Settings
+from fm2.errors import Fm2Error
 from fm2.models import DeepModel, FlatEmbedding, GatheredModel, Model, build, get_spec
+from fm2.models.registry import specs
 from fm2.training.backend import Backend, Floats
 from fm2.training.native_backend import NativeBackend
 from fm2.training.resolve import trains_rowwise
 from fm2.training.rowwise_backend import RowwiseBackend
 from fm2.training.torch_backend import TorchBackend
+
+MOST_FIELDS = 1_000  # of a model that computes or stores something for every pair of fields
 
 # Operations per step from which several threads are faster than one.
 THREADED_OPERATIONS, THREADED_NETWORK_OPERATIONS = 100e6, 500e6
@@ -32,7 +36,14 @@ def make_model(
     ``fixed`` is added to its config: what training never changes, such as pruned pairs of fields. ``owners`` has, for
     each field, the index of the field whose embeddings it uses.
     """
-    config = get_spec(settings.model).config(settings.to_dict(), field_sizes, owners)
+    spec = get_spec(settings.model)
+    if len(field_sizes) > MOST_FIELDS and not spec.many_fields:
+        models = ", ".join(other.name for other in specs() if other.many_fields)
+        raise Fm2Error(
+            f"train: {spec.name} takes at most {MOST_FIELDS:,} fields, because its cost grows with their square, got "
+            f"{len(field_sizes):,}; {models} take more"
+        )
+    config = spec.config(settings.to_dict(), field_sizes, owners)
     return build(config | dict(fixed or {}), seed=settings.seed if initialized else None)
 
 

@@ -29,6 +29,7 @@ from fm2.training.backend import Backend
 CHECKPOINT_SECONDS = 60.0
 EVALUATION_ROWS = 16_384  # at a time
 RUNAWAY_LOSS = 1e3
+MOST_EPOCHS, MOST_STEPS = 1_000_000, (1 << 31) - 1  # as in Settings and in native code
 HIGHER_IS_BETTER = {"log_loss": False, "auc": True, "rig": True}
 
 
@@ -48,6 +49,17 @@ class Position:
     waited: int = 0
     loss: float = 0.0
     loss_rows: float = 0
+
+    def check(self, rows: int) -> None:
+        """Raise ValueError unless this can be a position in a training on so many rows."""
+        most = {"epoch": MOST_EPOCHS, "row": rows, "steps": MOST_STEPS, "evaluations": MOST_STEPS, "waited": MOST_STEPS}
+        for name, value in asdict(self).items():
+            if name in most:
+                valid = type(value) is int and 0 <= value <= most[name]
+            else:
+                valid = type(value) in (int, float) or (value is None and name == "best")
+            if not valid:
+                raise ValueError(f"the position has {name} {value!r}")
 
 
 @dataclass(frozen=True)
@@ -117,6 +129,7 @@ class TrainingLoop:
                 if values["fingerprint"].get(name) != current:
                     raise Fm2Error(f"train: the run in {self._path} had {name}; use the same to resume it")
             self._at = Position(**values["position"])
+            self._at.check(len(self._train))
             self._backend.load(arrays, self._at.steps)
         history = read_history(self._path / HISTORY)[: self._at.evaluations]
         self._evaluation = history[-1] if history else None
@@ -191,7 +204,8 @@ class TrainingLoop:
         )
         loss = 0.0
         if weights is None or weights.any():
-            loss = self._backend.step(self._train.encoded, order, labels, weights, self._rate())
+            with self._damaged_rows("train"):
+                loss = self._backend.step(self._train.encoded, order, labels, weights, self._rate())
         self._at.row += len(order)
         self._at.steps = self._backend.steps
         counted = len(order) if weights is None else float(weights.sum(dtype=np.float64))
@@ -273,8 +287,17 @@ class TrainingLoop:
     def _predict_validation(self) -> NDArray[np.float64]:
         rows = self._dataset.validation.encoded
         starts = range(0, len(rows), EVALUATION_ROWS)
-        logits = [self._backend.score(rows[start : start + EVALUATION_ROWS]) for start in starts]
+        with self._damaged_rows("validation"):
+            logits = [self._backend.score(rows[start : start + EVALUATION_ROWS]) for start in starts]
         return sigmoid(np.concatenate(logits) + self._shift)
+
+    @contextlib.contextmanager
+    def _damaged_rows(self, split: str) -> Iterator[None]:
+        """Report ids or lists that are out of range, which only a damaged file contains."""
+        try:
+            yield
+        except IndexError as error:
+            raise Fm2Error(f"train: {self._dataset.path} is damaged in the split '{split}': {error}") from error
 
     def _save_checkpoint(self) -> None:
         values = {"position": asdict(self._at), "fingerprint": self._fingerprint}

@@ -92,7 +92,10 @@ class Run:
     def logits(self, rows: EncodedRows | NDArray[np.int32], id_map: IdMap | None = None) -> NDArray[np.float32]:
         """Return the model's logits of encoded rows, without calibration; ``id_map`` translates their ids."""
         rows = EncodedRows.of(rows)
-        check_lists(rows, self.encoder.schema.fields, "predict")
+        fields = self.encoder.schema.fields
+        if rows.ids.ndim != 2 or rows.ids.shape[1] != len(fields):
+            raise Fm2Error(f"predict: ids must have the shape rows × {len(fields)} fields, got {list(rows.ids.shape)}")
+        check_lists(rows, fields, "predict")
         logits = [np.empty(0, np.float32)]
         for start in range(0, len(rows), PREDICT_ROWS):
             try:

@@ -12,6 +12,7 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2.data.row_inputs import library_errors
 from fm2.data.synthetic.columns import RawValues
 from fm2.data.synthetic.lists import POOLING, CellTexts
 from fm2.data.synthetic.planted import CLICK_RATE, Planted, expected_auc, plant
@@ -144,7 +145,8 @@ def generate(
             log_part.open("wb") as log_file,
             truth_part.open("wb") as truth_file,
         ):
-            _write(lambda *_: frames(truth_file), raw_values.schema | cell_texts.schema, log_file, form)
+            with library_errors(f"generate: cannot write {path}"):
+                _write(lambda *_: frames(truth_file), raw_values.schema | cell_texts.schema, log_file, form)
             if schema is not None:
                 with atomic_file(schema) as schema_part:
                     _schema(model).save(schema_part)

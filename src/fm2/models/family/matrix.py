@@ -41,6 +41,8 @@ class FieldMatrixInteraction(Trainable):
         super().__init__(dims)
         self.scale = scale
         self.starts = list(accumulate(self.dims, initial=0))
+        widths = (dim * (self.starts[-1] - end) for dim, end in zip(self.dims, self.starts[1:], strict=True))
+        self._begins = list(accumulate(widths, initial=0))  # of each field's matrices in ``weight``
         field = torch.arange(len(self.dims)).repeat_interleave(torch.tensor(self.dims))
         above_diagonal = field[:, None] < field
         self.register_buffer("_positions", above_diagonal.view(-1).nonzero()[:, 0], persistent=False)
@@ -75,7 +77,7 @@ class FieldMatrixInteraction(Trainable):
 
     def entries(self, values: Tensor, i: int, j: int) -> Tensor:
         width, first_column = self.starts[-1], self.starts[i + 1]
-        begin = sum(dim * (width - end) for dim, end in zip(self.dims[:i], self.starts[1:], strict=False))
+        begin = self._begins[i]
         columns = width - first_column
         matrices = values[begin : begin + self.dims[i] * columns].view(self.dims[i], columns)
         column = self.starts[j] - first_column

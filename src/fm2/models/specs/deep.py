@@ -15,6 +15,7 @@ WIDE_DEEP = ModelSpec(
     "a weight per feature and a multi-layer perceptron",
     source="Cheng et al., 2016",
     torch_class="fm2.models.deep.perceptrons:WideDeep",
+    many_fields=True,
 )
 
 DEEP_FM = ModelSpec(
@@ -27,6 +28,7 @@ DEEP_FM = ModelSpec(
     dimensions="equal",
     equal_dims="the FM multiplies the embeddings of any two fields; "
     "widedeep and deepfmfm allow one dimension per field",
+    many_fields=True,
 )
 
 DEEP_FMFM = ModelSpec(
@@ -123,6 +125,7 @@ DCN = ModelSpec(
     source="Wang et al., 2017",
     torch_class="fm2.models.deep.crosses:DCN",
     options=(*MLP, CROSS_LAYERS),
+    many_fields=True,
 )
 
 DCN_V2 = ModelSpec(

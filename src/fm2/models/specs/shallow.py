@@ -35,6 +35,7 @@ LR = ModelSpec(
     large_defaults={"learning_rate": 0.006, "schedule": "linear", "batch_size": 1024, "epochs": 4, "l2": 0.00025},
     untuned=("dense_learning_rate",),  # only the bias uses it
     auto_effort=1,
+    many_fields=True,
     dimensions="none",
     count_parameters=lambda config: sum(config["field_sizes"]),
     count_flops=lambda config: {"sums": complexity.lr(len(config["field_sizes"]))},
@@ -106,19 +107,20 @@ def _pruned(config: Config) -> set[tuple[int, int]]:
     return {(i, j) for i, j in config.get("pruned", [])}
 
 
-def _count_parameters(per_pair: Callable[[int, int], int]) -> Callable[[Config], int]:
+def _count_parameters(per_pair: Callable[[int, int], int] | None) -> Callable[[Config], int]:
     """Return a function that counts embeddings, linear part and what each pair of fields has, unless it is pruned."""
 
     def count(config: Config) -> int:
         sizes: list[int] = config["field_sizes"]
         dims: list[int] = config["dims"]
         pruned = _pruned(config)
-        pairs = [pair for pair in combinations(range(len(sizes)), 2) if pair not in pruned]
+        pairs = (pair for pair in combinations(range(len(sizes)), 2) if pair not in pruned)
+        matrices = sum(per_pair(dims[i], dims[j]) for i, j in pairs) if per_pair else 0
         owners: Sequence[int] = config.get("owners") or range(len(sizes))
         embeddings = sum(sizes[field] * dims[field] for field in set(owners))
         feature_weights = sum(sizes) if config["linear"] != "fields" else 0
         field_vectors = sum(dims) if config["linear"] != "features" else 0
-        return embeddings + feature_weights + field_vectors + sum(per_pair(dims[i], dims[j]) for i, j in pairs)
+        return embeddings + feature_weights + field_vectors + matrices
 
     return count
 
@@ -183,7 +185,8 @@ FM = _machine(
     },
     large_defaults={**LARGE_DEFAULTS, "dense_learning_rate": 0.016},
     auto_effort=1,
-    count_parameters=_count_parameters(lambda a, b: 0),
+    many_fields=True,
+    count_parameters=_count_parameters(None),
     count_flops=_fm_flops,
     forward_backward="fused",
     compile_plan="embedding_sum",

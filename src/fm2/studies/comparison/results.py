@@ -143,6 +143,8 @@ def _summarize(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _check_row(row: dict[str, Any]) -> None:
     """Check one row. A run that failed needs no measures."""
     _check_texts(row["model"], row["run"], "" if row["error"] is None else row["error"])
+    if row["run"] in ("", "..") or row["run"] != Path(row["run"]).name:  # a run outside of the comparison
+        raise ValueError(f"expected the name of a run, got {row['run']!r}")
     required = () if row["error"] else REQUIRED
     _check_numbers(row["seed"], *(row[name] for name in MEASURES if row[name] is not None or name in required))
     for name in ("flops", "flops_cached"):

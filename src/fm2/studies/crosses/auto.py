@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fm2.data.dataset import MANIFEST, Dataset
+from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
+from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare, resolve_schema
 from fm2.errors import Fm2Error, warn
 from fm2.field import DEFAULT_MIN_COUNT

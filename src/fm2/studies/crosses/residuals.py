@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.dataset import Dataset, Split
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, printable
 from fm2.evaluation.metrics import sigmoid
 from fm2.studies.crosses.coverage import Coverage, measure_coverage
 from fm2.training.run import Run
@@ -45,7 +45,7 @@ class CrossGain:
         return self.gain / self.error if self.error else 0.0
 
     def __str__(self) -> str:
-        return " × ".join(self.fields)
+        return printable(" × ".join(self.fields))
 
 
 class Residuals:

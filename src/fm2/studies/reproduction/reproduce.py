@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fm2.compression.shrink import compare as shrink_all
-from fm2.data.dataset import MANIFEST, Dataset
+from fm2.data.dataset import Dataset
+from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare
 from fm2.errors import Fm2Error, suggest
 from fm2.studies.comparison.compare import compare
