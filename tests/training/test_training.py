@@ -18,7 +18,7 @@ from fm2.cli.main import main
 from fm2.data.rows import EncodedRows
 from fm2.evaluation import metrics
 from fm2.models.registry import specs
-from fm2.training.construction import make_backend, make_model
+from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.forward_backward import AutogradForwardBackward
 from fm2.training.inputs import feature_counts
 from fm2.training.native_backend import NativeBackend
@@ -361,3 +361,12 @@ def test_defaults_for_many_rows():
     assert few.field_dropout > many.field_dropout
     assert Settings.of("fmfm", 10**6, field_dropout=0.5).field_dropout == 0.5
     assert Settings.of("lr", 10**6, optimizer="ftrl").schedule == "constant"
+
+
+@pytest.mark.parametrize(
+    ("model", "batch_size", "threads"),
+    [("fwfm", 1024, 1), ("fvfm", 1024, 1), ("fwfm", 32_768, 2), ("fm", 32_768, 1), ("widedeep", 64, 1)],
+)
+def test_small_steps_do_not_wait_for_torch_threads(model, batch_size, threads):
+    settings = Settings.of(model, dim=16, batch_size=batch_size, threads=2)
+    assert count_torch_threads(make_model(settings, [3] * 39), settings) == threads
