@@ -55,7 +55,7 @@ def make_backend(
         return RowwiseBackend(model, settings, initialized, numbers)
     squares = counts.astype(np.float64) if mean_squares is None else counts * mean_squares
     l2_scale = {name: _l2_scale(model, table, settings, counts, squares) for name, table in model.tables.items()}
-    if settings.device == "cpu" and isinstance(model, GatheredModel):
+    if settings.device == "cpu" and settings.optimizer != "dense_adam" and isinstance(model, GatheredModel):
         return NativeBackend(model, settings, l2_scale, numbers)
     spread = {name: table.per_weight(l2_scale[name]) for name, table in model.tables.items()}
     return TorchBackend(model, settings, spread, numbers)
