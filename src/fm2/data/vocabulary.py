@@ -6,7 +6,7 @@ import dataclasses
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Vocabulary:
     counts: NDArray[np.int64]
     boundaries: NDArray[np.float32]
     hashed: int = 0
-    trees: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    trees: NDArray[np.uint32] = dataclasses.field(default_factory=lambda: np.empty(0, np.uint32))
 
     def __len__(self) -> int:
         """Return the number of ids, including the unknown id."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fm2.data.dataset import MANIFEST, Dataset
+from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
+from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare, resolve_schema
 from fm2.errors import Fm2Error
 from fm2.files import atomic_directory, check_output, write_errors
