@@ -77,6 +77,7 @@ DEEP_LIGHT = ModelSpec(
     "widedeep and deepfmfm allow one dimension per field",
 )
 
+GATE_HELP = "indices of the fields that the"
 FINAL_MLP = ModelSpec(
     "finalmlp",
     "FinalMLP",
@@ -88,8 +89,8 @@ FINAL_MLP = ModelSpec(
         *MLP,
         Option("second_hidden", tuple, (128, 128), "widths of the second stream's hidden layers", 1),
         Option("gate_hidden", tuple, (64,), "widths of the hidden layers of both gates", 1),
-        Option("first_gate", tuple, (), "indices of the fields that the first stream's gate sees, from 0, or none"),
-        Option("second_gate", tuple, (), "indices of the fields that the second stream's gate sees, or none"),
+        Option("first_gate", tuple, (), f"{GATE_HELP} first stream's gate sees, from 0, or none", field_indices=True),
+        Option("second_gate", tuple, (), f"{GATE_HELP} second stream's gate sees, or none", field_indices=True),
         Option("fusion_heads", int, 4, "number of heads of the bilinear fusion", 1),
     ),
     defaults={**SMALL_LOG, "hidden": (128, 64)},

@@ -9,6 +9,7 @@ from fm2.evaluation.metrics import metric_title
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
 from fm2.studies.statistics import Statistics
 
+TIE = "* best, or no significant difference from the best"
 # Why a run should have had more epochs, by the column of its row that says so.
 TOO_SHORT = {
     "unfinished": "the validation score was still improving",
@@ -69,7 +70,7 @@ def differences(statistics: Statistics | None, split: str) -> list[str]:
             shown = "best" if model == metric.reference else str(metric.difference(model, metric.reference))
             cells.append(f"{shown:>{cell}}{'*' if model in metric.leaders else ' '}")
         table.append(f"{model:<{width}} {' '.join(cells)}".rstrip())
-    return [*table, "* best, or no significant difference from the best", statistics.caption(split)]
+    return [*table, TIE, statistics.caption(split)]
 
 
 def caption(comparison: Comparison) -> str:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fm2.studies.reporting.maps import LONGEST_NAME, shortened
-from fm2.studies.statistics import MetricStatistics, PairDifference
+from fm2.studies.reporting.maps import shortened
+from fm2.studies.statistics import HIGHER_IS_BETTER, PairDifference, Statistics
 from fm2.svg import COLORS, Axis, escaped, short_number, svg, text, text_width, ticks
 
 WIDTH, TOP, STEP, LABEL_SIZE = 440, 30, 16, 11
+LONGEST_LABEL = 18
 
 
-def differences_from(metric: MetricStatistics, baseline: str) -> list[PairDifference]:
-    """Return the differences of all other models from a baseline, in order of size."""
-    others = [metric.difference(model, baseline) for model in metric.models if model != baseline]
-    return sorted(others, key=lambda pair: -pair.difference)
+def differences_from(statistics: Statistics, metric: str) -> list[PairDifference]:
+    """Return the differences of all other models from the reference, best first."""
+    measured = statistics.metrics[metric]
+    names = [model for model in measured.models if model != measured.reference]
+    others = [measured.difference(model, measured.reference) for model in names]
+    sign = -1 if HIGHER_IS_BETTER[metric] else 1
+    return sorted(others, key=lambda pair: sign * pair.difference)
 
 
-def draw_differences(title: str, pairs: Sequence[PairDifference], name_length: int = LONGEST_NAME) -> str:
-    """Draw a row for every difference: a dot with its interval. Hollow dots are not significantly different from 0."""
-    names = [shortened(pair.model, name_length) for pair in pairs]
+def draw_differences(title: str, pairs: Sequence[PairDifference], labels: Mapping[str, str] | None = None) -> str:
+    """Draw a row for every difference: a dot with its interval. Hollow dots are not significantly different from 0.
+
+    ``labels`` are shorter names of models.
+    """
+    names = [shortened((labels or {}).get(pair.model, pair.model), LONGEST_LABEL) for pair in pairs]
     left = 10 + max(text_width(name, LABEL_SIZE) for name in names)
     marks = ticks(min(0.0, *(pair.low for pair in pairs)), max(0.0, *(pair.high for pair in pairs)))
     axis, bottom = Axis(marks, left + 8, WIDTH - 20), TOP + STEP * len(pairs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fm2.evaluation.calibration import CalibrationError
 from fm2.evaluation.metrics import metric_title
-from fm2.studies.comparison.printing import marked, optional
+from fm2.studies.comparison.printing import TIE, marked, optional
 from fm2.studies.comparison.results import Comparison
 from fm2.studies.reporting.charts import cached_dots, draw_calibration, draw_learning, draw_quality
 from fm2.studies.reporting.inputs import Row, is_number, ranked
@@ -53,7 +53,9 @@ def models(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]]) -> str:
         for entry in entries
     ]
     seeds = max(entry["seeds"] for entry in entries)
-    note = paragraph(f"Mean ± standard deviation of {seeds} seeds.", "soft") if seeds > 1 else ""
+    notes = [f"Mean ± standard deviation of {seeds} seeds."] if seeds > 1 else []
+    notes += [f"{TIE}."] if comparison.statistics and len(entries) > 1 else []
+    note = paragraph(" ".join(notes), "soft") if notes else ""
     leaders = comparison.statistics.metrics["auc"].leaders if comparison.statistics else [entries[0]["model"]]
     highlighted = [number for number, entry in enumerate(entries) if entry["model"] in leaders]
     caption = _quality_caption(entries, leaders)
@@ -73,7 +75,7 @@ def differences(statistics: Statistics | None, split: str) -> str:
     if statistics is None or len(statistics.metrics["auc"].models) < 2:
         return ""
     charts = [
-        draw_differences(f"{metric_title(name)} − {metric.reference}", differences_from(metric, metric.reference))
+        draw_differences(f"{metric_title(name)} − {metric.reference}", differences_from(statistics, name))
         for name, metric in statistics.metrics.items()
     ]
     caption = f"{statistics.caption(split)}. Hollow dots: no significant difference from the best model."
