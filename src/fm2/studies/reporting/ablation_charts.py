@@ -26,7 +26,8 @@ def draw_gaps(bins: Sequence[str], models: Mapping[str, Sequence[Mapping[str, fl
     right = GAP_WIDTH - 16 - max(text_width(name, LABEL_SIZE, bold=True) for name in models)
     x_axis = Axis(range(max(len(bins), 2)), left + 30, right - 10)
     plot = Plot(x_axis, Axis(marks, HEIGHT - 44, 30), (left, right))
-    parts = plot.grid("test loss − training loss", "occurrences of a feature in the training rows", bins)
+    starts = [title.split(" ")[0] for title in bins]
+    parts = plot.grid("test loss − training loss", "occurrences of a feature in the training rows, from", starts)
     ends = []
     for (name, entries), color in zip(models.items(), _colors(models), strict=True):
         points = [(float(number), entry["gap"]) for number, entry in enumerate(entries)]
