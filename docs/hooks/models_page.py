@@ -19,7 +19,12 @@ ROWS, FIELDS, FEATURES = 110_000, 39, 531
 SIMILAR_LOSS, SIMILAR_AUC, SIMILAR_GAP = 0.001, 0.005, 0.05  # from the best model
 CHEAP = 10_000  # FLOPs
 
-INTRODUCTION = """# Models at a glance
+INTRODUCTION = """---
+hide:
+  - toc
+---
+
+# Models at a glance
 
 All models that fm2 trains, generated from their declarations (`fm2 models`) and from the results in this
 documentation.
@@ -40,7 +45,7 @@ documentation.
 """
 SYMBOLS = """## Equations
 
-The logit of each model. vᵢ is the embedding of field i and v the concatenation of all of them; wᵢ is the weight of the
+The logit of each model, and its paper. vᵢ is the embedding of field i and v the concatenation of all of them; wᵢ is the weight of the
 feature of field i. The linear part is a weight per feature, a vector per field, or both. ⟨a, b⟩ is an inner product, ⊙
 an elementwise product, σ the sigmoid, MLP a multi-layer perceptron with output weights, LN layer normalization.
 """
@@ -52,11 +57,12 @@ def models_page() -> str:
     limits = {"loss": SIMILAR_LOSS, "auc": SIMILAR_AUC, "gap": SIMILAR_GAP, "cheap": CHEAP}
     networks, quality = ((FIGURES / name).read_text(encoding="utf-8") for name in ("networks.md", "quality.md"))
     results = criteo_losses(networks), generated_aucs(networks), gaps_closed(quality)
-    header = "| model | paper | parameters | FLOPs | cached | Criteo | generated | gap closed | good at |"
-    rows = [header, "|---|---|---:|---:|---:|---:|---:|---:|---|"]
+    header = "| model | good at | parameters | FLOPs | cached | Criteo | generated | gap closed |"
+    rows = [header, "|---|---|---:|---:|---:|---:|---:|---:|"]
     rows += [_row(spec, *results) for spec in specs()]
     equations = [
-        f"**{spec.title}** (`{spec.name}`): {spec.summary}.\n\n```text\n{spec.equation}\n```" for spec in specs()
+        f"**{spec.title}** (`{spec.name}`, {spec.source}): {spec.summary}.\n\n```text\n{spec.equation}\n```"
+        for spec in specs()
     ]
     parts = [INTRODUCTION.format(**facts, **limits), "\n".join(rows), SYMBOLS, *equations]
     return "\n\n".join(parts) + "\n"
@@ -71,14 +77,13 @@ def _row(spec: ModelSpec, losses: Results, aucs: Results, gaps: Results) -> str:
     plans = model.flops_by_plan()
     cells = [
         f"**{spec.title}**",
-        spec.source,
+        ", ".join(_strengths(spec, min(plans.values()), losses, aucs, gaps)),
         f"{model.n_parameters:,}",
         f"{model.flops():,}",
         f"{plans['cached']:,}" if "cached" in plans else "",
         f"{losses[spec.title]:.5f}" if spec.title in losses else "",
         f"{aucs[spec.title]:.4f}" if spec.title in aucs else "",
         f"{gaps[spec.title]:.0%}" if spec.title in gaps else "",
-        ", ".join(_strengths(spec, min(plans.values()), losses, aucs, gaps)),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -91,7 +96,7 @@ def _strengths(spec: ModelSpec, flops: int, losses: Results, aucs: Results, gaps
         "small logs": losses.get(spec.title, 1.0) <= min(losses.values()) + SIMILAR_LOSS,
         "large logs": large,
         "cheap scoring": flops <= CHEAP,
-        "fields of different dimensions": spec.dimensions == "per_field",
+        "dimensions per field": spec.dimensions == "per_field",
         "pruned pairs": spec.learns_field_matrices,
     }
     return [strength for strength, has in strengths.items() if has]

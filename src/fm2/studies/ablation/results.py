@@ -9,11 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import metric_title
 from fm2.files import write_errors, write_text
 from fm2.studies.ablation.variants import COMPLETE
-from fm2.studies.comparison.results import write_csv
+from fm2.studies.result_files import read_results, write_csv
 from fm2.studies.statistics import PredictionFiles, Statistics
 
 FORMAT, VERSION = "fm2 ablation", 1
@@ -50,23 +49,15 @@ class Ablation:
     @classmethod
     def open(cls, path: str | Path, operation: str = "ablate") -> Ablation:
         """Read the ablation in a directory. Errors start with ``operation``."""
-        file = Path(path) / JSON
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-            version = values.pop("format"), values.pop("version")
-            if version != (FORMAT, VERSION):
-                raise Fm2Error(f"{operation}: {file}: expected format {(FORMAT, VERSION)}, got {version}")
+
+        def make(values: dict[str, Any]) -> Ablation:
             statistics = values.pop("statistics")
             ablation = cls(Path(path), **values, statistics=statistics and Statistics.from_dict(statistics))
             for row in ablation.rows:
                 _ = [row[name] for name in COLUMNS]
             return ablation
-        except FileNotFoundError as error:
-            raise Fm2Error(f"{operation}: {path} is not an ablation (it has no {JSON})") from error
-        except OSError as error:
-            raise Fm2Error(f"{operation}: {file}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Fm2Error(f"{operation}: {file} is damaged or not an ablation: {error!r}") from error
+
+        return read_results(Path(path) / JSON, "an ablation", (FORMAT, VERSION), operation, make)
 
     @property
     def failed(self) -> list[dict[str, Any]]:

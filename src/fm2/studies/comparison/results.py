@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fm2.errors import Fm2Error
-from fm2.files import atomic_file, write_errors, write_text
+from fm2.files import write_errors, write_text
 from fm2.models.specs.shallow import LR
+from fm2.studies.result_files import read_results, write_csv
 from fm2.studies.statistics import PairDifference, PredictionFiles, Statistics
 
 FORMAT, VERSION = "fm2 compare", 1
@@ -53,22 +52,14 @@ class Comparison:
     @classmethod
     def open(cls, path: str | Path, operation: str = "compare") -> Comparison:
         """Read the comparison in a directory. Errors start with ``operation``."""
-        file = Path(path) / JSON
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-            version = values.pop("format"), values.pop("version")
-            if version != (FORMAT, VERSION):
-                raise Fm2Error(f"{operation}: {file}: expected format {(FORMAT, VERSION)}, got {version}")
+
+        def make(values: dict[str, Any]) -> Comparison:
             statistics = values.pop("statistics", None)
             comparison = cls(Path(path), **values, statistics=statistics and Statistics.from_dict(statistics))
             comparison._check()
             return comparison
-        except FileNotFoundError as error:
-            raise Fm2Error(f"{operation}: {path} is not a comparison (it has no {JSON})") from error
-        except OSError as error:
-            raise Fm2Error(f"{operation}: {file}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Fm2Error(f"{operation}: {file} is damaged or not a comparison: {error!r}") from error
+
+        return read_results(Path(path) / JSON, "a comparison", (FORMAT, VERSION), operation, make)
 
     def _check(self) -> None:
         """Raise a TypeError, ValueError or KeyError if a value is not of the kind that ``save`` writes."""
@@ -146,14 +137,6 @@ class Comparison:
         """
         names = dict.fromkeys(row["model"] for row in self.rows)
         return [_summarize(name, [row for row in self.rows if row["model"] == name]) for name in names]
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows to a CSV file with a header."""
-    with atomic_file(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def write_differences(path: Path, statistics: Statistics | None) -> None:
