@@ -60,10 +60,8 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
         (name, kind): partial(nanoseconds, models[name], inputs[kind]) for name in models for kind in inputs
     }
     times = {key: min(rounds) for key, rounds in in_turn(measurements, settings.rounds).items()}
-    flops = [
-        *[complexity.fmfm([16] * 39, cached) for cached in (False, True)],
-        *[complexity.fmfm(CRITEO_DIMS, True)] * 2,
-    ]
+    flops = [complexity.fmfm([16] * 39, cached) for cached in (False, True)]
+    flops += [complexity.fmfm(CRITEO_DIMS, True, order=order) for order in field_orders(specific).values()]
     flops.append(complexity.spectral(39, 16))
     titles = ("FLOPs", "instr.", "> 32 KB", "> 512 KB", "> 32 MB", "cached ns", "Zipf ns", "unif. ns", "instr./ns")
     print(f"{'a row':<32}" + "".join(f"{title:>10}" for title in titles[:-1]) + f"{titles[-1]:>12}")

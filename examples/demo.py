@@ -27,7 +27,6 @@ from fm2.training.progress import TrainingDisplay
 
 ROWS, FEATURES = 650_000, 20_000
 MODELS = ("lr", "fm", "fwfm", "fvfm", "ffm", "fmfm")
-ONE_THREAD = {name: {"threads": 1} for name in ("fwfm", "fvfm")}  # faster than two torch threads on a busy machine
 SHRUNK = "fmfm, shrunk"
 CANDIDATES, CANDIDATE_COLUMNS = 1000, [f"C{number}" for number in range(17, 27)]
 DIRECTORY = Path("demo")
@@ -54,7 +53,6 @@ def main() -> None:
             MODELS,
             truth=None if source else f"{log}.truth.npy",
             overwrite=(DIRECTORY / "compare" / "compare.json").is_file(),
-            model_settings=ONE_THREAD,
             watch=watch,
             on_start=reporter.begin,
             on_result=reporter.end,

@@ -45,9 +45,10 @@ documentation.
 """
 SYMBOLS = """## Equations
 
-The logit of each model, and its paper. vᵢ is the embedding of field i and v the concatenation of all of them; wᵢ is the weight of the
-feature of field i. The linear part is a weight per feature, a vector per field, or both. ⟨a, b⟩ is an inner product, ⊙
-an elementwise product, σ the sigmoid, MLP a multi-layer perceptron with output weights, LN layer normalization.
+The logit of each model, and its paper. vᵢ is the embedding of field i and v the concatenation of all of them; wᵢ is
+the weight of the feature of field i. The linear part is a weight per feature, a vector per field, or both. ⟨a, b⟩ is an
+inner product, ⊙ an elementwise product, σ the sigmoid, MLP a multi-layer perceptron with output weights, LN layer
+normalization.
 """
 
 

@@ -43,8 +43,8 @@ class Field:
       milliseconds since 1970.
 
     ``column`` is the name of the column; it defaults to the name of the field. Values that occur fewer than
-    ``min_count`` times become unknown. With ``hash_bits``, the field has no vocabulary: the feature of a value is a
-    hash of that many bits.
+    ``min_count`` times become unknown, and with ``missing_is_unknown`` so do missing values. With ``hash_bits``, the
+    field has no vocabulary: the feature of a value is a hash of that many bits.
 
     With ``multivalued``, a cell has any number of values: text divided by the ``separator``, or a list. ``pooling``
     combines their embeddings. At most ``max_values`` are used, the ``first`` or ``last`` ones (``keep``). ``weighted``
@@ -65,6 +65,7 @@ class Field:
     kind: Kind = "categorical"
     column: str = ""
     min_count: int = DEFAULT_MIN_COUNT
+    missing_is_unknown: bool = False
     hash_bits: int = 0
     transform: Transform | None = None
     buckets: int = 0
@@ -150,6 +151,8 @@ class Field:
             yield f"hash_bits must be between 1 and {MAX_HASH_BITS}, or 0 for a vocabulary, got {self.hash_bits}"
         if self.hash_bits and self.kind != "categorical":
             yield f"hash_bits requires a categorical field, but the field is {self.kind}"
+        if self.missing_is_unknown and (self.is_list or self.hash_bits or self.shares or self.cross):
+            yield "missing_is_unknown requires a vocabulary of the field's own and one value per row"
         yield from self._list_problems()
         yield from self._cross_problems()
 

@@ -16,7 +16,9 @@ import fm2
 from fm2 import Field, Fm2Error, Schema
 from fm2.cli.engine import read_size
 from fm2.cli.main import main
-from fm2.engine.inspect import operations
+from fm2.data.presets import CRITEO_FIELD_SIZES
+from fm2.engine.compile import exact_plans, write
+from fm2.engine.inspect import inspect, operations
 from fm2.models.paper import CRITEO_DIMS
 from fm2.training.train import train
 
@@ -117,6 +119,23 @@ def test_operation_counts_match_the_paper():
     assert operations({**every, "model": "fmfm"}) == {"direct": 403923, "cached": 24531}
     assert operations({**every, "model": "fmfm", "dims": list(CRITEO_DIMS)})["cached"] == 8960
     assert operations({**every, "model": "fmfm"}, "spectral, rank 16")["spectral"] == 734
+
+
+def test_inspect_counts_the_operations_of_the_compiled_order(tmp_path):
+    """Ordered by size, a pair costs the dimension of its larger field, whatever that of the other one is."""
+    weights = make_weights("fmfm", [8, 2, 4], [40, 3, 9], lists=[])
+    counts = {}
+    for plan in exact_plans(weights, "cached"):
+        counts |= inspect(write(weights, [plan], tmp_path / "model.fm2").path)["flops"]
+    assert counts["cached"] == counts["cached by dimension"] == (2 * 2 + 1) * 2 + (2 * 4 + 1) + 3
+    assert counts["cached by size"] == (2 * 8 + 1) * 2 + (2 * 4 + 1) + 3
+
+
+def test_the_paper_order_has_fewer_operations_than_the_order_by_size():
+    config = {"field_sizes": list(CRITEO_FIELD_SIZES), "dims": list(CRITEO_DIMS), "model": "fmfm", "linear": "features"}
+    by_size = sorted(range(39), key=lambda field: -CRITEO_FIELD_SIZES[field])
+    counts = operations(config, "cached by size, 100% of the features", by_size)
+    assert (counts["cached"], counts["cached by size"]) == (8960, 14480)
 
 
 def test_a_compiled_model_has_the_same_scores_as_its_run(dataset, tmp_path, capsys):

@@ -85,8 +85,20 @@ def test_directions_that_no_field_matrix_uses_cost_no_dimension(dataset, tmp_pat
     counts = find_occurrences(run, dataset)
     assert [basis.dim for basis in find_bases(run.model, counts, "interactions", 0.99)][:2] == [1, 2]
     assert [basis.dim for basis in find_bases(run.model, counts, "counts", 0.99)][:2] != [1, 2]
-    with pytest.raises(Fm2Error, match="weighting must be one of counts, features, interactions, got 'rows'"):
+    with pytest.raises(Fm2Error, match="weighting must be one of counts, features, interactions, authors, got 'rows'"):
         find_bases(run.model, counts, "rows", 0.9)
+
+
+def test_the_weighting_of_the_paper_code(run, dataset):
+    """PCA of a field's embeddings without row 0: the first k whose cumulative variance exceeds the share, from 2 on."""
+    model = run.model
+    for variance in (0.3, 0.6, 0.95):
+        bases = find_bases(model, find_occurrences(run, dataset), "authors", variance)
+        for field, basis in enumerate(bases):
+            known = model.embedding.rows(field).detach().numpy()[1:].astype(np.float64)
+            variances = np.linalg.svd(known - known.mean(0), compute_uv=False) ** 2
+            exceeds = np.cumsum(variances) / variances.sum() > variance
+            assert basis.dim == max(2, int(np.argmax(exceeds)) + 1)
 
 
 def test_features_are_counted_in_the_training_rows(run, dataset):

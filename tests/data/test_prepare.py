@@ -128,6 +128,22 @@ def test_constant_and_empty_columns_have_one_feature(tmp_path):
     assert dataset.decode(np.array([[1, 1, 1]])) == {"site": ["one"], "empty": [None], "nothing": [None]}
 
 
+def test_missing_values_can_be_unknown(tmp_path):
+    log = pl.DataFrame({"click": [0, 1] * 60, "site": ["a", None, "b"] * 40, "price": [1, 1, None, 9] * 30})
+    fields = [Field("site"), Field("price", "numeric", missing_is_unknown=True)]
+    schema = Schema([fields[0], Field("again", column="site", missing_is_unknown=True), fields[1]], label="click")
+    dataset = prepare(log, schema, tmp_path / "data")
+    assert dataset.field_sizes == [1 + 3, 1 + 2, 1 + 2]
+    assert Schema.load(tmp_path / "data" / "schema.toml") == schema
+    encoded = dataset.encode([{"site": None, "price": None}, {"site": "a", "price": 9}])
+    assert (encoded[0] > 0).tolist() == [True, False, False]
+    assert (encoded[1] > 0).all()
+    newer = prepare(log, dataset, tmp_path / "newer")
+    assert newer.field_sizes == dataset.field_sizes
+    with pytest.raises(Fm2Error, match="'tags': missing_is_unknown requires a vocabulary of the field's own and one"):
+        Field("tags", multivalued=True, missing_is_unknown=True)
+
+
 def test_the_output_does_not_depend_on_the_number_of_threads(tmp_path):
     random = np.random.default_rng(3)
     columns = {f"c{i}": random.zipf(1.3, 5000).astype(str) for i in range(5)}

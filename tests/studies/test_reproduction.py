@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 import fm2
@@ -14,8 +15,9 @@ from fm2.cli.main import main
 from fm2.data.presets import CRITEO_FIELD_SIZES
 from fm2.models.paper import CRITEO_DIMS
 from fm2.studies.comparison import compare as comparing
-from fm2.studies.reproduction import published
-from fm2.studies.reproduction.published import contradictions
+from fm2.studies.reproduction import costs, published
+from fm2.studies.reproduction.contradictions import contradictions
+from fm2.studies.reproduction.protocol import differences, schema_of
 
 # The rows of the paper's tables, copied from its source.
 TABLE_6 = """
@@ -95,12 +97,43 @@ def test_published_samples_and_counts():
 
 
 def test_contradictions_name_the_figures():
-    parameters, operations, _ = contradictions("criteo")
-    for figure in ("14.63 M", "K = 10", "22.56 M", "859.18 M", "K = 17", "808.25 M", "22.75 M"):
-        assert figure in parameters
-    for figure in ("2n = 78", "n = 39", "8,960", "8,999"):
-        assert figure in operations
-    assert "FGCNN+IPNN's is 0.3746" in contradictions("avazu")[0]
+    expected = [
+        ("14.63 M", "K = 10", "1.33 M", "14.60 M", "22.56 M", "859.18 M", "K = 17", "808.25 M", "22.75 M"),
+        ("2n = 78", "n = 39", "8,960", "8,999"),
+        ("DeepFM (246,000)", "Wide & Deep (500,000)"),
+        ("510,000", "634,176", "2n²K² = 778,752", "20,400", "489,600"),
+        ("0.0074", "FM's is 0.0067"),
+        ("8,960", "LR 78, Poly2 1,560, FM 1,920"),
+        ("almost 20 times", "16.5"),
+    ]
+    for text, figures in zip(contradictions("criteo"), expected, strict=True):
+        assert [figure for figure in figures if figure not in text] == []
+    loss, gap = contradictions("avazu")
+    assert "FGCNN+IPNN's is 0.3746" in loss
+    assert "it is 0.0180, number 2 from the top: FM 0.0049, FwFM 0.0091, FvFM 0.0103, FmFM 0.0180, FFM 0.0251" in gap
+
+
+def test_fm2_counts_what_the_paper_counts():
+    """Tables 1, 2 and 4 without training: the counts of fm2 next to the published ones."""
+    for _, interaction, of_paper, degree, paper in costs.freedom().rows:
+        assert (interaction, degree) == (of_paper.lower(), paper)
+    parameters = {row[0]: row for row in costs.parameters([], {}).rows}
+    assert [parameters[name][3] for name in ("LR", "FM", "FmFM")] == ["1,327,180", "22,562,060", "22,751,756"]
+    assert (parameters["Poly2"][2], parameters["FFM"][3]) == ("45.00 M", "808,252,620")
+    operations = {row[0]: row[1:] for row in costs.operations([], []).rows}
+    for name in ("LR", "Poly2", "FM", "FwFM", "FFM", "FmFM", "FmFM, cached", "FmFM, cached, 95 % of the variance"):
+        _, _, paper, counted, trained = operations[name]
+        assert (counted, trained) == (paper, "")
+    formulas = {name: row[1] for name, row in operations.items() if row[1]}
+    assert formulas == {
+        "Wide & Deep": "492,642",
+        "Deep & Cross": "1,268,352",
+        "DeepFM": "492,642",
+        "xDeepFM": "149,760,000",
+        "AutoInt": "27,456,000",
+        "FiBiNET": "10,753,152",
+        "DeepLight": "102,787",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -119,23 +152,38 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     assert main([*command, "--models", "fmfm,lr,fm", "--settings", quick]) == 0
     page = capsys.readouterr().out
     assert "1,500 of the paper's 45,840,617 rows (0.0%); figures from a sample are not comparable" in page
-    for title in (
-        "Table 5: Criteo",
-        "Table 6: models on Criteo",
-        "Tables 2 and 4",
-        "Table 8: FmFM",
-        "Contradictions in the paper",
+    for text in (
+        "with fm2's defaults and changed settings",
+        "Changed settings: epochs = 1, evaluations_per_epoch = 1, batch_size = 256.",
+        "still improving at the last epoch of lr-0, fm-0, fmfm-0; raise epochs in a file for --settings, and use",
+        "FM was trained with a vector per field besides the formula's weight per feature.",
+        "## Table 3: dimensions",
+        "## Settings",
+        "## Contradictions in the paper",
+        "## Differences from the authors' code",
     ):
-        assert title in page
+        assert text in page
     lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
     assert "1,327,180" in lines["features"]
-    assert "8,960 (36.5%)" in lines["95%"]
-    fm = [line for line in page.splitlines() if line.startswith("| FM ")]
-    assert "0.8075" in fm[0]
-    assert fm[1].count("1,920") == 2  # measured and published
+    assert [line.count("8,960 (36.5%)") for line in page.splitlines() if line.startswith("| 95% ")] == [1, 0]
+    freedom, parameters, operations, quality, _ = [line for line in page.splitlines() if line.startswith("| FM ")]
+    assert "constant" in freedom
+    assert "14.63 M" in parameters
+    assert operations.count("1,920") == 3  # published, counted and trained
+    assert "0.8075" in quality
+    assert "1 of 1" in quality
     assert (out / "reproduction.md").read_text().strip() in page
     record = json.loads((out / "reproduction.json").read_text())
-    assert [table["title"][:7] for table in record["tables"]] == ["Table 5", "Table 6", "Tables ", "Table 8"]
+    assert [table["title"][:7] for table in record["tables"]] == [f"Table {n}" for n in (1, 2, 3, 4, 5, 6, 6, 8, 8)]
+    differences = record["tables"][6]
+    assert differences["title"] == "Table 6: differences from the best model"
+    assert [row[0] for row in differences["rows"]] == ["LR", "FM", "FmFM"]
+    assert all("[" in cell or cell == "*" for row in differences["rows"] for cell in row[1:])
+    assert differences["notes"][0] == "\\* best, or no significant difference from the best."
+    assert record["changed"] == {"": {"epochs": 1, "evaluations_per_epoch": 1, "batch_size": 256}}
+    assert record["settings"]["fm-0"]["linear"] == "both"
+    assert len(record["settings"]["variance-0.95"]["dim"]) == 39
+    check_page(out / "reproduction.html", record)
     settings = read_settings(out / "compare" / "fmfm-0" / "settings.toml")
     assert (settings["dim"], settings["epochs"]) == (16, 1)
 
@@ -149,6 +197,46 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     ):
         assert main([*command, *options]) == 1
         assert message in capsys.readouterr().err
+
+
+def check_page(path, record):
+    """The page has every table, figures 6 to 8 with the published points, and loads nothing."""
+    html = path.read_text()
+    for title in [table["title"] for table in record["tables"]]:
+        assert f"<h2>{title}</h2>" in html
+    assert html.count("heat map of 39 by 39 fields") == 3  # information, and the cross dimensions of fm2 and the paper
+    assert "C3 × C15: 2 dimensions" in html  # fields 16 and 28 of the paper's table 3
+    charts = [part.partition('"')[0] for part in html.split('aria-label="AUC against FLOPs: ')[1:]]
+    assert [chart.count("fmfm") for chart in charts] == [1, 1]
+    assert "deeplight 0.8123" in charts[1]
+    assert "<script" not in html
+
+
+def test_the_protocol_of_the_authors(log, tmp_path):
+    models = "lr,fvfm,fmfm,dcn"
+    done = fm2.reproduce(
+        "criteo", log, tmp_path / "out", protocol="authors", models=models, tables=[5, 6], threads=1, epochs=1
+    )
+    used = {row: read_settings(done.path / "compare" / f"{row}-0" / "settings.toml") for row in done.models}
+    for settings in used.values():
+        assert (settings["optimizer"], settings["metric"], settings["l2"]) == ("dense_adam", "auc", 1e-5)
+    assert used["fmfm"]["dense_l2"] == 1e-5
+    assert [used[name][key] for name in ("fvfm", "fmfm") for key in ("linear_std", "matrix_std")] == [1, 1, 1, 0.01]
+    assert (used["dcn"]["hidden"], used["dcn"]["cross_layers"]) == ([624] * 4, 4)
+    assert done.changed == {"": {"epochs": 1}}
+    dataset = fm2.Dataset.open(done.path / "data")
+    assert not any(b"" in vocabulary.values() for vocabulary in dataset.vocabularies)
+    assert "missing value" not in "\n".join(done.tables[0].lines())
+    assert "with the settings of the authors' code and changed settings" in done.lines()[0]
+    assert len(differences("authors")) < len(differences("paper"))
+    assert [field.missing_is_unknown for field in schema_of("criteo", "paper").fields] == [False] * 39
+
+
+def test_tables_that_need_no_training(log, tmp_path):
+    done = fm2.reproduce("criteo", log, tmp_path / "out", tables=[1, 2, 3, 4], threads=1)
+    assert [table.title[:7] for table in done.tables] == ["Table 1", "Table 2", "Table 3", "Table 4"]
+    assert not (done.path / "compare").exists()
+    assert "deeplight 0.8123" in (done.path / "reproduction.html").read_text()
 
 
 def test_the_protocol_of_the_paper(log, tmp_path):
@@ -191,11 +279,11 @@ def test_adding_a_table_adds_its_models(log, tmp_path):
     options = {"threads": 1, "epochs": 1, "evaluations_per_epoch": 1}
     assert fm2.reproduce("criteo", log, tmp_path / "out", tables=[5], **options).models == ["fmfm"]
     done = fm2.reproduce("criteo", log, tmp_path / "out", tables=[5, 6], resume=True, **options)
-    assert done.models == ["lr", "fm", "ffm", "fwfm", "fvfm", "fmfm"]
-    assert [table.title[:7] for table in done.tables] == ["Table 5", "Table 6", "Tables "]
+    assert done.models == ["lr", "fm", "ffm", "fwfm", "fvfm", "fmfm", "dcn"]
+    assert [table.title[:7] for table in done.tables] == ["Table 5", "Table 6", "Table 6"]
 
 
-def test_table_8_uses_a_seed_that_did_not_fail(log, tmp_path, monkeypatch):
+def test_table_8_uses_all_seeds_that_did_not_fail(log, tmp_path, monkeypatch):
     train = comparing.train
 
     def failing_train(model, *arguments, seed, **options):
@@ -205,9 +293,20 @@ def test_table_8_uses_a_seed_that_did_not_fail(log, tmp_path, monkeypatch):
 
     monkeypatch.setattr(comparing, "train", failing_train)
     options = {"threads": 1, "epochs": 1, "evaluations_per_epoch": 1, "dim": 2}
-    done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=2, **options)
+    done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=3, **options)
     assert [row["run"] for row in done.failed] == ["fmfm-0"]
-    assert [table.title[:7] for table in done.tables] == ["Table 8"]
+    table, differences = done.tables
+    of_seeds = [json.loads((done.path / name / "table.json").read_text()) for name in ("shrink", "shrink-fmfm-2")]
+    assert [rows[0]["run"][-6:] for rows in of_seeds] == ["fmfm-1", "fmfm-2"]
+    for row, *measured in zip(table.rows, *of_seeds, strict=True):
+        losses = [each["log_loss"] for each in measured]
+        assert row[7] == f"{np.mean(losses):.5f} ± {np.std(losses, ddof=1):.5f}"
+        assert row[1] == f"{np.mean([each['dimension'] for each in measured]):.2f}"
+    assert differences.title == "Table 8: differences from the full model"
+    assert [row[0] for row in differences.rows] == ["full", "99%", "97%", "95%", "90%", "85%", "80%"]
+    assert all("[" in cell for row in differences.rows[1:] for cell in row[1:])
+    assert "and 2 seeds" in differences.notes[1]
+    assert {"variance-0.95", "shrink-fmfm-2/variance-0.95"} <= done.settings.keys()
 
 
 def test_a_sample_of_avazu(tmp_path):
@@ -235,16 +334,17 @@ def test_a_sample_of_avazu(tmp_path):
     page = "\n".join(done.lines())
     assert "600 of the paper's 40,428,967 rows" in page
     assert "Table 7: models on Avazu" in page
-    assert "Table 8" not in page
+    assert "Table 8:" not in page
+    assert "Figure 8" in (done.path / "reproduction.html").read_text()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"models": "lr,poly2"}, "the paper's table has no model 'poly2'"),
+        ({"models": "lr,fignn"}, "the paper's tables for criteo have no model 'fignn'"),
         ({"models": "lr"}, "table 8 requires the model fmfm; add it to models=, or omit table 8"),
-        ({"tables": [7]}, "table 7 is not a table of criteo; choose from 5, 6, 8"),
-        ({"protocol": "mine"}, "unknown protocol 'mine'; choose one of fm2, paper"),
+        ({"tables": [7]}, "table 7 is not a table of criteo; choose from 1, 2, 3, 4, 5, 6, 8"),
+        ({"protocol": "mine"}, "unknown protocol 'mine'; choose one of fm2, paper, authors"),
         ({"source": "nowhere.txt"}, r"file not found: .*nowhere\.txt"),
     ],
 )

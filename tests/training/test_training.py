@@ -18,7 +18,7 @@ from fm2.cli.main import main
 from fm2.data.rows import EncodedRows
 from fm2.evaluation import metrics
 from fm2.models.registry import specs
-from fm2.training.construction import make_backend, make_model
+from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.forward_backward import AutogradForwardBackward
 from fm2.training.inputs import feature_counts
 from fm2.training.native_backend import NativeBackend
@@ -246,7 +246,7 @@ def test_a_diverging_loss_is_an_error_and_keeps_the_best_model(dataset, tmp_path
     [
         ({"color": 1}, "unknown setting 'color'; choose from model, dim"),
         ({"epoch": 1}, r"unknown setting 'epoch'; did you mean 'epochs'\?"),
-        ({"optimizer": "sgd"}, "optimizer must be one of adagrad, adam, ftrl, got 'sgd'"),
+        ({"optimizer": "sgd"}, "optimizer must be one of adagrad, adam, dense_adam, ftrl, got 'sgd'"),
         ({"dropout": 1.5}, "dropout must be a number between 0.0 and 0.99, got 1.5"),
         ({"seed": -1}, "seed must be an integer between 0 and .*, got -1"),
         ({"batch_size": 64.5}, "batch_size must be an integer .*, got 64.5"),
@@ -361,3 +361,41 @@ def test_defaults_for_many_rows():
     assert few.field_dropout > many.field_dropout
     assert Settings.of("fmfm", 10**6, field_dropout=0.5).field_dropout == 0.5
     assert Settings.of("lr", 10**6, optimizer="ftrl").schedule == "constant"
+
+
+@pytest.mark.parametrize("name", ["fm", "fwfm", "fmfm"])
+def test_dense_adam_and_dense_l2_are_adam_with_l2_on_all_parameters(dataset, name):
+    same = {"learning_rate": 0.01, "dense_learning_rate": 0.01, "l2": 0.1, "dense_l2": 0.1, "l2_power": 0.0}
+    backend = backend_for(dataset, name, optimizer="dense_adam", linear="both", linear_std=1.0, **same)
+    literal = make_model(backend.settings, dataset.field_sizes)
+    optimizer = torch.optim.Adam(literal.parameters(), lr=0.01, weight_decay=0.1)
+    random, labels = np.random.default_rng(5), np.asarray(dataset.train.labels, np.float32)
+    for _ in range(12):
+        order = random.integers(0, len(labels), 50)
+        backend.step(dataset.train.encoded, order, labels[order], None, 1.0)
+        optimizer.zero_grad()
+        logits = literal(torch.from_numpy(dataset.train.ids[order]))
+        torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(labels[order])).backward()
+        optimizer.step()
+    for key, weight in literal.named_parameters():
+        np.testing.assert_allclose(backend.weights()[key], weight.detach().numpy(), atol=2e-5, err_msg=key)
+
+
+def test_dense_adam_resumes_from_its_state(dataset):
+    backend = backend_for(dataset, "fmfm", optimizer="dense_adam", l2=0.1)
+    take_steps(backend, dataset, 3)
+    resumed = backend_for(dataset, "fmfm", optimizer="dense_adam", l2=0.1)
+    resumed.load(backend.state(), backend.steps)
+    for each in (backend, resumed):
+        take_steps(each, dataset, 3)
+    for name, value in backend.weights().items():
+        np.testing.assert_array_equal(resumed.weights()[name], value)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch_size", "threads"),
+    [("fwfm", 1024, 1), ("fvfm", 1024, 1), ("fwfm", 32_768, 2), ("fm", 32_768, 1), ("widedeep", 64, 1)],
+)
+def test_small_steps_do_not_wait_for_torch_threads(model, batch_size, threads):
+    settings = Settings.of(model, dim=16, batch_size=batch_size, threads=2)
+    assert count_torch_threads(make_model(settings, [3] * 39), settings) == threads

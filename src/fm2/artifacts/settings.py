@@ -51,6 +51,7 @@ class Settings:
     epochs: Annotated[int, 1, 1_000_000] = 10
     l2: Annotated[float, 0.0, 1e9] = 0.0
     l2_power: Annotated[float, 0.0, 1.0] = 0.0
+    dense_l2: Annotated[float, 0.0, 1e9] = 0.0
     l1: Annotated[float, 0.0, 1e9] = 0.0
     initial_accumulator: Annotated[float, 0.0, 1e9] = 0.0
     dropout: Annotated[float, 0.0, 0.99] = 0.0

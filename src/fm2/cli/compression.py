@@ -56,8 +56,8 @@ def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
         ),
         Argument(
             "--weighting",
-            "weight features by count, equally, or by count and interaction strength",
-            choices=("counts", "features", "interactions"),
+            "weight features by count, equally, by count and interaction strength, or as in the paper's code",
+            choices=("counts", "features", "interactions", "authors"),
             default="counts",
         ),
         flag("--warm", "start from the projected model instead of from scratch"),

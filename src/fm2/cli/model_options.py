@@ -19,7 +19,12 @@ COMMON_NETWORKS, SOME_NETWORKS = "Options of most networks", "Options of some ne
 # Name, type, help text and group of every setting that is not an option of single models.
 SHARED: tuple[tuple[str, Any, str, str], ...] = (
     ("embedding_std", float, "standard deviation of the initial embeddings", MODEL),
-    ("optimizer", Optimizer, "optimizer for the embedding tables", OPTIMIZATION),
+    (
+        "optimizer",
+        Optimizer,
+        "optimizer of the embedding tables (dense_adam: of all their rows, each step)",
+        OPTIMIZATION,
+    ),
     ("learning_rate", float, "learning rate of the embedding tables", OPTIMIZATION),
     ("dense_learning_rate", float, "learning rate of all other parameters", OPTIMIZATION),
     ("learning_rate_scale", float, "factor for both learning rates, e.g. for fine-tuning", OPTIMIZATION),
@@ -28,8 +33,9 @@ SHARED: tuple[tuple[str, Any, str, str], ...] = (
     ("epochs", int, "maximum number of epochs", OPTIMIZATION),
     ("initial_accumulator", float, "initial value of Adagrad's squared-gradient sums", OPTIMIZATION),
     ("positive_weight", float, "weight of clicks (positive rows) in the loss", OPTIMIZATION),
-    ("l2", float, "L2 regularization of the embedding rows in a batch", REGULARIZATION),
+    ("l2", float, "L2 regularization of the embedding rows in a batch (dense_adam: of all rows)", REGULARIZATION),
     ("l2_power", float, "divide the L2 penalty by the feature's count raised to this power", REGULARIZATION),
+    ("dense_l2", float, "L2 regularization of all parameters outside the embedding tables", REGULARIZATION),
     ("l1", float, "L1 regularization (FTRL only)", REGULARIZATION),
     ("weight_decay", float, "decoupled weight decay of the networks' matrices, as in AdamW", REGULARIZATION),
     ("dropout", float, "dropout rate of embedding elements", REGULARIZATION),

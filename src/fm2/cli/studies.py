@@ -258,11 +258,12 @@ def report(options: argparse.Namespace) -> None:
 
 @command(
     "reproduce",
-    "reproduce the paper's tables from the original logs",
-    description="Reproduce tables 5 to 8 of the paper from its logs, next to the published figures.",
+    "reproduce the paper's tables and figures from the original logs",
+    description="Reproduce the paper's tables 1 to 8 and figures 6 to 8 from its logs, next to the published ones.",
     example="fm2 reproduce criteo train.txt --out tables",
     notes="PATH is Criteo's train.txt or Avazu's train, complete or in part, plain or compressed. DIR contains the "
-    "dataset, the runs, and the tables as reproduction.md and reproduction.json. A complete log takes many hours; "
+    "dataset, the runs, the tables as reproduction.md and reproduction.json, and reproduction.html, a page with all "
+    "tables and figures. A complete log takes many hours; "
     "Ctrl-C stops cleanly, and --resume continues.",
     interrupted=shared.CONTINUE,
     arguments=(
@@ -270,10 +271,13 @@ def report(options: argparse.Namespace) -> None:
         Argument("source", "the log file", metavar="PATH"),
         Argument("--out", "directory to create", metavar="DIR", required=True),
         Argument(
-            "--protocol", "train with fm2's defaults, or like the paper's code", choices=("fm2", "paper"), default="fm2"
+            "--protocol",
+            "train with fm2's defaults, as the paper says, or as the authors' code does",
+            choices=("fm2", "paper", "authors"),
+            default="fm2",
         ),
         Argument("--models", "e.g. lr,fmfm; or all (default: the models that the authors trained)", metavar="LIST"),
-        Argument("--tables", "5,6,8 for Criteo, 5,7 for Avazu (default: all)", metavar="LIST"),
+        Argument("--tables", "1 to 6 and 8 for Criteo; 1, 2, 4, 5 and 7 for Avazu (default: all)", metavar="LIST"),
         SEEDS,
         Argument("--settings", "TOML files of settings, as for fm2 compare", metavar="FILE", many=True, default=[]),
         shared.RESUME,
@@ -293,7 +297,7 @@ def reproduce(options: argparse.Namespace) -> None:
         common["threads"] = options.threads
         own = {name: {**values, "threads": options.threads} for name, values in own.items()}
 
-    from fm2.studies.reproduction.record import PAGE  # after the checks: importing torch takes seconds
+    from fm2.studies.reproduction.record import PAGE, REPORT  # after the checks: importing torch takes seconds
     from fm2.studies.reproduction.reproduce import reproduce
     from fm2.training.progress import TrainingDisplay
 
@@ -315,7 +319,7 @@ def reproduce(options: argparse.Namespace) -> None:
         print(json.dumps(reproduction.record(), ensure_ascii=False))
     else:
         print("\n".join(reproduction.lines()))
-        print(f"\nsaved as {reproduction.path / PAGE}")
+        print(f"\nsaved as {reproduction.path / PAGE} and, with figures, {reproduction.path / REPORT}")
     if reproduction.failed:
         names = ", ".join(row["run"] for row in reproduction.failed)
         raise Fm2Error(f"reproduce: failed runs: {names}; use --resume to try again")

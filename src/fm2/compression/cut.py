@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import CHECKPOINT, check_run_output
+from fm2.artifacts.settings import is_used
 from fm2.compression import spectrum
 from fm2.compression.moments import Moments
 from fm2.compression.retraining import check_matrices, measure, retraining_settings, split_logits, sweep, temporary_run
@@ -72,7 +73,8 @@ def cut(
         if (Path(out) / MODEL).is_file():
             return _check_untrained(Run.open(out, first.threads), small)
         resume, overwrite = False, True  # interrupted before the model was written
-    options = {**retraining_settings(first), "learning_rate_scale": RATE_SCALE, **settings, "linear": "features"}
+    kept = {name: value for name, value in retraining_settings(first).items() if is_used(small.name, name)}
+    options = {**kept, "learning_rate_scale": RATE_SCALE, **settings, "linear": "features"}
     options |= {"learn": training, "resume": resume, "overwrite": overwrite, "callback": watch}
     with temporary_run(small, first, Path(out)) as start:
         on_cut(Run.open(start, first.threads))

@@ -32,7 +32,7 @@ from fm2.data.rows import Lists
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine
 
-Weighting = Literal["counts", "features", "interactions"]
+Weighting = Literal["counts", "features", "interactions", "authors"]
 ROUNDING = 1e-12  # share of the variance that may be missing because of rounding
 
 
@@ -54,9 +54,14 @@ class Basis:
 
 
 def principal_basis(
-    table: NDArray[Any], counts: NDArray[Any], variance: float, metric: Matrix | None = None, centered: bool = True
+    table: NDArray[Any],
+    counts: NDArray[Any],
+    variance: float,
+    metric: Matrix | None = None,
+    centered: bool = True,
+    least: int = 1,
 ) -> Basis:
-    """Find the fewest principal components, at least one, that keep a share of the variance of a table's rows.
+    """Find the fewest principal components, but ``least``, that keep a share of the variance of a table's rows.
 
     Each row is weighted by its count. With a ``metric`` G, the variance is E[xᵀ √G x]. Unless it is ``centered``, the
     basis is linear: its mean is 0.
@@ -69,7 +74,7 @@ def principal_basis(
     significant = variances > ROUNDING * (mean @ mean)  # equal rows still differ by rounding
     kept = np.cumsum(np.where(significant, variances, 0)[::-1])
     wanted = (variance - ROUNDING) * kept[-1]
-    dim = min(int(np.searchsorted(kept, wanted)) + 1, len(kept))
+    dim = min(max(int(np.searchsorted(kept, wanted)) + 1, least), len(kept))
     chosen = directions[:, ::-1][:, :dim]
     onto, scale = np.linalg.qr(root @ chosen)  # coordinates as large as the embeddings, so that their rates fit
     return Basis(moments.mean, inverse @ chosen @ scale.T, onto)
@@ -79,6 +84,9 @@ def find_bases(
     model: FactorizationMachine, occurrences: Sequence[Occurrences], weighting: Weighting, variance: float
 ) -> list[Basis]:
     """Find a basis of every field's vectors; fields that share their embeddings have the same one.
+
+    The weighting ``authors`` is that of the paper's code: all features of the vocabulary count equally, whether they
+    occur in training or not, but the unknown one does not count, and every field has at least two dimensions.
 
     The basis of a list field is linear. A mean would have to be multiplied by the sum of the list's weights, which is
     not always 1.
@@ -93,6 +101,8 @@ def find_bases(
         metrics = [_metric(model, moments, field) for field in range(len(moments))]
     elif weighting == "features":  # features that never occur still have their random initial embedding
         occurrences = [_occurs(found, len(table)) for found, table in zip(occurrences, tables, strict=True)]
+    elif weighting == "authors":
+        occurrences = [np.minimum(np.arange(len(table)), 1.0) for table in tables]
     owners = model.embedding.owners
     bases = {}
     for owner in sorted(set(owners)):
@@ -104,6 +114,7 @@ def find_bases(
             variance,
             None if metrics is None else np.sum([metrics[field] for field in fields], axis=0),
             centered=not any(is_list[field] for field in fields),
+            least=2 if weighting == "authors" else 1,
         )
     return [bases[owner] for owner in owners]
 

@@ -48,10 +48,12 @@ def shrink(
     """Train an FmFM again, with as many dimensions per field as keep a share of its embeddings' variance.
 
     ``weighting`` says how features count: by their frequency (``"counts"``), all equally if they occur
-    (``"features"``), or by their frequency and their effect on the logit through the field matrices
-    (``"interactions"``). Training starts from scratch, as in section 4.1 of the paper. With ``warm`` it starts from the
-    projected model, with a tenth of the learning rates. The settings are those of ``run``; ``settings`` override them.
-    ``on_bases`` is called with the bases before training. The remaining arguments are those of :func:`fm2.train`.
+    (``"features"``), by their frequency and their effect on the logit through the field matrices
+    (``"interactions"``), or as in the paper's code (``"authors"``): all equally, without the unknown one, and with at
+    least two dimensions per field. Training starts from scratch, as in section 4.1 of the paper. With ``warm`` it
+    starts from the projected model, with a tenth of the learning rates. The settings are those of ``run``; ``settings``
+    override them. ``on_bases`` is called with the bases before training. The remaining arguments are those of
+    :func:`fm2.train`.
     """
     first = Run.of(run)
     dataset = Dataset.of(data)

@@ -225,6 +225,8 @@ def build_field(
     if known is not None:
         rare = np.flatnonzero(~kept)
         kept[rare] = values_of(rare).ids_in(known)[1:] > 0
+    if field.missing_is_unknown:
+        kept &= np.diff(values_of(np.arange(len(counts))).ends, prepend=np.uint64(0)) > 0
     by_frequency = np.argsort(-counts, kind="stable")
     codes = by_frequency[kept[by_frequency]]
     ids = np.zeros(len(counts), np.int32)

@@ -19,11 +19,13 @@ def inspect(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     compiled = {}
     counts = {}
+    order: Sequence[int] = ()
     if path.is_file():
         scorer = load(path)
         file = path
         config, schema, calibration = scorer.meta["model"], scorer.schema, scorer.calibration
         compiled = {"plan": scorer.meta["plan"], "dtype": scorer.dtype, "measured": scorer.meta["measured"]}
+        order = scorer.field_order
     else:
         file = path / MODEL
         with open_model(path) as opened:
@@ -37,7 +39,7 @@ def inspect(path: str | Path) -> dict[str, Any]:
         "features": sum(sizes),
         "parameters": parameters,
         "bytes": file.stat().st_size,
-        "flops": operations(config, compiled.get("plan", "")) or {"network": counts["flops"]},
+        "flops": operations(config, compiled.get("plan", ""), order) or {"network": counts["flops"]},
         **compiled,
         **({"calibration": _describe(calibration, schema.names)} if calibration else {}),
         "fields": [
@@ -52,12 +54,21 @@ def _describe(calibration: Calibration, names: Sequence[str]) -> dict[str, Any]:
     return {"knots": len(calibration.knots), "by": by}
 
 
-def operations(config: dict[str, Any], plan: str = "") -> dict[str, int]:
-    """Count floating point operations per prediction as the paper does: as trained, and by a compiled model's plan."""
-    count = get_spec(config["model"]).count_flops
-    counts = count(config) if count else {}
+def operations(config: dict[str, Any], plan: str = "", order: Sequence[int] = ()) -> dict[str, int]:
+    """Count floating point operations per prediction as the paper does: as trained, and by a compiled model's plan.
+
+    ``order`` is the order of the fields in the compiled model. Unless all dimensions are equal, it affects the count.
+    """
+    spec = get_spec(config["model"])
+    counts = spec.count_flops(config) if spec.count_flops else {}
     cut = re.fullmatch(r"spectral, rank (\d+)", plan)
-    return counts | ({"spectral": complexity.spectral(len(config["field_sizes"]), int(cut[1]))} if cut else {})
+    if cut:
+        return counts | {"spectral": complexity.spectral(len(config["field_sizes"]), int(cut[1]))}
+    if spec.has_full_matrices and len(order) and len(set(config["dims"])) > 1:
+        name = plan.partition(",")[0]  # without the share of the features that are cached
+        pruned = {(i, j) for i, j in config.get("pruned", [])}
+        return counts | {name: complexity.fmfm(config["dims"], name != "direct", pruned, order)}
+    return counts
 
 
 def print_inspection(properties: dict[str, Any]) -> None:

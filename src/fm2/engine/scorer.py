@@ -125,6 +125,11 @@ class Scorer:
         """The type of the stored numbers: f32, f16 or i8."""
         return tuple(DTYPES)[int(self._section("plan", np.int64)[1])]
 
+    @property
+    def field_order(self) -> list[int]:
+        """The order of the fields in a plan with field matrices; empty for other plans."""
+        return self._section("order", np.int32).tolist() if self.native.has_section("order") else []
+
     def ranker(self, context: Sequence[str] = (), candidate: Sequence[str] = ()) -> Ranker:
         """Return a ranker for candidates that share a context.
 

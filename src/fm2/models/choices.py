@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 Linear = Literal["features", "fields", "both"]
-Optimizer = Literal["adagrad", "adam", "ftrl"]
+# adam updates the rows of a table that a batch contains, dense_adam all of them.
+Optimizer = Literal["adagrad", "adam", "dense_adam", "ftrl"]
 Schedule = Literal["constant", "linear", "cosine"]
 Metric = Literal["log_loss", "auc", "rig"]
 Activation = Literal["relu", "gelu", "silu", "tanh"]

@@ -40,7 +40,7 @@ LARGE_LOG: Values = {
 }
 
 # Learning rates for an optimizer other than the model's default one.
-RATES = {"adagrad": 0.05, "adam": 0.002, "ftrl": 0.05}
+RATES = {"adagrad": 0.05, "adam": 0.002, "dense_adam": 0.002, "ftrl": 0.05}
 
 # Above this many training rows a model needs less regularization: larger batches, and higher rates that fall to zero
 # over a few epochs.

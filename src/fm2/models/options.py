@@ -63,5 +63,7 @@ MLP = (HIDDEN, ACTIVATION, NETWORK_DROPOUT, BATCH_NORM)
 # Parts of factorization machines
 LINEAR_HELP = "linear term: a weight per feature, a vector per field, or both"
 LINEAR = Option("linear", str, "features", LINEAR_HELP, choices=get_args(Linear))
-MATRIX_HELP = "standard deviation of the initial field matrices and field vectors"
+LINEAR_STD_HELP = "standard deviation of the initial vectors of the linear part, one per field"
+LINEAR_STD = Option("linear_std", float, 0.03, LINEAR_STD_HELP, 0.0, 100.0, shapes=False)
+MATRIX_HELP = "standard deviation of the initial field matrices (in deepfmfm also of the vectors per field)"
 MATRIX_STD = Option("matrix_std", float, 0.03, MATRIX_HELP, 0.0, 100.0, shapes=False)

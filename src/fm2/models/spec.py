@@ -19,6 +19,7 @@ GATHERED_SETTINGS = (
     *EMBEDDING_SETTINGS,
     "dense_learning_rate",
     "learning_rate_scale",
+    "dense_l2",
     "dropout",
     "field_dropout",
 )
@@ -161,7 +162,7 @@ class ModelSpec:
         ``owners`` has, for each field, the index of the field whose embeddings it uses.
 
         >>> from fm2.models.registry import get_spec
-        >>> settings = {"dim": 2, "embedding_std": 0.1, "linear": "fields", "matrix_std": 0.1}
+        >>> settings = {"dim": 2, "embedding_std": 0.1, "linear": "fields", "linear_std": 0.1, "matrix_std": 0.1}
         >>> get_spec("fmfm").config(settings, [5, 3, 5], owners=[0, 1, 0])["owners"]
         [0, 1, 0]
         >>> "owners" in get_spec("fmfm").config(settings, [5, 3, 5], owners=[0, 1, 2])

@@ -16,8 +16,9 @@ from fm2.training.resolve import trains_rowwise
 from fm2.training.rowwise_backend import RowwiseBackend
 from fm2.training.torch_backend import TorchBackend
 
-# Operations per step from which several threads are faster than one.
-THREADED_OPERATIONS, THREADED_NETWORK_OPERATIONS = 100e6, 500e6
+# Operations per step from which several torch threads are worthwhile. They wait for one another after every product: on
+# a busy machine, a step of FwFM or FvFM takes five to thirty times as long with two of them as with one.
+THREADED_OPERATIONS = 500e6
 
 
 def make_model(
@@ -54,7 +55,7 @@ def make_backend(
         return RowwiseBackend(model, settings, initialized, numbers)
     squares = counts.astype(np.float64) if mean_squares is None else counts * mean_squares
     l2_scale = {name: _l2_scale(model, table, settings, counts, squares) for name, table in model.tables.items()}
-    if settings.device == "cpu" and isinstance(model, GatheredModel):
+    if settings.device == "cpu" and settings.optimizer != "dense_adam" and isinstance(model, GatheredModel):
         return NativeBackend(model, settings, l2_scale, numbers)
     spread = {name: table.per_weight(l2_scale[name]) for name, table in model.tables.items()}
     return TorchBackend(model, settings, spread, numbers)
@@ -82,10 +83,9 @@ def _l2_scale(
 
 
 def count_torch_threads(model: Model, settings: Settings) -> int:
-    """Return the number of threads for torch: one if a batch's products are too small to share."""
+    """Return the number of threads for torch: one if a step has too few operations to share."""
+    if 3 * settings.batch_size * model.flops() <= THREADED_OPERATIONS:
+        return 1
     if isinstance(model, DeepModel):
-        worthwhile = 3 * settings.batch_size * model.flops() > THREADED_NETWORK_OPERATIONS
-        return model.share_threads(settings.threads) if worthwhile else 1
-    operations = settings.batch_size * sum(table.width for table in model.tables.values()) ** 2
-    autograd = model.spec.forward_backward == "autograd"
-    return settings.threads if autograd and operations > THREADED_OPERATIONS else 1
+        return model.share_threads(settings.threads)
+    return settings.threads if model.spec.forward_backward == "autograd" else 1

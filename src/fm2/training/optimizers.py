@@ -22,7 +22,6 @@ ADAM: dict[str, Any] = {
     "beta1": 0.9,
     "beta2": 0.999,
     "eps": 1e-8,
-    "weight_decay": 0.0,
     "amsgrad": False,
     "maximize": False,
     "fused": True,
@@ -56,8 +55,8 @@ def initial_state(settings: Settings, weights: Floats, l2_scale: Floats | float 
 class DenseOptimizer:
     """Torch's Adam for a model's dense parameters, with a moving average of parameters and statistics.
 
-    It calls Adam as a function, because torch's class takes three times as long for few parameters. Weights decay as
-    in AdamW, but only those of matrices.
+    It calls Adam as a function, because torch's class takes three times as long for few parameters. ``dense_l2``
+    applies to all parameters. Weights decay as in AdamW, but only those of matrices.
     """
 
     def __init__(self, model: Model, settings: Settings) -> None:
@@ -65,6 +64,7 @@ class DenseOptimizer:
         self._parameters = {name: value for name, value in model.named_parameters() if name not in tables}
         self._averaged = {**self._parameters, **model.statistics()}
         self._rate, self._weight_decay = settings.dense_learning_rate, settings.weight_decay
+        self._adam = {**ADAM, "weight_decay": settings.dense_l2}  # Adam's weight decay is an L2 penalty
         self._decay = float(np.float32(settings.ema_decay))  # rounded as in native code
         values = [parameter.detach() for parameter in self._parameters.values()]
         self._first, self._second = ([torch.zeros_like(value) for value in values] for _ in range(2))
@@ -80,7 +80,7 @@ class DenseOptimizer:
         if self._weight_decay:
             matrices = [value for value in values if value.ndim > 1]
             torch._foreach_mul_(matrices, 1 - self._rate * rate * self._weight_decay)
-        adam(values, gradients, self._first, self._second, [], self._counts, lr=self._rate * rate, **ADAM)
+        adam(values, gradients, self._first, self._second, [], self._counts, lr=self._rate * rate, **self._adam)
         for parameter in self._parameters.values():
             parameter.grad = None
         self._steps += 1

@@ -24,6 +24,9 @@ from fm2.training.optimizers import DenseOptimizer
 class TorchBackend(Backend):
     """Uses autograd for everything, and torch's sparse Adagrad or Adam for the touched rows of the tables.
 
+    With ``dense_adam``, every step updates all rows: those that are not in the batch have the gradient of the L2
+    penalty, and keep moving by their momentum, as in libraries without sparse gradients.
+
     ``l2_scale`` multiplies the l2 of every element of each table.
     """
 
@@ -37,7 +40,7 @@ class TorchBackend(Backend):
         except (RuntimeError, AssertionError) as error:
             raise Fm2Error(f"train: device '{settings.device}' is not available: {error}") from error
         for table in model.tables.values():
-            table.sparse = True
+            table.sparse = settings.optimizer != "dense_adam"
         tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
         self._tables = tables
         self._l2 = {f"{name}.weight": self._tensor(scale * settings.l2) for name, scale in l2_scale.items()}
@@ -52,6 +55,8 @@ class TorchBackend(Backend):
             return torch.optim.Adagrad(tables, lr=self.settings.learning_rate, initial_accumulator_value=squares)
         if self.settings.optimizer == "adam":
             return torch.optim.SparseAdam(tables, lr=self.settings.learning_rate)
+        if self.settings.optimizer == "dense_adam":
+            return torch.optim.Adam(tables, lr=self.settings.learning_rate, foreach=False)
         raise Fm2Error(f"train: the optimizer {self.settings.optimizer} requires device cpu")
 
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
@@ -132,7 +137,11 @@ class TorchBackend(Backend):
             return
         for name, weight in self._tables.items():
             gradient = weight.grad
-            if gradient is not None and gradient.is_sparse:
+            if gradient is None:
+                continue
+            if not gradient.is_sparse:
+                gradient.addcmul_(weight.detach(), self._l2[name])
+            else:
                 touched = gradient._indices()[0]
                 gradient._values().add_(weight.detach()[touched] * self._l2[name][touched])
 

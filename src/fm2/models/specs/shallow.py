@@ -8,7 +8,7 @@ from typing import Any
 
 from fm2.models import complexity
 from fm2.models.choices import Interaction
-from fm2.models.options import LINEAR, MATRIX_STD, Option
+from fm2.models.options import LINEAR, LINEAR_STD, MATRIX_STD, Option
 from fm2.models.spec import EMBEDDING_SETTINGS, GATHERED_SETTINGS, Config, ModelSpec, RowwiseTraining
 
 LINEAR_KERNEL = RowwiseTraining("polynomial", ("adagrad", "ftrl"))
@@ -80,6 +80,7 @@ DEFAULTS: dict[str, Any] = {
     "dim": 8,
     "linear": "features",
     "embedding_std": 0.05,
+    "linear_std": 0.3,
     "matrix_std": 0.3,
     "optimizer": "adam",
     "learning_rate": 0.002,
@@ -148,6 +149,7 @@ def _fmfm_flops(config: Config) -> dict[str, int]:
 
 def _machine(name: str, title: str, summary: str, source: str, interaction: Interaction, **parts: Any) -> ModelSpec:
     """Declare a model of the paper's united framework."""
+    matrices = () if interaction == "constant" else (MATRIX_STD,)
     return ModelSpec(
         name,
         title,
@@ -155,14 +157,14 @@ def _machine(name: str, title: str, summary: str, source: str, interaction: Inte
         source,
         torch_class=f"fm2.models.family.machine:{title}",
         deep=False,
-        options=(LINEAR, MATRIX_STD),
+        options=(LINEAR, LINEAR_STD, *matrices),
         settings=GATHERED_SETTINGS,
         arguments={
             "dims": "dim",
             "embedding_std": "embedding_std",
             "linear": "linear",
-            "interaction_std": "matrix_std",
-            "linear_std": "matrix_std",
+            "linear_std": "linear_std",
+            **({"interaction_std": "matrix_std"} if matrices else {}),
         },
         dimensions="per_field" if interaction == "matrix" else "equal",
         interaction=interaction,
@@ -177,11 +179,11 @@ FM = _machine(
     "Rendle, 2010",
     "constant",
     defaults={
-        **DEFAULTS,
+        **{name: value for name, value in DEFAULTS.items() if name != "matrix_std"},
         "linear": "both",
+        "linear_std": 0.03,
         "dense_learning_rate": 0.008,
         "embedding_std": 0.03,
-        "matrix_std": 0.03,
     },
     large_defaults={**LARGE_DEFAULTS, "dense_learning_rate": 0.016},
     auto_effort=1,
@@ -256,7 +258,7 @@ FMFM = _machine(
     "an FM with a matrix for every pair of fields",
     "Sun et al., 2021",
     "matrix",
-    defaults={**DEFAULTS, "matrix_std": 0.03},
+    defaults={**DEFAULTS, "linear_std": 0.03, "matrix_std": 0.03},
     auto_effort=1,
     count_parameters=_count_parameters(lambda a, b: a * b),
     count_flops=_fmfm_flops,

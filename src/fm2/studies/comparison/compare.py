@@ -195,17 +195,24 @@ def _train(
 def _evaluate(run: Run, dataset: Dataset, comparison: Comparison) -> dict[str, Any]:
     """Return the costs and metrics of a run, and whether it would gain from more epochs; keep its predictions."""
     measured, model = predict_and_measure(run, dataset, comparison.split, comparison.predictions), run.model
-    history, settings = read_history(run.path / HISTORY), read_settings(run.path / SETTINGS)
-    best_epochs = [entry["epoch"] for entry in history if entry["best"]]
-    best_epoch = best_epochs[-1] if best_epochs else None
-    settled = not history or history[-1].get("settled", True)
-    constant = settings.get("schedule", "constant") == "constant"
     return {
         "parameters": model.n_parameters,
         "flops": model.flops(),
         "flops_cached": model.flops_by_plan().get("cached"),
         "auc": measured["auc"],
         "log_loss": measured["log_loss"],
+        **end_of_training(run.path),
+    }
+
+
+def end_of_training(run: Path) -> dict[str, Any]:
+    """Return the best epoch of a run, and whether more epochs would have been better, by column of the results."""
+    history, settings = read_history(run / HISTORY), read_settings(run / SETTINGS)
+    best_epochs = [entry["epoch"] for entry in history if entry["best"]]
+    best_epoch = best_epochs[-1] if best_epochs else None
+    settled = not history or history[-1].get("settled", True)
+    constant = settings.get("schedule", "constant") == "constant"
+    return {
         "best_epoch": None if best_epoch is None else round(best_epoch, 4),
         "unsettled": not settled,
         "unfinished": settled and best_epoch == settings["epochs"] and constant,

@@ -26,7 +26,7 @@ def most_informative(information: Information, fields: int) -> list[int]:
 def information_figure(
     names: Sequence[str], information: Information, dimensions: Dimensions | None, shown: Sequence[int]
 ) -> str:
-    """Show the mutual information of pairs next to their cross dimensions: the paper's figures 7 and 8."""
+    """Show the mutual information of pairs next to their cross dimensions: the paper's figures 6 and 7."""
     selected, shown_names = np.ix_(shown, shown), [names[field] for field in shown]
     measured, chance = information.measured[selected], information.chance[selected]
 

@@ -1,4 +1,4 @@
-"""Heat maps of field pairs (the paper's figures 7 and 8), and bar charts of fields."""
+"""Heat maps of field pairs (the paper's figures 6 and 7), and bar charts of fields."""
 
 from __future__ import annotations
 

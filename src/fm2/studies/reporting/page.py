@@ -26,7 +26,7 @@ body { margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 60rem; background: va
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .5rem; padding-top: 1rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.02rem; margin: 1.5rem 0 .5rem; }
-p { margin: .5rem 0 1rem; } p, figcaption { max-width: 46rem; } a { color: var(--accent); }
+p { margin: .5rem 0 1rem; } p, li, figcaption { max-width: 46rem; } li { margin: .4rem 0; } a { color: var(--accent); }
 .soft, figcaption, footer, dt { color: var(--soft); }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .75rem; margin: 1.5rem 0; }
 dl > div { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; }
@@ -110,6 +110,11 @@ def table(
         body += f"<tr{_class('best' if number in highlighted else '')}>{cells('td', row)}</tr>\n"
     head = cells("th", headings)
     return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>'
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """Make a list."""
+    return "<ul>" + "\n".join(f"<li>{escaped(text)}</li>" for text in texts) + "</ul>"
 
 
 def folded(title: str, content: str) -> str:

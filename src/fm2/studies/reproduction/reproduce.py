@@ -1,4 +1,4 @@
-"""``fm2.reproduce``: the paper's tables 5 to 8 from one of its two logs."""
+"""``fm2.reproduce``: the paper's tables and figures from one of its two logs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from fm2.studies.comparison.compare import compare
 from fm2.studies.comparison.plan import used_settings
 from fm2.studies.comparison.results import JSON as COMPARISON
 from fm2.studies.comparison.results import Comparison
-from fm2.studies.reproduction import tables as table
-from fm2.studies.reproduction.protocol import Protocol, check_source, common_settings, schema_of, settings_per_model
-from fm2.studies.reproduction.published import QUALITY, SHRUNK, SHRUNK_MODEL, TABLES, TRAINED
+from fm2.studies.reproduction.page import write_page
+from fm2.studies.reproduction.protocol import (
+    WEIGHTINGS,
+    Protocol,
+    check_source,
+    common_settings,
+    schema_of,
+    settings_per_model,
+)
+from fm2.studies.reproduction.published import SHRUNK, SHRUNK_MODEL, TABLES, TRAINED, models_of
 from fm2.studies.reproduction.record import Reproduction, read_record
+from fm2.studies.reproduction.results import Results
 from fm2.training.loop import TrainingProgress
-from fm2.training.run import Run
 
 QUALITY_TABLES = {6, 7}
+TRAINING_TABLES = QUALITY_TABLES | {8}
 
 
 def reproduce(
@@ -41,21 +49,22 @@ def reproduce(
     on_result: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
     **settings: Any,
 ) -> Reproduction:
-    """Make the paper's tables 5 to 8 from the log of ``criteo`` or ``avazu``, or from a part of it.
+    """Make the paper's tables and figures from the log of ``criteo`` or ``avazu``, or from a part of it.
 
     Thresholds, splits and K = 16 are those of the paper. ``protocol`` selects how models are trained: with the defaults
-    of ``"fm2"``, or as in the ``"paper"``, whose code also builds its vocabulary from the test rows. ``models`` are
-    names from the paper's table, or ``all``; the default are those that its authors trained. ``settings`` and
+    of ``"fm2"``, as described in the ``"paper"``, or as in the code of its ``"authors"`` as far as possible. ``models``
+    are names from the paper's tables, or ``all``; the default are those that its authors trained. ``settings`` and
     ``model_settings`` override the protocol; they and the other options are those of :func:`fm2.compare`. The results
-    are written to ``out``: ``data``, ``compare``, ``shrink``, and the tables.
+    are written to ``out``: ``data``, ``compare``, ``shrink``, the tables, and ``reproduction.html`` with the figures.
     """
     reproduction = _plan(log, source, Path(out), protocol, models, tables, resume, overwrite)
     threads = int(settings.get("threads", 0))
     dataset = _prepare(reproduction, resume, overwrite, threads)
     reproduction.rows = sum(split["rows"] for split in dataset.manifest["splits"].values())
-    reproduction.tables = [table.samples(log, dataset)] if 5 in reproduction.numbers else []
-    reproduction.save()
-    if reproduction.numbers == [5]:
+    results = Results(reproduction, dataset, threads)
+    results.save()
+    if not TRAINING_TABLES & set(reproduction.numbers):
+        write_page(reproduction, dataset, None, (), threads)
         return reproduction
     path = reproduction.path / "compare"
     before = Comparison.open(path) if resume and (path / COMPARISON).is_file() else None
@@ -73,14 +82,12 @@ def reproduce(
         on_result=on_result,
         **used_settings(reproduction.models, common),
     )
-    reproduction.failed = comparison.failed
-    if QUALITY_TABLES & set(reproduction.numbers):
-        aucs = _training_aucs(comparison, dataset, threads)
-        reproduction.tables += [table.quality(log, comparison, aucs), table.costs(log, comparison)]
-    reproduction.save()
+    results.add_comparison(comparison)
+    results.save()
     if 8 in reproduction.numbers:
-        reproduction.tables += _shrunk(reproduction, comparison, dataset, resume, overwrite, watch, on_start)
-        reproduction.save()
+        results.add_shrunk(_shrink(reproduction, comparison, dataset, resume, overwrite, watch, on_start))
+        results.save()
+    write_page(reproduction, dataset, comparison, results.shrunk, threads)
     return reproduction
 
 
@@ -119,11 +126,12 @@ def _default_models(numbers: Sequence[int]) -> Sequence[str]:
 
 def _check_models(log: str, models: str | Sequence[str]) -> list[str]:
     """Return the named models in the order of the paper's table."""
-    available = [row.model for row in QUALITY[log]]
+    available = models_of(log)
     names = [name.strip() for name in models.split(",")] if isinstance(models, str) else list(models)
     for name in names:
         if name not in (*available, "all"):
-            raise Fm2Error(f"reproduce: the paper's table has no model '{name}'; {suggest(name, [*available, 'all'])}")
+            hint = suggest(name, [*available, "all"])
+            raise Fm2Error(f"reproduce: the paper's tables for {log} have no model '{name}'; {hint}")
     return [name for name in available if name in names or "all" in names]
 
 
@@ -140,7 +148,7 @@ def _prepare(reproduction: Reproduction, resume: bool, overwrite: bool, threads:
         path,
         fractions=(0.8, 0.1, 0.1),
         split="random",
-        vocabulary="all" if reproduction.protocol == "paper" else "train",  # the paper's code includes the test rows
+        vocabulary="train" if reproduction.protocol == "fm2" else "all",  # the paper's code includes the test rows
         overwrite=overwrite,
         threads=threads,
     )
@@ -159,7 +167,7 @@ def _settings(
     common = common_settings(reproduction.protocol) | (before.settings if before else {}) | settings
     per_model: dict[str, dict[str, Any]] = {}
     for layer in (
-        settings_per_model(reproduction.protocol, reproduction.models),
+        settings_per_model(reproduction.protocol, reproduction.log, reproduction.models),
         before.model_settings if before else {},
     ):
         for name, values in layer.items():
@@ -168,16 +176,7 @@ def _settings(
     return common, per_model | {name: per_model.get(name, {}) | dict(own) for name, own in model_settings.items()}
 
 
-def _training_aucs(comparison: Comparison, dataset: Dataset, threads: int) -> dict[str, dict[str, float]]:
-    """Return the AUC on the training and validation rows, by run."""
-    aucs = {}
-    for name in (row["run"] for row in comparison.rows if not row["error"]):
-        run = Run.open(comparison.path / name, threads)
-        aucs[name] = {split: run.evaluate(dataset, split)["auc"] for split in ("train", "validation")}
-    return aucs
-
-
-def _shrunk(
+def _shrink(
     reproduction: Reproduction,
     comparison: Comparison,
     dataset: Dataset,
@@ -185,21 +184,26 @@ def _shrunk(
     overwrite: bool,
     watch: Callable[[TrainingProgress], None],
     on_start: Callable[[str], None],
-) -> list[table.Table]:
-    """Make table 8: train FmFM from scratch for every share of the variance, as the paper does."""
-    finished = [row["run"] for row in comparison.rows if row["model"] == SHRUNK_MODEL and not row["error"]]
-    if not finished:
-        return []
-    on_start("table 8")
-    rows = shrink_all(
-        comparison.path / finished[0],
-        dataset,
-        reproduction.path / "shrink",
-        [row.variance for row in SHRUNK if row.variance is not None],
-        weighting="features" if reproduction.protocol == "paper" else "counts",
-        resume=resume,
-        overwrite=overwrite,
-        watch=watch,
-        on_bases=lambda bases: on_start(f"mean dimension {sum(basis.dim for basis in bases) / len(bases):.2f}"),
-    )
-    return [table.shrunk(rows)]
+) -> list[list[dict[str, Any]]]:
+    """Return the rows of table 8, by seed: FmFM trained from scratch for every share of the variance, as in the paper.
+
+    Each seed starts from its own full model, whose embeddings determine the dimensions.
+    """
+    tables = []
+    for number, run in enumerate(comparison.finished_runs().get(SHRUNK_MODEL, [])):
+        on_start(f"table 8, {run}")
+        out = reproduction.path / ("shrink" if number == 0 else f"shrink-{run}")
+        tables.append(
+            shrink_all(
+                comparison.path / run,
+                dataset,
+                out,
+                [row.variance for row in SHRUNK if row.variance is not None],
+                weighting=WEIGHTINGS[reproduction.protocol],
+                resume=resume,
+                overwrite=overwrite,
+                watch=watch,
+                on_bases=lambda bases: on_start(f"mean dimension {sum(basis.dim for basis in bases) / len(bases):.2f}"),
+            )
+        )
+    return tables

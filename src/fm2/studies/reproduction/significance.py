@@ -17,6 +17,7 @@ from fm2.evaluation.evaluate import targets
 from fm2.evaluation.metrics import metric_title
 from fm2.studies.comparison.printing import TIE
 from fm2.studies.comparison.results import Comparison
+from fm2.studies.reproduction.published import title_of
 from fm2.studies.reproduction.tables import Table
 from fm2.studies.statistics import Statistics, measure_statistics
 from fm2.training.run import Run
@@ -24,26 +25,36 @@ from fm2.training.run import Run
 FULL = "full"
 
 
-def differences_table(comparison: Comparison, title_of: Callable[[str], str]) -> Table | None:
-    """Make a table of how much each model differs from the best one. None without statistics, or for one model."""
-    statistics = comparison.statistics
-    if statistics is None or len(statistics.metrics["auc"].models) < 2:
-        return None
+def model_differences(comparison: Comparison, number: int) -> list[Table]:
+    """Return a table of how much each model in table 6 or 7 differs from the best one; none for one model."""
+    if comparison.statistics is None:
+        return []
+    title = f"Table {number}: differences from the best model"
+    return _differences(title, comparison.statistics, comparison.split, title_of, TIE)
+
+
+def shrunk_differences(statistics: Statistics | None, split: str) -> list[Table]:
+    """Return a table of how much the smaller models of table 8 differ from the full one."""
+    if statistics is None:
+        return []
+    title = "Table 8: differences from the full model"
+    return _differences(title, statistics, split, str, "* no significant difference from the full model")
+
+
+def _differences(
+    title: str, statistics: Statistics, split: str, name_of: Callable[[str], str], tie: str
+) -> list[Table]:
     metrics = statistics.metrics
+    models = list(metrics["auc"].models)
     rows = []
-    for model in metrics["auc"].models:
-        cells = [
-            "best*" if model == each.reference else f"{each.difference(model, each.reference)}{_star(model, each.tied)}"
-            for each in metrics.values()
-        ]
-        rows.append([title_of(model), *cells])
-    header = ["", *(f"{metric_title(name)} − {title_of(each.reference)}" for name, each in metrics.items())]
-    notes = [f"\\{TIE}.", f"{statistics.caption(comparison.split)}."]
-    return Table("Differences from the best model", header, rows, notes)
-
-
-def _star(model: str, tied: Sequence[str]) -> str:
-    return "*" if model in tied else ""
+    for model in models:
+        cells = []
+        for metric in metrics.values():
+            shown = "" if model == metric.reference else str(metric.difference(model, metric.reference))
+            cells.append(f"{shown}*" if model in metric.leaders else shown)
+        rows.append([name_of(model), *cells])
+    header = ["", *(f"{metric_title(name)} − {name_of(each.reference)}" for name, each in metrics.items())]
+    return [Table(title, header, rows, [f"\\{tie}.", f"{statistics.caption(split)}."])] if len(models) > 1 else []
 
 
 def variance_title(variance: float | None) -> str:

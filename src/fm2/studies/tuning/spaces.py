@@ -136,6 +136,7 @@ SEARCHED: Mapping[str, MakeCandidates] = {
     "ema_decay": _decays,
     "initial_accumulator": _within(10),
     "embedding_std": _within(3),
+    "linear_std": _within(3),
     "matrix_std": _within(3),
 }
 # With a schedule, learning rates fall to zero at the last epoch, so the number of epochs matters too.
