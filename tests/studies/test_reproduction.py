@@ -156,7 +156,7 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
         "with fm2's defaults and changed settings",
         "Changed settings: epochs = 1, evaluations_per_epoch = 1, batch_size = 256.",
         "still improving at the last epoch of lr-0, fm-0, fmfm-0; raise epochs in a file for --settings, and use",
-        "FM was trained with a vector per field besides the formula's weight per feature.",
+        "Trained with a vector per field besides the formula's weight per feature: FM.",
         "## Table 3: dimensions",
         "## Settings",
         "## Contradictions in the paper",
@@ -261,6 +261,7 @@ def test_the_protocol_of_the_paper(log, tmp_path):
         2,
         3,
     ]  # its own setting overrides the common one
+    assert done.changed == {"": {"epochs": 1, "patience": 3}, "lr": {"patience": 2}}
     dataset = fm2.Dataset.open(done.path / "data")
     assert dataset.manifest["settings"]["vocabulary"] == "all"
     assert {field.min_count for field in dataset.schema.fields if field.kind == "numeric"} == {1}

@@ -56,10 +56,12 @@ def parameters(summary: Summary, settings: Mapping[str, Mapping[str, Any]]) -> T
         rows.append([title_of(name), formula, published, counted, optional(trained.get(name), ",")])
     header = ["model", "formula", "paper, Criteo", f"at m = {SAMPLES['criteo'].features:,}, K = {K}", "trained here"]
     notes = ["Trained models count the unknown feature of every field. All counts omit the bias."]
-    for name, values in settings.items():
-        if name in trained and values.get("linear", "features") != "features":
-            part = "a vector per field instead of" if values["linear"] == "fields" else "a vector per field besides"
-            notes.append(f"{title_of(name)} was trained with {part} the formula's weight per feature.")
+    for linear, part in (("fields", "instead of"), ("both", "besides")):
+        names = [title_of(name) for name, values in settings.items() if values.get("linear") == linear]
+        if names:
+            notes.append(
+                f"Trained with a vector per field {part} the formula's weight per feature: {', '.join(names)}."
+            )
     return Table("Table 2: parameters", header, rows, notes, text_columns=2)
 
 
