@@ -1,8 +1,10 @@
-"""Generate the page of all commands from the parser."""
+"""Generate the page of all commands from the parser, and the page of all models from their declarations."""
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -11,12 +13,17 @@ from mkdocs.structure.files import File, Files
 from fm2.cli.help import command_help
 from fm2.cli.main import GROUPS
 
+sys.path.insert(0, str(Path(__file__).parent))  # mkdocs loads hooks by their path
+from models_page import models_page
+
 COMMANDS_PAGE = "reference/commands.md"
+MODELS_PAGE = "reference/models.md"
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page of all commands."""
+    """Add the generated pages."""
     files.append(File.generated(config, COMMANDS_PAGE, content=commands_page()))
+    files.append(File.generated(config, MODELS_PAGE, content=models_page()))
     return files
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fm2.evaluation.prediction import predict_files
     from fm2.export.onnx import export_onnx
     from fm2.export.onnx_inputs import onnx_inputs
+    from fm2.studies.ablation.ablate import ablate
     from fm2.studies.comparison.compare import compare
     from fm2.studies.crosses.auto import prepare_with_crosses
     from fm2.studies.crosses.rank import rank_crosses
@@ -54,6 +55,7 @@ _LATER = {
     "Run": "fm2.training.run",
     "Scorer": "fm2.engine.scorer",
     "Tracker": "fm2.training.tracking",
+    "ablate": "fm2.studies.ablation.ablate",
     "calibrate": "fm2.training.calibrate",
     "compare": "fm2.studies.comparison.compare",
     "compile": "fm2.engine.compile",
@@ -94,6 +96,7 @@ __all__ = [
     "Schema",
     "Scorer",
     "Tracker",
+    "ablate",
     "calibrate",
     "compare",
     "compile",

@@ -49,8 +49,11 @@ class Plot:
     y: Axis
     edges: Point  # left and right end of the grid lines
 
-    def grid(self, title: str, x_title: str = "") -> list[str]:
-        """Draw the title, a grid line for every tick of y, and the labels of both axes."""
+    def grid(self, title: str, x_title: str = "", x_labels: Sequence[str] = ()) -> list[str]:
+        """Draw the title, a grid line for every tick of y, and the labels of both axes.
+
+        ``x_labels`` replace the numbers of the first ticks of x.
+        """
         left, right = self.edges
         parts = [text(left, self.y.end - 10, title, bold=True)]
         for tick in self.y.ticks:
@@ -59,7 +62,9 @@ class Plot:
             parts.append(f'<path class="{kind}" d="M{left:g} {y:.1f}H{right:g}" stroke="{color}"/>')
             parts.append(text(left - 8, y + 4, short_number(tick), "end"))
         below = self.y.begin + 18
-        parts += [text(self.x.position(tick), below, short_number(tick), "middle") for tick in self.x.ticks]
+        labels = list(zip(self.x.ticks, x_labels or map(short_number, self.x.ticks), strict=False))
+        size = 9 if x_labels else 0  # names need more space than numbers
+        parts += [text(self.x.position(tick), below, label, "middle", size=size) for tick, label in labels]
         if x_title:
             parts.append(text((left + right) / 2, self.y.begin + 36, x_title, "middle"))
         return parts

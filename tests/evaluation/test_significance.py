@@ -1,14 +1,17 @@
 """Paired tests, compared with their definitions and with the bootstrap."""
 
+import itertools
 import time
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from fm2 import Fm2Error
-from fm2.evaluation import metrics
+from fm2.evaluation import metrics, student
 from fm2.evaluation.significance import (
     Difference,
+    Estimates,
     auc_estimates,
     compare_auc,
     compare_log_loss,
@@ -156,21 +159,82 @@ def test_averages_are_means_over_seeds():
     assert difference.standard_error == pytest.approx(gap.std(ddof=1) / np.sqrt(500))
 
 
-def test_click_rates_have_a_log_loss_test():
-    difference = compare_log_loss([0.2, 0.5, 0.1], [0.2, 0.5, 0.1], [0.3, 0.4, 0.2], [10, 20, 30])
-    assert difference.value < 0 < difference.standard_error
+def test_click_rates_have_tests():
+    _, (a, b), random = draw(600)
+    impressions, rates = random.integers(1, 9, 600), random.random(600).round(1)
+    loss = compare_log_loss(rates, rates.clip(0.01, 0.99), b, impressions)
+    assert loss.value < 0 < loss.standard_error
+    auc = compare_auc(rates, a, b, impressions)
+    assert auc.value == pytest.approx(metrics.auc(rates, a, impressions) - metrics.auc(rates, b, impressions))
+    gaps = []
+    for _ in range(400):
+        rows = random.integers(0, 600, 600)
+        chosen = [(rates[rows], p[rows], impressions[rows]) for p in (a, b)]
+        gaps.append(metrics.auc(*chosen[0]) - metrics.auc(*chosen[1]))
+    assert auc.standard_error == pytest.approx(np.std(gaps), rel=0.15)
+
+
+@pytest.mark.parametrize("freedom", [1, 1.7, 4, 30, 1e4, 1e9])
+def test_students_t_is_that_of_scipy(freedom):
+    for t in (0.1, 1.0, 2.5, 40.0):
+        assert student.two_sided(t, freedom) == pytest.approx(2 * scipy.stats.t.sf(t, freedom), rel=1e-6, abs=1e-300)
+    for confidence in (0.5, 0.95, 0.9999):
+        assert student.quantile(confidence, freedom) == pytest.approx(
+            scipy.stats.t.ppf((1 + confidence) / 2, freedom), rel=1e-6
+        )
+
+
+def trained(random, seeds, rows, models, between_seeds):
+    """Draw the estimates of equally good models with several seeds each, and labels whose noise all of them share."""
+    covariance = 0.5 + 0.5 * np.eye(models)
+    values = random.multivariate_normal(np.zeros(models), covariance) / np.sqrt(rows)
+    runs = values[:, None] + random.normal(0, between_seeds, (models, seeds))
+    variances = runs.var(axis=1, ddof=1) / seeds if seeds > 1 else None
+    return Estimates(runs.mean(axis=1), covariance / rows, variances, [seeds] * models)
+
+
+@pytest.mark.parametrize(("seeds", "between_seeds"), [(2, 0.05), (5, 0.05)])
+def test_intervals_cover_the_variation_over_seeds(seeds, between_seeds):
+    random, covered, fixed = np.random.default_rng(2), 0, 0
+    for _ in range(400):
+        estimates = trained(random, seeds, 1000, 2, between_seeds)
+        low, high = estimates.difference(0, 1).interval()
+        covered += low <= 0 <= high
+        low, high = Estimates(estimates.values, estimates.covariance).difference(0, 1).interval()
+        fixed += low <= 0 <= high
+    assert 0.92 <= covered / 400 <= 0.99
+    assert fixed / 400 < 0.92  # the rows alone do not explain the differences
+
+
+def test_all_pairs_together_have_the_confidence():
+    random, single, together = np.random.default_rng(3), 0, 0
+    confidence = trained(random, 1, 1000, 8, 0).simultaneous()  # it depends on the covariances only
+    for _ in range(300):
+        estimates = trained(random, 1, 1000, 8, 0)
+        pairs = [estimates.difference(a, b) for a, b in itertools.combinations(range(8), 2)]
+        single += all(low <= 0 <= high for low, high in (pair.interval() for pair in pairs))
+        together += all(low <= 0 <= high for low, high in (pair.interval(confidence) for pair in pairs))
+    assert single / 300 < 0.65
+    assert 0.91 <= together / 300 <= 0.985
+
+
+def test_two_models_and_models_that_predict_the_same_need_no_wider_intervals():
+    labels, (a, b), _ = draw(300)
+    assert auc_estimates(labels, [a, b]).simultaneous() == 0.95
+    assert auc_estimates(labels, [a, a]).simultaneous() == 0.95
+    assert auc_estimates(labels, [a, b, a]).simultaneous() == pytest.approx(0.95, abs=0.002)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: auc_estimates([0.5, 1, 0], [[0.1, 0.2, 0.3]]), "labels of 0 or 1"),
+        (lambda: auc_estimates([0.5, 0, 0], [[0.1, 0.2, 0.3]]), "at least 2 rows with a click"),
         (lambda: auc_estimates([0, 0, 1], [[0.1, 0.2, 0.3]]), "at least 2 rows with a click"),
         (lambda: auc_estimates([0, 0, 0], [[0.1, 0.2, 0.3]]), "at least 2 rows with a click"),
         (lambda: auc_estimates([1, 1, 0, 0], [[0.1] * 4], [1, 1, 1, 0]), "at least 2 rows without a click"),
         (lambda: auc_estimates([0, 1], []), "no predictions"),
         (lambda: log_loss_estimates([0], [[0.5]]), "at least 2 rows"),
-        (lambda: compare_auc([0, 1], [0.1, 0.2], [0.1]), r"shapes \[\[2\], \[1\]\]"),
+        (lambda: compare_auc([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], [0.1]), r"shapes \[\[4\], \[1\]\]"),
         (lambda: compare_log_loss([0, 1], [0.1, 1.2], [0.1, 0.2]), "between 0 and 1"),
         (lambda: compare_auc([0, 1], [0.1, np.nan], [0.1, 0.2]), "row 1 is nan"),
         (lambda: Difference(1, 1).interval(95), "confidence must be between 0 and 1"),

@@ -19,7 +19,7 @@ from fm2.cli.studies import read_settings_files
 from fm2.models.registry import model_names, specs
 from fm2.studies.comparison import compare as comparing
 from fm2.studies.comparison.printing import lines
-from fm2.studies.comparison.results import COLUMNS, Comparison
+from fm2.studies.comparison.results import COLUMNS, INTERVALS, Comparison
 from fm2.training.run import Run
 
 FAST = [text for name, value in QUICK.items() for text in (f"--{name.replace('_', '-')}", str(value))]
@@ -50,7 +50,7 @@ def test_models_are_trained_and_evaluated_under_the_same_conditions(dataset, tmp
     assert Run.open(out / "fmfm-1").model.config["dims"] == [3] * 4
     with (out / "compare.csv").open() as file:
         csv_rows = list(csv.DictReader(file))
-    assert list(csv_rows[0]) == list(COLUMNS)
+    assert list(csv_rows[0]) == [*COLUMNS, *INTERVALS]
     assert [float(row["auc"]) for row in csv_rows] == [row["auc"] for row in results["rows"]]
 
     losses = [row["log_loss"] for row in results["rows"] if row["model"] == "fmfm"]

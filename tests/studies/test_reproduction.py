@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 import fm2
@@ -164,8 +165,8 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
         assert text in page
     lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
     assert "1,327,180" in lines["features"]
-    assert "8,960 (36.5%)" in lines["95%"]
-    freedom, parameters, operations, quality = [line for line in page.splitlines() if line.startswith("| FM ")]
+    assert [line.count("8,960 (36.5%)") for line in page.splitlines() if line.startswith("| 95% ")] == [1, 0]
+    freedom, parameters, operations, quality, _ = [line for line in page.splitlines() if line.startswith("| FM ")]
     assert "constant" in freedom
     assert "14.63 M" in parameters
     assert operations.count("1,920") == 3  # published, counted and trained
@@ -173,7 +174,12 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     assert "1 of 1" in quality
     assert (out / "reproduction.md").read_text().strip() in page
     record = json.loads((out / "reproduction.json").read_text())
-    assert [table["title"][:7] for table in record["tables"]] == [f"Table {n}" for n in (1, 2, 3, 4, 5, 6, 8)]
+    assert [table["title"][:7] for table in record["tables"]] == [f"Table {n}" for n in (1, 2, 3, 4, 5, 6, 6, 8, 8)]
+    differences = record["tables"][6]
+    assert differences["title"] == "Table 6: differences from the best model"
+    assert [row[0] for row in differences["rows"]] == ["LR", "FM", "FmFM"]
+    assert all("[" in cell or cell == "*" for row in differences["rows"] for cell in row[1:])
+    assert differences["notes"][0] == "\\* best, or no significant difference from the best."
     assert record["changed"] == {"": {"epochs": 1, "evaluations_per_epoch": 1, "batch_size": 256}}
     assert record["settings"]["fm-0"]["linear"] == "both"
     assert len(record["settings"]["variance-0.95"]["dim"]) == 39
@@ -275,10 +281,10 @@ def test_adding_a_table_adds_its_models(log, tmp_path):
     assert fm2.reproduce("criteo", log, tmp_path / "out", tables=[5], **options).models == ["fmfm"]
     done = fm2.reproduce("criteo", log, tmp_path / "out", tables=[5, 6], resume=True, **options)
     assert done.models == ["lr", "fm", "ffm", "fwfm", "fvfm", "fmfm", "dcn"]
-    assert [table.title[:7] for table in done.tables] == ["Table 5", "Table 6"]
+    assert [table.title[:7] for table in done.tables] == ["Table 5", "Table 6", "Table 6"]
 
 
-def test_table_8_uses_a_seed_that_did_not_fail(log, tmp_path, monkeypatch):
+def test_table_8_uses_all_seeds_that_did_not_fail(log, tmp_path, monkeypatch):
     train = comparing.train
 
     def failing_train(model, *arguments, seed, **options):
@@ -288,9 +294,20 @@ def test_table_8_uses_a_seed_that_did_not_fail(log, tmp_path, monkeypatch):
 
     monkeypatch.setattr(comparing, "train", failing_train)
     options = {"threads": 1, "epochs": 1, "evaluations_per_epoch": 1, "dim": 2}
-    done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=2, **options)
+    done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=3, **options)
     assert [row["run"] for row in done.failed] == ["fmfm-0"]
-    assert [table.title[:7] for table in done.tables] == ["Table 8"]
+    table, differences = done.tables
+    of_seeds = [json.loads((done.path / name / "table.json").read_text()) for name in ("shrink", "shrink-fmfm-2")]
+    assert [rows[0]["run"][-6:] for rows in of_seeds] == ["fmfm-1", "fmfm-2"]
+    for row, *measured in zip(table.rows, *of_seeds, strict=True):
+        losses = [each["log_loss"] for each in measured]
+        assert row[7] == f"{np.mean(losses):.5f} ± {np.std(losses, ddof=1):.5f}"
+        assert row[1] == f"{np.mean([each['dimension'] for each in measured]):.2f}"
+    assert differences.title == "Table 8: differences from the full model"
+    assert [row[0] for row in differences.rows] == ["full", "99%", "97%", "95%", "90%", "85%", "80%"]
+    assert all("[" in cell for row in differences.rows[1:] for cell in row[1:])
+    assert "and 2 seeds" in differences.notes[1]
+    assert {"variance-0.95", "shrink-fmfm-2/variance-0.95"} <= done.settings.keys()
 
 
 def test_a_sample_of_avazu(tmp_path):

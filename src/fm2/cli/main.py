@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from fm2 import __version__
-from fm2.cli import compression, data, engine, shared, studies, training
+from fm2.cli import ablation, compression, data, engine, shared, studies, training
 from fm2.cli.command import DEBUG, Command
 from fm2.cli.completion import completion
 from fm2.cli.exit_codes import FAILED, MISUSED, SUCCESS, explain
@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "Training": training.COMMANDS,
     "Compression": compression.COMMANDS,
     "Serving": engine.COMMANDS,
-    "Studies": studies.COMMANDS,
+    "Studies": (*studies.COMMANDS, *ablation.COMMANDS),
     "Shell": (completion,),
 }
 COMMANDS: dict[str, Command] = {command.name: command for group in GROUPS.values() for command in group}

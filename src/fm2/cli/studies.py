@@ -236,7 +236,7 @@ def tune(options: argparse.Namespace) -> None:
     example="fm2 report comparison --out report.html",
     notes="The page has the paper's charts for your data. An existing HTML page is replaced.",
     arguments=(
-        Argument("source", "directory of fm2 train or fm2 compare", metavar="RUN_OR_COMPARISON"),
+        Argument("source", "directory of fm2 train, fm2 compare or fm2 ablate", metavar="RUN_OR_COMPARISON"),
         Argument("--out", "HTML file to write, e.g. report.html", metavar="FILE", required=True),
         Argument("--data", "dataset (default: the one that a comparison was made with)", metavar="DATA"),
         Argument(
@@ -244,13 +244,14 @@ def tune(options: argparse.Namespace) -> None:
             "directory of fm2 shrink with several variances (default: searched next to the source)",
             metavar="DIR",
         ),
+        Argument("--ablation", "directory of fm2 ablate (default: searched next to the source)", metavar="DIR"),
         shared.THREADS,
     ),
 )
 def report(options: argparse.Namespace) -> None:
     from fm2.studies.reporting.report import report
 
-    out = report(options.source, options.out, **shared.pick(options, "data", "shrink", "threads"))
+    out = report(options.source, options.out, **shared.pick(options, "data", "shrink", "ablation", "threads"))
     if out.is_file():  # a pipe receives the page alone
         print(f"wrote {out.stat().st_size:,} bytes to {out}; open it in a browser")
 

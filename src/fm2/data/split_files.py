@@ -59,7 +59,7 @@ def write_splits(
     if is_weighted(schema):
         arrays.append(("weights", (), np.float32))
     writers = [
-        [_NpyWriter(directory / split / f"{name}.npy", (count, *shape), dtype) for name, shape, dtype in arrays]
+        [NpyWriter(directory / split / f"{name}.npy", (count, *shape), dtype) for name, shape, dtype in arrays]
         for split, count in zip(SPLITS, rows, strict=True)
     ]
     lists = ListFiles(directory, [index for index, field in enumerate(schema.fields) if field.is_list])
@@ -106,7 +106,7 @@ def _with_number_codes(block: Block, number_codes: NumberCodes, threads: int) ->
     return dataclasses.replace(block, lists={**block.lists, **lists})
 
 
-class _NpyWriter:
+class NpyWriter:
     """Write an array of known shape to a .npy file, some rows at a time; compute the checksum at the same time."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
@@ -121,6 +121,7 @@ class _NpyWriter:
         self._hash = hashlib.sha256(path.read_bytes())
 
     def append(self, rows: NDArray[Any]) -> None:
+        """Write the next rows."""
         data = np.ascontiguousarray(rows, dtype=self._dtype).data
         self._rows_left -= len(rows)
         self._file.write(data)

@@ -1,15 +1,17 @@
 """Whether one model is better than another on the same rows: AUC and log loss with their covariances.
 
-Every metric of every model is a mean of one contribution per row, at least to first order. The contributions of all
-models are computed once; the covariances of all pairs are then one matrix product. For AUC, the contributions are the
-placement values of DeLong, DeLong and Clarke-Pearson (1988), computed from sorted predictions in O(n log n) with exact
-ties, as Sun and Xu (2014) do.
+Every metric of every model is a mean of one contribution per row, at least to first order. The influence of a row is
+its contribution minus the mean, divided by the number of rows; the covariances of all pairs of models are then one
+matrix product. For AUC, the contributions are the placement values of DeLong, DeLong and Clarke-Pearson (1988),
+computed from sorted predictions in O(n log n) with exact ties, as Sun and Xu (2014) do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import inf, sqrt
 from statistics import NormalDist
 from typing import Any
 
@@ -17,20 +19,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fm2.errors import Fm2Error
+from fm2.evaluation import student
 from fm2.evaluation.metrics import Floats, check_inputs, row_losses
 
 CONFIDENCE = 0.95
+DRAWS = 20_000  # of the largest difference that chance produces; its 95 % quantile is then known to about 0.01
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of a metric between two models, and its standard error."""
+    """The difference of a metric between two models, and its standard error.
+
+    ``freedom`` is the number of degrees of freedom of the standard error, finite if a part of it comes from seeds.
+    """
 
     value: float
     standard_error: float
+    freedom: float = inf
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """Return the confidence interval of the normal approximation.
+        """Return the confidence interval of the normal approximation, or of Student's t for few seeds.
 
         >>> low, high = Difference(0.002, 0.001).interval()
         >>> round(low, 5), round(high, 5)
@@ -38,7 +46,7 @@ class Difference:
         """
         if not 0 < confidence < 1:
             raise Fm2Error(f"significance: confidence must be between 0 and 1, got {confidence}")
-        margin = NormalDist().inv_cdf((1 + confidence) / 2) * self.standard_error
+        margin = student.quantile(confidence, self.freedom) * self.standard_error
         return self.value - margin, self.value + margin
 
     @property
@@ -52,15 +60,21 @@ class Difference:
             return 1.0
         if self.standard_error == 0:
             return 0.0
-        return 2 * NormalDist().cdf(-abs(self.value) / self.standard_error)
+        return student.two_sided(self.value / self.standard_error, self.freedom)
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """A metric of several models on the same rows, and the covariances of the estimates."""
+    """A metric of several models on the same rows, and the covariances of the estimates.
+
+    ``seed_variances`` is what the variation over seeds adds to the variance of each model's value, which is then the
+    mean of ``seeds`` trainings. Without them, or with one seed, the models count as fixed.
+    """
 
     values: Floats
     covariance: Floats
+    seed_variances: Floats | None = None
+    seeds: Sequence[int] = ()
 
     def difference(self, model: int, baseline: int) -> Difference:
         """Return how much higher the metric of a model is than that of a baseline; both are indices."""
@@ -69,7 +83,49 @@ class Estimates:
         # Rounding can leave a tiny variance, or a negative one, for models that predict almost the same.
         floor = 1e-12 * float(pair[0, 0] + pair[1, 1])
         value = float(self.values[model] - self.values[baseline])
-        return Difference(value, float(np.sqrt(max(variance, floor))) if value or variance > floor else 0.0)
+        variance = max(variance, floor) if value or variance > floor else 0.0
+        between, freedom = self._between_seeds(model, baseline, variance)
+        return Difference(value, sqrt(variance + between), freedom)
+
+    def interval(self, model: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+        """Return the confidence interval of the metric of one model."""
+        variance = float(self.covariance[model, model])
+        between, freedom = self._between_seeds(model, None, variance)
+        return Difference(float(self.values[model]), sqrt(variance + between), freedom).interval(confidence)
+
+    def _between_seeds(self, model: int, baseline: int | None, variance: float) -> tuple[float, float]:
+        """Return what seeds add to a variance over rows, and the degrees of freedom of the sum (Satterthwaite)."""
+        if self.seed_variances is None or model == baseline:
+            return 0.0, inf
+        parts = [(float(self.seed_variances[i]), self.seeds[i] - 1) for i in (model, baseline) if i is not None]
+        between = sum(part for part, _ in parts)
+        unsure = sum(part**2 / freedom for part, freedom in parts if freedom)
+        return between, (variance + between) ** 2 / unsure if unsure else inf
+
+    def simultaneous(self, confidence: float = CONFIDENCE, pairs: Sequence[tuple[int, int]] | None = None) -> float:
+        """Return the confidence that the interval of each pair needs, so that all pairs together have ``confidence``.
+
+        Of many models, the best one is partly the luckiest, and some pair differs by chance. The largest difference by
+        chance, in standard errors, is drawn from the covariances, so that models that predict alike count as one.
+
+        >>> independent = Estimates(np.zeros(5), np.eye(5))
+        >>> round(student.quantile(independent.simultaneous(), inf), 1)  # Tukey's 3.86 / sqrt(2)
+        2.7
+        """
+        if pairs is None:
+            pairs = list(combinations(range(len(self.values)), 2))
+        errors = np.array([self.difference(a, b).standard_error for a, b in pairs])
+        first, second = (np.array(pairs).reshape(-1, 2)[errors > 0]).T
+        if len(first) < 2:
+            return confidence
+        total = self.covariance if self.seed_variances is None else self.covariance + np.diag(self.seed_variances)
+        scales, axes = np.linalg.eigh(total)
+        draws = np.random.default_rng(0).normal(size=(DRAWS, len(scales))) * np.sqrt(scales.clip(0)) @ axes.T
+        largest = np.zeros(DRAWS)
+        for a, b, error in zip(first, second, errors[errors > 0], strict=True):
+            np.maximum(largest, np.abs(draws[:, a] - draws[:, b]) / error, out=largest)
+        critical = float(np.quantile(largest, confidence))
+        return max(confidence, 2 * NormalDist().cdf(critical) - 1)
 
     def averages(self, groups: Sequence[Sequence[int]]) -> Estimates:
         """Return the means over groups of models, such as the seeds of each model.
@@ -112,62 +168,83 @@ def compare_log_loss(
 
 
 def auc_estimates(labels: ArrayLike, predictions: Sequence[ArrayLike], weights: ArrayLike | None = None) -> Estimates:
-    """Compute the AUC of several models and the covariances of DeLong et al. Labels are 0 or 1.
+    """Compute the AUC of several models and the covariances of DeLong et al.
 
-    Row weights are those of a weighted sample: a pair of rows counts with the product of their weights.
+    Row weights are those of a weighted sample: a pair of rows counts with the product of their weights. A click rate is
+    a row with and without a click, each with its share of the weight.
     """
-    y, scores, w = _check(labels, predictions, weights, "prediction")
-    if not np.isin(y, (0, 1)).all():
-        raise Fm2Error("significance: the test of AUC needs labels of 0 or 1, not click rates of several impressions")
-    clicks = y.astype(bool)
-    placements = np.stack([_placements(clicks, each, w) for each in scores])
-    # The AUC is the mean placement of the clicks, and also that of the other rows. Its variance is the sum of both.
-    values, of_clicks = _means(placements[:, clicks], w[clicks], "rows with a click")
-    _, of_others = _means(placements[:, ~clicks], w[~clicks], "rows without a click")
-    return Estimates(values, of_clicks + of_others)
+    return _estimates([auc_influence(labels, each, weights) for each in predictions])
 
 
 def log_loss_estimates(
     labels: ArrayLike, probabilities: Sequence[ArrayLike], weights: ArrayLike | None = None
 ) -> Estimates:
     """Compute the log loss of several models and the covariances of these means over rows."""
-    y, p, w = _check(labels, probabilities, weights, "probability")
-    return Estimates(*_means(np.stack([row_losses(y, each) for each in p]), w, "rows"))
+    return _estimates([log_loss_influence(labels, each, weights) for each in probabilities])
 
 
-def _check(
-    labels: ArrayLike, predictions: Sequence[ArrayLike], weights: ArrayLike | None, kind: str
-) -> tuple[NDArray[Any], list[NDArray[Any]], Floats]:
-    """Return the labels, the predictions of each model and the weights as arrays."""
-    if not len(predictions):
+def _estimates(models: Sequence[tuple[float, Floats]]) -> Estimates:
+    if not models:
         raise Fm2Error("significance: there are no predictions")
-    checked = [check_inputs(labels, each, weights, kind) for each in predictions]
-    y, _, w = checked[0]
-    return y, [p for _, p, _ in checked], np.ones(len(y)) if w is None else w
+    influences = np.stack([influence for _, influence in models])
+    return Estimates(np.array([value for value, _ in models]), influences @ influences.T)
 
 
-def _means(values: Floats, weights: Floats, what: str) -> tuple[Floats, Floats]:
-    """Return the weighted means over rows of each model's values [models, rows], and their covariances."""
-    rows = np.count_nonzero(weights)
+def auc_influence(labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None) -> tuple[float, Floats]:
+    """Compute the AUC of a model and the influence of each row; the sum of their squares is the variance."""
+    y, p, w = check_inputs(labels, predictions, weights, "prediction")
+    order = np.argsort(p)
+    clicks, others = _classes(y[order], None if w is None else w[order])
+    total, other_total = float(clicks.sum()), float(others.sum())
+    corrections = _correction(clicks, "rows with a click"), _correction(others, "rows without a click")
+    bounds = _tie_bounds(p[order])
+    placed = _below(others, bounds) / other_total  # the share of the other class that a click is ranked above
+    auc = float(clicks @ placed) / total
+    passed = 1 - _below(clicks, bounds) / total
+    influence = np.empty(len(order))
+    influence[order] = (corrections[0] / total) * clicks * (placed - auc) + (corrections[1] / other_total) * others * (
+        passed - auc
+    )
+    return auc, influence
+
+
+def log_loss_influence(
+    labels: ArrayLike, probabilities: ArrayLike, weights: ArrayLike | None = None
+) -> tuple[float, Floats]:
+    """Compute the log loss of a model and the influence of each row; the sum of their squares is the variance."""
+    y, p, w = check_inputs(labels, probabilities, weights, "probability")
+    shares = np.ones(len(y)) if w is None else w
+    # With equal weights, the variance is the sample variance, with rows - 1 in the denominator, divided by the rows.
+    correction = _correction(shares, "rows")
+    losses, shares = row_losses(y, p), shares / shares.sum()
+    loss = float(losses @ shares)
+    return loss, (losses - loss) * shares * correction
+
+
+def _classes(labels: NDArray[Any], weights: Floats | None) -> tuple[Floats, Floats]:
+    """Return the weight of the clicks and of the other impressions of each row."""
+    clicks, others = labels.astype(np.float64), 1.0 - labels
+    return (clicks, others) if weights is None else (clicks * weights, others * weights)
+
+
+def _correction(weights: Floats, what: str) -> float:
+    """Return the factor that makes a variance unbiased."""
+    rows = int(np.count_nonzero(weights))
     if rows < 2:
         raise Fm2Error(f"significance: at least 2 {what} with a positive weight are needed, got {rows}")
-    shares = weights / weights.sum()
-    means = values @ shares
-    # With equal weights, this is the sample covariance, with rows - 1 in the denominator, divided by the rows.
-    scaled = (values - means[:, None]) * shares * np.sqrt(rows / (rows - 1))
-    return means, scaled @ scaled.T
+    return sqrt(rows / (rows - 1))
 
 
-def _placements(clicks: NDArray[np.bool_], predictions: NDArray[Any], weights: Floats) -> Floats:
-    """Return the share of the other class that each row is ranked correctly against; a tie counts half."""
-    order = np.argsort(predictions)
-    ordered = predictions[order]
-    first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
-    starts, tie = np.flatnonzero(first), np.cumsum(first) - 1
-    placements = np.empty(len(order))
-    for others in (~clicks, clicks):
-        tied = np.add.reduceat(np.where(others, weights, 0.0)[order], starts)
-        below = (np.cumsum(tied) - tied / 2) / max(float(tied.sum()), np.finfo(np.float64).tiny)
-        rows = ~others[order]
-        placements[order[rows]] = below[tie[rows]]
-    return np.where(clicks, placements, 1 - placements)
+def _tie_bounds(ordered: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Return where each run of equal predictions begins, and their number at the end. None if there are no ties."""
+    first = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    return None if len(first) == len(ordered) - 1 else np.concatenate(([0], first, [len(ordered)]))
+
+
+def _below(weights: Floats, bounds: NDArray[np.int64] | None) -> Floats:
+    """Return the total weight of the rows that are ranked below each row; a tie counts half."""
+    sums = np.cumsum(weights)
+    if bounds is None:
+        return sums - weights / 2
+    at_bounds = np.concatenate(([0.0], sums))[bounds]
+    return np.repeat((at_bounds[1:] + at_bounds[:-1]) / 2, np.diff(bounds))

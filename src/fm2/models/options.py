@@ -13,7 +13,8 @@ class Option:
     """A setting of a model: a keyword of its class, an option of ``fm2 train``, a line of settings.toml.
 
     ``kind`` is int, float, bool, str (one of ``choices``) or tuple (of integers, such as layer widths). Numbers lie
-    between ``low`` and ``high``. An option that ``shapes`` the model cannot change in a warm start.
+    between ``low`` and ``high``. An option that ``shapes`` the model cannot change in a warm start. ``field_indices``
+    are a tuple of indices of fields.
 
     >>> Option("layers", int, 3, "number of layers", 1, 9).checked(2)
     2
@@ -27,6 +28,7 @@ class Option:
     high: float = 65_536
     choices: tuple[str, ...] = ()
     shapes: bool = True
+    field_indices: bool = False
 
     def checked(self, value: Any) -> Any:
         """Return the value as the model takes it, or raise a ValueError that says what was expected."""

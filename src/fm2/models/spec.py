@@ -41,8 +41,9 @@ class RowwiseTraining:
 class ModelSpec:
     """The declaration of a model. The defaults describe a network that autograd trains.
 
-    ``torch_class`` is ``"module:Class"`` and is imported on first use. The class is called with ``field_sizes``,
-    ``seed``, the ``arguments`` (keyword: the setting that supplies the value) and the ``options``.
+    ``equation`` is the logit in one line, with the symbols of the page "Models at a glance". ``torch_class`` is
+    ``"module:Class"`` and is imported on first use. The class is called with ``field_sizes``, ``seed``, the
+    ``arguments`` (keyword: the setting that supplies the value) and the ``options``.
 
     ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs, and
     ``large_defaults`` replace some of them on large logs; both may name training settings and options. ``fm2 tune``
@@ -74,6 +75,7 @@ class ModelSpec:
     source: str
     torch_class: str
     deep: bool = True
+    equation: str = ""
 
     options: Sequence[Option] = MLP
     settings: Sequence[str] = OPTIONAL_SETTINGS

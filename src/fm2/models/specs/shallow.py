@@ -18,6 +18,7 @@ LR = ModelSpec(
     "LR",
     "logistic regression, a weight per feature",
     source="Richardson et al., 2007",
+    equation="b + Σᵢ wᵢ",
     torch_class="fm2.models.poly2:LR",
     deep=False,
     options=(),
@@ -49,6 +50,7 @@ POLY2 = ModelSpec(
     "Poly2",
     "a weight per feature and, hashed, per pair of features",
     source="Chang et al., 2010",
+    equation="b + Σᵢ wᵢ + Σᵢ<ⱼ w[hash(xᵢ, xⱼ)]",
     torch_class="fm2.models.poly2:Poly2",
     deep=False,
     options=(Option("hash_bits", int, 22, "log2 of the size of the hash table of pairs", 1, 30),),
@@ -192,6 +194,7 @@ FM = _machine(
     count_flops=_fm_flops,
     forward_backward="fused",
     compile_plan="embedding_sum",
+    equation="b + linear part + Σᵢ<ⱼ ⟨vᵢ, vⱼ⟩",
 )
 
 FFM = ModelSpec(
@@ -199,6 +202,7 @@ FFM = ModelSpec(
     "FFM",
     "every feature has an embedding for each other field",
     source="Juan et al., 2016",
+    equation="b + Σᵢ wᵢ + Σᵢ<ⱼ ⟨vᵢ[field j], vⱼ[field i]⟩",
     torch_class="fm2.models.ffm:FFM",
     deep=False,
     options=(),
@@ -235,6 +239,7 @@ FWFM = _machine(
     auto_effort=1,
     count_parameters=_count_parameters(lambda a, b: 1),
     count_flops=_diagonal_flops(complexity.fwfm),
+    equation="b + linear part + Σᵢ<ⱼ r[i,j] ⟨vᵢ, vⱼ⟩",
 )
 
 FVFM = _machine(
@@ -247,6 +252,7 @@ FVFM = _machine(
     auto_effort=3,
     count_parameters=_count_parameters(lambda a, b: a),
     count_flops=_diagonal_flops(complexity.fvfm),
+    equation="b + linear part + Σᵢ<ⱼ ⟨vᵢ ⊙ d[i,j], vⱼ⟩",
 )
 
 FMFM = _machine(
@@ -260,6 +266,7 @@ FMFM = _machine(
     count_parameters=_count_parameters(lambda a, b: a * b),
     count_flops=_fmfm_flops,
     forward_backward="matrix",
+    equation="b + linear part + Σᵢ<ⱼ vᵢ M[i,j] vⱼᵀ",
 )
 
 SPECS = (LR, POLY2, FM, FFM, FWFM, FVFM, FMFM)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import re
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
 from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset, read_row_values
-from fm2.errors import Fm2Error, printable
+from fm2.errors import Fm2Error, Fm2Warning, printable
 from fm2.evaluation import metrics
+from fm2.evaluation.evaluate import score_calibrated, targets
 from fm2.files import check_output, directory_lock
 from fm2.models.registry import get_spec, is_model
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import ignored_settings, settings_for, state_of
-from fm2.studies.comparison.results import COLUMNS, CSV, JSON, Comparison
+from fm2.studies.comparison.results import COLUMNS, CSV, DIFFERENCES, JSON, PREDICTIONS, Comparison
+from fm2.studies.statistics import PredictionFiles, measure_statistics
 from fm2.training.inputs import fingerprint_of
 from fm2.training.loop import TrainingProgress, check_splits
 from fm2.training.run import Run
@@ -56,6 +59,8 @@ def compare(
     continues the others, with the same settings unless you pass new ones; new models and seeds are added. ``on_start``
     is called with the name of a run before its training, ``on_result`` with its row afterward, and with the exception
     if it failed.
+
+    At the end, all pairs of models are compared by paired tests on the same rows; see ``statistics`` of the result.
     """
     dataset, path = Dataset.of(data), Path(out)
     check_output("compare", path, "comparison", JSON, resume=resume, overwrite=overwrite)
@@ -88,6 +93,8 @@ def compare(
                 row, error = _train(comparison, run, each, dataset, states[run] == "unfinished", watch)
                 comparison.put(row)
                 on_result(row, error)
+        if comparison.statistics is None:
+            _measure_statistics(comparison, dataset)
     return comparison
 
 
@@ -148,7 +155,8 @@ def _remove_results(path: Path) -> None:
         model = re.fullmatch(r"(\w+)-\d+", directory.name)
         if model and is_model(model[1]) and (directory / SETTINGS).is_file():
             shutil.rmtree(directory)
-    for name in (JSON, CSV):
+    shutil.rmtree(path / PREDICTIONS, ignore_errors=True)
+    for name in (JSON, CSV, DIFFERENCES):
         (path / name).unlink(missing_ok=True)
 
 
@@ -174,7 +182,7 @@ def _train(
     try:
         trained = train(settings.model, dataset, comparison.path / run, **options)
         row["seconds"] = seconds()
-        return row | _evaluate(trained, dataset, comparison.split), None
+        return row | _evaluate(trained, dataset, comparison), None
     except Exception as error:  # one failed model must not stop the others
         message = str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}"
         return row | {"seconds": seconds(), "error": printable(message)}, error
@@ -184,9 +192,9 @@ def _train(
         raise
 
 
-def _evaluate(run: Run, dataset: Dataset, split: str) -> dict[str, Any]:
-    """Return the costs and metrics of a run, and whether it would gain from more epochs."""
-    measured, model = run.evaluate(dataset, split), run.model
+def _evaluate(run: Run, dataset: Dataset, comparison: Comparison) -> dict[str, Any]:
+    """Return the costs and metrics of a run, and whether it would gain from more epochs; keep its predictions."""
+    measured, model = predict_and_measure(run, dataset, comparison.split, comparison.predictions), run.model
     return {
         "parameters": model.n_parameters,
         "flops": model.flops(),
@@ -209,3 +217,32 @@ def end_of_training(run: Path) -> dict[str, Any]:
         "unsettled": not settled,
         "unfinished": settled and best_epoch == settings["epochs"] and constant,
     }
+
+
+def predict_and_measure(run: Run, dataset: Dataset, split: str, files: PredictionFiles) -> dict[str, Any]:
+    """Evaluate a run on a split, and write its predictions to a file named after the run."""
+    scores = score_calibrated(run, dataset, split)
+    probabilities = scores.probabilities(run.calibration)
+    files.save(run.path.name, probabilities)
+    return metrics.evaluate(scores.labels, probabilities, scores.weights)
+
+
+def _measure_statistics(comparison: Comparison, dataset: Dataset) -> None:
+    """Compare all pairs of models; score runs whose predictions are missing again."""
+    (labels, weights), models = targets(dataset, comparison.split), comparison.finished_runs()
+    if not models:
+        return
+
+    def predictions(run: str) -> NDArray[np.float32]:
+        stored = comparison.predictions.load(run, len(labels))
+        if stored is None:
+            predict_and_measure(Run.open(comparison.path / run), dataset, comparison.split, comparison.predictions)
+            stored = comparison.predictions.load(run, len(labels))
+        assert stored is not None
+        return stored
+
+    try:
+        comparison.statistics = measure_statistics(labels, weights, models, predictions)
+    except Fm2Error as error:  # too few clicks for a test; the table remains
+        warnings.warn(f"compare: no confidence intervals: {error}", Fm2Warning, stacklevel=3)
+    comparison.save()

@@ -80,8 +80,8 @@ def settings_for(
         raise Fm2Error(str(error).replace("train:", f"compare: {model}:", 1)) from error
 
 
-def state_of(run: Path, row: Mapping[str, Any] | None, settings: Settings) -> State:
-    """Return how far a run of a resumed comparison is. Raise an error if its settings have changed.
+def state_of(run: Path, row: Mapping[str, Any] | None, settings: Settings, operation: str = "compare") -> State:
+    """Return how far a run of a resumed comparison or ablation is. Raise an error if its settings have changed.
 
     A run that failed may have other settings; it then starts from the beginning.
     """
@@ -92,5 +92,6 @@ def state_of(run: Path, row: Mapping[str, Any] | None, settings: Settings) -> St
     if row and row["error"]:
         return "new" if fixed else "unfinished"
     for name, (before, now) in fixed.items():
-        raise Fm2Error(f"compare: {run} has {name} {before}, not {now}; use overwrite=True to train all models again")
+        change = f"{operation}: {run} has {name} {before}, not {now}"
+        raise Fm2Error(f"{change}; use overwrite=True to train all models again")
     return "finished" if row and not changed.keys() - {"threads"} else "unfinished"

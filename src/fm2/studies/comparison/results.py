@@ -1,8 +1,7 @@
-"""The results of a comparison, and the files that store them: compare.json and compare.csv."""
+"""The results of a comparison, and the files that store them: compare.json, compare.csv and differences.csv."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import math
@@ -12,15 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fm2.errors import Fm2Error
-from fm2.files import atomic_file, write_errors, write_text
+from fm2.files import write_errors, write_text
 from fm2.models.specs.shallow import LR
+from fm2.studies.result_files import read_results, write_csv
+from fm2.studies.statistics import PairDifference, PredictionFiles, Statistics
 
 FORMAT, VERSION = "fm2 compare", 1
-JSON, CSV = "compare.json", "compare.csv"
+JSON, CSV, DIFFERENCES, PREDICTIONS = "compare.json", "compare.csv", "differences.csv", "predictions"
 MEASURES = ("parameters", "flops", "flops_cached", "auc", "log_loss", "gap", "best_epoch", "seconds")
 REQUIRED = ("parameters", "flops", "auc", "log_loss")
 COLUMNS = ("model", "seed", "run", *MEASURES, "unfinished", "unsettled", "error")
+INTERVALS = ("auc_low", "auc_high", "log_loss_low", "log_loss_high")  # of a run, in the CSV file
 BEST_POSSIBLE = "best possible"
 
 
@@ -31,6 +32,8 @@ class Comparison:
     A row has the model's parameters and FLOPs (``flops_cached``: with cached products), its metrics on ``split``, and
     the name of its run in ``path``. If ``truth`` is known, ``gap`` is the share of the log loss between LR and the
     truth that the model closes. ``error`` is the reason why a run failed.
+
+    ``statistics`` has the confidence intervals of all pairs of models, once the comparison is complete.
     """
 
     path: Path
@@ -44,25 +47,19 @@ class Comparison:
     truth: dict[str, float] | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     spent: dict[str, float] = field(default_factory=dict)  # seconds of interrupted trainings
+    statistics: Statistics | None = None
 
     @classmethod
     def open(cls, path: str | Path, operation: str = "compare") -> Comparison:
         """Read the comparison in a directory. Errors start with ``operation``."""
-        file = Path(path) / JSON
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-            version = values.pop("format"), values.pop("version")
-            if version != (FORMAT, VERSION):
-                raise Fm2Error(f"{operation}: {file}: expected format {(FORMAT, VERSION)}, got {version}")
-            comparison = cls(Path(path), **values)
+
+        def make(values: dict[str, Any]) -> Comparison:
+            statistics = values.pop("statistics", None)
+            comparison = cls(Path(path), **values, statistics=statistics and Statistics.from_dict(statistics))
             comparison._check()
             return comparison
-        except FileNotFoundError as error:
-            raise Fm2Error(f"{operation}: {path} is not a comparison (it has no {JSON})") from error
-        except OSError as error:
-            raise Fm2Error(f"{operation}: {file}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Fm2Error(f"{operation}: {file} is damaged or not a comparison: {error!r}") from error
+
+        return read_results(Path(path) / JSON, "a comparison", (FORMAT, VERSION), operation, make)
 
     def _check(self) -> None:
         """Raise a TypeError, ValueError or KeyError if a value is not of the kind that ``save`` writes."""
@@ -85,27 +82,45 @@ class Comparison:
         """Return the row of a run, if there is one."""
         return next((row for row in self.rows if row["run"] == run), None)
 
+    @property
+    def predictions(self) -> PredictionFiles:
+        """The predictions of the runs on the rows that they are compared on."""
+        return PredictionFiles(self.path / PREDICTIONS)
+
+    def finished_runs(self) -> dict[str, list[str]]:
+        """Return the names of the runs that did not fail, by model."""
+        runs: dict[str, list[str]] = {}
+        for row in self.rows:
+            if not row["error"]:
+                runs.setdefault(row["model"], []).append(row["run"])
+        return runs
+
     def put(self, row: dict[str, Any]) -> None:
         """Add a row, or replace the row of the same run, and write the files."""
         others = [other for other in self.rows if other["run"] != row["run"]]
         self.spent.pop(row["run"], None)
+        self.statistics = None
         order = {model: number for number, model in enumerate(self.models)}
         self.rows = sorted([*others, row], key=lambda row: (order.get(row["model"], len(order)), row["seed"]))
         self.save()
 
     def save(self) -> None:
-        """Write both files."""
+        """Write all files."""
         self._compute_gaps()
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
+        values["statistics"] = self.statistics and self.statistics.to_dict()
         text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
         with write_errors(self.path, "compare"):
             write_text(self.path / JSON, text + "\n")
-            with atomic_file(self.path / CSV) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                writer.writeheader()
-                writer.writerows(self.rows)
-                if self.truth:
-                    writer.writerow({"model": BEST_POSSIBLE, **self.truth, "gap": 1.0})
+            best = [{"model": BEST_POSSIBLE, **self.truth, "gap": 1.0}] if self.truth else []
+            write_csv(self.path / CSV, (*COLUMNS, *INTERVALS), [*map(self._with_intervals, self.rows), *best])
+            write_differences(self.path / DIFFERENCES, self.statistics)
+
+    def _with_intervals(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Add the confidence intervals of a run's metrics to its row."""
+        metrics = self.statistics.metrics.items() if self.statistics else ()
+        bounds = [bound for _, metric in metrics for bound in metric.runs.get(row["run"], (None, None))]
+        return row | dict(zip(INTERVALS, bounds, strict=False))
 
     def _compute_gaps(self) -> None:
         """Set each row's share of the log loss between LR and the truth; None if either is unknown."""
@@ -122,6 +137,20 @@ class Comparison:
         """
         names = dict.fromkeys(row["model"] for row in self.rows)
         return [_summarize(name, [row for row in self.rows if row["model"] == name]) for name in names]
+
+
+def write_differences(path: Path, statistics: Statistics | None) -> None:
+    """Write the differences of all pairs to a CSV file; remove an outdated file if there are none yet."""
+    if statistics is None:
+        path.unlink(missing_ok=True)
+        return
+    columns = ["metric", *(each.name for each in dataclasses.fields(PairDifference)), "significant"]
+    rows = [
+        {"metric": name, **dataclasses.asdict(pair), "significant": pair.significant}
+        for name, metric in statistics.metrics.items()
+        for pair in metric.pairs
+    ]
+    write_csv(path, columns, rows)
 
 
 def _summarize(model: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

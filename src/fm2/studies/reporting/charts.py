@@ -50,7 +50,9 @@ def draw_quality(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]] = (
     height = _height(models)
     best_possible = [comparison.truth["auc"]] if comparison.truth else []
     flops, aucs = zip(*(dot.point for dot in dots), strict=True)
-    plot = _plot(log_ticks(min(flops), max(flops)), [*aucs, *best_possible], height, log=True)
+    bars = _intervals(comparison)
+    bounds = [bound for bar in bars.values() for bound in bar]
+    plot = _plot(log_ticks(min(flops), max(flops)), [*aucs, *bounds, *best_possible], height, log=True)
     labels: dict[str, Point] = {
         model: (rows[0]["flops"], max(row["auc"] for row in rows)) for model, rows in models.items()
     }
@@ -58,6 +60,7 @@ def draw_quality(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]] = (
     occupied: list[Box] = []
     for auc in best_possible:
         parts += _level(plot, auc, f"best possible, {auc:.4f}", occupied)
+    parts += _draw_intervals(plot, bars, {model: rows[0]["flops"] for model, rows in models.items()}, colors)
     if smaller:
         path = sorted(dot.point for dot in smaller)
         parts.append(plot.line(path, COLORS[0], "2 4"))
@@ -67,6 +70,36 @@ def draw_quality(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]] = (
     parts += _labels(plot, labels, {**colors, CACHED: COLORS[0], SHRUNK: COLORS[0]}, occupied)
     figures = ", ".join(f"{model} {rows[0]['auc']:.4f}" for model, rows in models.items())
     return svg(WIDTH, height, f"AUC against FLOPs: {figures}", parts)
+
+
+def _intervals(comparison: Comparison) -> dict[str, tuple[float, float]]:
+    """Return, for each model, the AUC of the best model plus the interval of the difference from it.
+
+    The best model has an interval of length 0. Empty without statistics, or if there is one model.
+    """
+    if comparison.statistics is None or len(comparison.statistics.metrics["auc"].models) < 2:
+        return {}
+    metric = comparison.statistics.metrics["auc"]
+    best = next(entry["auc"] for entry in comparison.summary() if entry["model"] == metric.reference)
+    pairs = {model: metric.difference(model, metric.reference) for model in metric.models if model != metric.reference}
+    return {metric.reference: (best, best)} | {
+        model: (best + pair.low, best + pair.high) for model, pair in pairs.items()
+    }
+
+
+def _draw_intervals(
+    plot: Plot, bars: Mapping[str, tuple[float, float]], flops: Mapping[str, float], colors: Mapping[str, str]
+) -> list[str]:
+    """Draw a bar for every interval, and a line at the AUC of the best model."""
+    parts = []
+    for model, (low, high) in bars.items():
+        x, bottom, top = plot.x.position(flops[model]), plot.y.position(low), plot.y.position(high)
+        if low == high:
+            line = f'd="M{plot.edges[0]:g} {top:.1f}H{plot.edges[1]:g}" stroke="{colors[model]}" stroke-dasharray="2 3"'
+        else:
+            line = f'd="M{x:.1f} {bottom:.1f}V{top:.1f}" stroke="{colors[model]}" stroke-width="1.5"'
+        parts.append(f'<path {line} stroke-opacity=".6"/>')
+    return parts
 
 
 def cached_dots(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]]) -> list[Dot]:

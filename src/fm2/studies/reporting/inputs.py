@@ -12,6 +12,8 @@ from fm2.artifacts.run_directory import HISTORY, read_history
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec, is_model
+from fm2.studies.ablation.results import JSON as ABLATION
+from fm2.studies.ablation.results import Ablation
 from fm2.studies.comparison.results import Comparison
 
 Row = Mapping[str, Any]  # of a comparison
@@ -89,3 +91,16 @@ def find_shrunk(path: Path, runs: Iterable[Path]) -> list[dict[str, Any]]:
         if known & {(base / original).resolve() for base in bases}:
             return rows
     return []
+
+
+def find_ablation(path: Path, runs: Iterable[Path]) -> Ablation | None:
+    """Find an ablation of one of these runs, inside ``path`` or next to it."""
+    known = {str(run.resolve()) for run in runs}
+    for file in sorted({*path.glob(f"*/{ABLATION}"), *path.resolve().parent.glob(f"*/{ABLATION}")}):
+        try:
+            ablation = Ablation.open(file.parent, "report")
+        except Fm2Error:
+            continue  # damaged, or of a newer version
+        if ablation.run in known:
+            return ablation
+    return None

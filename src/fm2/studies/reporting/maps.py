@@ -59,14 +59,14 @@ def draw_bars(title: str, names: Sequence[str], values: Sequence[int], most: int
     return svg(WIDTH, TOP + len(names) * step + 4, label, parts)
 
 
-def shortened(name: str) -> str:
+def shortened(name: str, length: int = LONGEST_NAME) -> str:
     """Shorten a name to fit next to a chart. The end stays, because it is what similar names differ in.
 
     >>> shortened("top_level_domain_12")
     'top_l…ain_12'
     """
-    shown, half = printable(name), LONGEST_NAME // 2
-    return shown if len(shown) <= LONGEST_NAME else f"{shown[: half - 1]}…{shown[-half:]}"
+    shown, half = printable(name), length // 2
+    return shown if len(shown) <= length else f"{shown[: half - 1]}…{shown[-half:]}"
 
 
 def _widest(names: Sequence[str], size: float) -> float:

@@ -5,7 +5,7 @@ The page loads nothing and runs nothing. Every function here escapes the texts i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from fm2 import __version__
 from fm2.svg import escaped
@@ -96,9 +96,9 @@ def figure(title: str, charts: Sequence[str], caption: str, details: str = "") -
 
 
 def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1, highlighted: int | None = None
+    headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1, highlighted: Collection[int] = ()
 ) -> str:
-    """Make a table. The first ``text_columns`` hold text, the others numbers; one row can be highlighted."""
+    """Make a table. The first ``text_columns`` hold text, the others numbers; some rows can be highlighted."""
 
     def cells(tag: str, contents: Sequence[str]) -> str:
         kinds = ("unbroken" if isinstance(c, Unbroken) else "" for c in contents[:text_columns])
@@ -107,7 +107,7 @@ def table(
 
     body = ""
     for number, row in enumerate(rows):
-        body += f"<tr{_class('best' if number == highlighted else '')}>{cells('td', row)}</tr>\n"
+        body += f"<tr{_class('best' if number in highlighted else '')}>{cells('td', row)}</tr>\n"
     head = cells("th", headings)
     return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>'
 

@@ -17,9 +17,12 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import effective_rows, score_calibrated
 from fm2.evaluation.metrics import calibration, calibration_bins
 from fm2.files import atomic_file, check_replaceable, write_errors
+from fm2.studies.ablation.results import JSON as ABLATION
+from fm2.studies.ablation.results import Ablation
 from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.comparison.results import JSON as COMPARISON
 from fm2.studies.reporting import field_sections, inputs, sections
+from fm2.studies.reporting.ablation_sections import ablation_section
 from fm2.studies.reporting.fields import find_dimensions, measure_information, measure_lists, measure_strengths
 from fm2.studies.reporting.page import BEGIN, page, paragraph, section
 from fm2.training.inputs import fingerprint_of
@@ -32,18 +35,25 @@ def report(
     *,
     data: Dataset | str | Path | None = None,
     shrink: str | Path | None = None,
+    ablation: str | Path | None = None,
     threads: int = 0,
 ) -> Path:
     """Write an HTML report of a run, or of the output directory of ``fm2 compare``, and return its path.
 
     ``data`` is the prepared dataset; the default for a comparison is the dataset it used. Without a dataset, the report
     has no calibration, mutual information or interaction strengths. ``shrink`` is an output directory of ``fm2 shrink``
-    with several shares of variance; by default, one that was made from these runs is searched for in ``source`` and
-    next to it.
+    with several shares of variance, ``ablation`` one of ``fm2 ablate``; by default, those that were made from these
+    runs are searched for in ``source`` and next to it. If ``source`` itself is an ablation, the report is that of its
+    run.
     """
     check_threads("report", threads)
     path = Path(source)
     _check_out(Path(out))
+    if ablation is None and (path / ABLATION).is_file():
+        ablation = path
+    ablated = None if ablation is None else Ablation.open(ablation, "report")
+    if ablated is not None and ablation == path:
+        path, data = Path(ablated.run), data or ablated.data
     is_comparison = (path / COMPARISON).is_file()
     comparison = Comparison.open(path, "report") if is_comparison else None
     dataset, note = _open_data(data, comparison)
@@ -52,7 +62,8 @@ def report(
     models = inputs.finished(comparison)
     runs = [path / row["run"] for rows in models.values() for row in rows]
     shrunk = inputs.read_shrunk(Path(shrink)) if shrink else inputs.find_shrunk(path, runs)
-    parts = [note and paragraph(note, "soft"), *_parts(comparison, dataset, shrunk, threads)]
+    ablated = ablated or inputs.find_ablation(path, runs)
+    parts = [note and paragraph(note, "soft"), *_parts(comparison, dataset, shrunk, ablated, threads)]
     title = f"Comparison of {len(models)} models" if is_comparison else f"Training run of {comparison.models[0]}"
     subtitle = f"{path.name or path}, dataset {dataset.path.name}" if dataset else str(path.name or path)
     with write_errors(Path(out).resolve().parent, "report"), atomic_file(Path(out)) as partial:
@@ -98,7 +109,11 @@ def _evaluate(run: Run, dataset: Dataset | None) -> Comparison:
 
 
 def _parts(
-    comparison: Comparison, dataset: Dataset | None, shrunk: Sequence[Mapping[str, Any]], threads: int
+    comparison: Comparison,
+    dataset: Dataset | None,
+    shrunk: Sequence[Mapping[str, Any]],
+    ablation: Ablation | None,
+    threads: int,
 ) -> list[str]:
     models = inputs.finished(comparison)
     if not models:
@@ -122,6 +137,7 @@ def _parts(
         sections.learning({model: inputs.read_evaluations(path) for model, path in paths.items()}),
         _calibration(run, best, comparison.split, dataset),
         _fields(run if with_matrices == best else Run.open(paths[with_matrices], threads), dataset, threads),
+        ablation_section(ablation),
         sections.shrinking(shrunk),
         sections.settings({model: read_settings(file) for model, file in with_settings.items()}),
     ]

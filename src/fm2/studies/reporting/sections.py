@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fm2.evaluation.calibration import CalibrationError
-from fm2.studies.comparison.printing import optional, score
+from fm2.evaluation.metrics import metric_title
+from fm2.studies.comparison.printing import TIE, marked, optional
 from fm2.studies.comparison.results import Comparison
 from fm2.studies.reporting.charts import cached_dots, draw_calibration, draw_learning, draw_quality
 from fm2.studies.reporting.inputs import Row, is_number, ranked
+from fm2.studies.reporting.intervals import differences_from, draw_differences
 from fm2.studies.reporting.page import Unbroken, cards, figure, folded, paragraph, section, table
+from fm2.studies.statistics import Statistics
 
 Histories = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -18,8 +21,10 @@ Histories = Mapping[str, Sequence[Mapping[str, Any]]]
 def summary(comparison: Comparison, facts: Sequence[tuple[str, str]]) -> str:
     """Show the best model with its mean metrics and its costs."""
     best, split = ranked(comparison)[0], comparison.split
+    tied = comparison.statistics.metrics["auc"].tied if comparison.statistics else []
+    title = "best model" if len(comparison.rows) > 1 else "model"
     shown = [
-        ("best model" if len(comparison.rows) > 1 else "model", Unbroken(best["model"])),
+        (f"{title}, tied with {len(tied)} more" if tied else title, Unbroken(best["model"])),
         (f"AUC ({split})", f"{best['auc']:.5f}"),
         (f"log loss ({split})", f"{best['log_loss']:.5f}"),
         ("FLOPs per prediction", f"{best['flops']:,}"),
@@ -41,24 +46,60 @@ def models(comparison: Comparison, shrunk: Sequence[Mapping[str, Any]]) -> str:
     formats = {"parameters": ",", "flops": ",", "flops_cached": ",.0f", "best_epoch": ".2f", "seconds": ",.1f"}
     rows = [
         (
-            *(Unbroken(entry["model"]), score(entry, "auc"), score(entry, "log_loss")),
+            Unbroken(entry["model"]),
+            *(marked(entry, name, comparison.statistics).strip() for name in ("auc", "log_loss")),
             *(optional(entry[name], specification) for name, specification in formats.items()),
         )
         for entry in entries
     ]
     seeds = max(entry["seeds"] for entry in entries)
-    note = paragraph(f"Mean ± standard deviation of {seeds} seeds.", "soft") if seeds > 1 else ""
-    caption = _quality_caption(entries)
+    notes = [f"Mean ± standard deviation of {seeds} seeds."] if seeds > 1 else []
+    notes += [f"{TIE}."] if comparison.statistics and len(entries) > 1 else []
+    note = paragraph(" ".join(notes), "soft") if notes else ""
+    leaders = comparison.statistics.metrics["auc"].leaders if comparison.statistics else [entries[0]["model"]]
+    highlighted = [number for number, entry in enumerate(entries) if entry["model"] in leaders]
+    caption = _quality_caption(entries, leaders)
     if cached_dots(comparison, shrunk):
         caption += " Hollow circles are FmFM with cached vectors, at full and reduced dimensions."
+    if len(entries) > 1 and comparison.statistics:
+        caption += (
+            " A bar is the interval of the difference from the best model; if it reaches the line, they are tied."
+        )
     chart = figure("AUC against FLOPs", [draw_quality(comparison, shrunk)], caption)
-    return section("Models", [table(headings, rows, highlighted=0), note, *failed, chart])
+    shown = table(headings, rows, highlighted=highlighted)
+    return section("Models", [shown, note, *failed, chart, differences(comparison.statistics, comparison.split)])
 
 
-def _quality_caption(entries: Sequence[Row]) -> str:
+def differences(statistics: Statistics | None, split: str) -> str:
+    """Show how much each model differs from the best one, and which differences are significant."""
+    if statistics is None or len(statistics.metrics["auc"].models) < 2:
+        return ""
+    charts = [
+        draw_differences(f"{metric_title(name)} − {metric.reference}", differences_from(statistics, name))
+        for name, metric in statistics.metrics.items()
+    ]
+    caption = f"{statistics.caption(split)}. Hollow dots: no significant difference from the best model."
+    for name, metric in statistics.metrics.items():
+        tied = ", ".join(metric.tied) or "no other model"
+        caption += (
+            f" {metric_title(name)}: {metric.reference} is best; {tied} {'are' if len(metric.tied) > 1 else 'is'} tied."
+        )
+    metrics = list(statistics.metrics.values())
+    rows = [
+        (Unbroken(model), *("best" if model == m.reference else str(m.difference(model, m.reference)) for m in metrics))
+        for model in metrics[0].models
+    ]
+    headings = ("model", *(f"{metric_title(name)} − {metric.reference}" for name, metric in statistics.metrics.items()))
+    numbers = folded("Differences as a table", table(headings, rows))
+    return figure("Differences from the best model", charts, caption, numbers)
+
+
+def _quality_caption(entries: Sequence[Row], leaders: Sequence[str]) -> str:
     best = entries[0]
     caption = "Higher is better, further left is cheaper. "
-    caption += f"{best['model']} has the highest AUC, at {best['flops']:,} FLOPs."
+    caption += f"{best['model']} has the highest AUC, at {best['flops']:,} FLOPs"
+    tied = [model for model in leaders if model != best["model"]]
+    caption += f", but the difference from {', '.join(tied)} is not significant." if tied else "."
     cheaper = next((entry for entry in entries if entry["flops"] < best["flops"]), None)
     if cheaper:
         loss, flops = best["auc"] - cheaper["auc"], cheaper["flops"]

@@ -185,20 +185,26 @@ def _shrink(
     overwrite: bool,
     watch: Callable[[TrainingProgress], None],
     on_start: Callable[[str], None],
-) -> list[dict[str, Any]]:
-    """Return the rows of table 8: FmFM trained from scratch for every share of the variance, as the paper does."""
-    finished = [row["run"] for row in comparison.rows if row["model"] == SHRUNK_MODEL and not row["error"]]
-    if not finished:
-        return []
-    on_start("table 8")
-    return shrink_all(
-        comparison.path / finished[0],
-        dataset,
-        reproduction.path / "shrink",
-        [row.variance for row in SHRUNK if row.variance is not None],
-        weighting=WEIGHTINGS[reproduction.protocol],
-        resume=resume,
-        overwrite=overwrite,
-        watch=watch,
-        on_bases=lambda bases: on_start(f"mean dimension {sum(basis.dim for basis in bases) / len(bases):.2f}"),
-    )
+) -> list[list[dict[str, Any]]]:
+    """Return the rows of table 8, by seed: FmFM trained from scratch for every share of the variance, as in the paper.
+
+    Each seed starts from its own full model, whose embeddings determine the dimensions.
+    """
+    tables = []
+    for number, run in enumerate(comparison.finished_runs().get(SHRUNK_MODEL, [])):
+        on_start(f"table 8, {run}")
+        out = reproduction.path / ("shrink" if number == 0 else f"shrink-{run}")
+        tables.append(
+            shrink_all(
+                comparison.path / run,
+                dataset,
+                out,
+                [row.variance for row in SHRUNK if row.variance is not None],
+                weighting=WEIGHTINGS[reproduction.protocol],
+                resume=resume,
+                overwrite=overwrite,
+                watch=watch,
+                on_bases=lambda bases: on_start(f"mean dimension {sum(basis.dim for basis in bases) / len(bases):.2f}"),
+            )
+        )
+    return tables

@@ -12,7 +12,7 @@ from fm2.data.dataset import Dataset
 from fm2.studies.comparison.compare import end_of_training
 from fm2.studies.comparison.printing import TOO_SHORT
 from fm2.studies.comparison.results import Comparison
-from fm2.studies.reproduction import costs, tables
+from fm2.studies.reproduction import costs, significance, tables
 from fm2.studies.reproduction.page import dims_of
 from fm2.studies.reproduction.protocol import common_settings, settings_per_model
 from fm2.studies.reproduction.record import Reproduction
@@ -28,6 +28,7 @@ class Results:
     def __init__(self, reproduction: Reproduction, dataset: Dataset, threads: int) -> None:
         self.reproduction, self._dataset, self._threads = reproduction, dataset, threads
         self.shrunk: Sequence[Mapping[str, Any]] = ()
+        self._differences: dict[int, list[Table]] = {}  # by the number of the table that they follow
         self._comparison: Comparison | None = None
         self._aucs: dict[str, dict[str, float]] = {}
 
@@ -44,13 +45,18 @@ class Results:
                 run = Run.open(comparison.path / name, self._threads)
                 splits = ("train", "validation")
                 self._aucs[name] = {split: run.evaluate(self._dataset, split)["auc"] for split in splits}
+            self._differences |= {number: significance.model_differences(comparison, number) for number in (6, 7)}
 
-    def add_shrunk(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add the smaller models of table 8."""
-        self.shrunk = rows
-        paths = [Path(row["run"]) for row in rows if row["variance"] is not None]
-        self.reproduction.settings |= {path.name: read_settings(path / SETTINGS) for path in paths}
-        self.reproduction.notes += self._notes({path.name: end_of_training(path) for path in paths})
+    def add_shrunk(self, of_seeds: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Add the smaller models of table 8, by seed."""
+        self.shrunk = significance.combine_seeds(of_seeds)
+        paths = [Path(row["run"]) for rows in of_seeds for row in rows if row["variance"] is not None]
+        runs = {path.relative_to(self.reproduction.path).as_posix().removeprefix("shrink/"): path for path in paths}
+        self.reproduction.settings |= {name: read_settings(path / SETTINGS) for name, path in runs.items()}
+        self.reproduction.notes += self._notes({name: end_of_training(path) for name, path in runs.items()})
+        if self.shrunk:
+            measured = significance.measure_shrunk(self.shrunk, self._dataset, self._threads)
+            self._differences[8] = significance.shrunk_differences(measured, self.shrunk[0]["split"])
 
     def _notes(self, ends: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Say which trainings should have had more epochs."""
@@ -67,7 +73,12 @@ class Results:
     def save(self) -> None:
         """Make the tables that are requested and known so far, and write all files."""
         made = self._tables()
-        self.reproduction.tables = [made[number]() for number in self.reproduction.numbers if number in made]
+        self.reproduction.tables = [
+            table
+            for number in self.reproduction.numbers
+            if number in made
+            for table in (made[number](), *self._differences.get(number, []))
+        ]
         self.reproduction.save()
 
     def _tables(self) -> dict[int, Callable[[], Table]]:

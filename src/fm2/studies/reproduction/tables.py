@@ -110,7 +110,7 @@ def _quality_row(
 
 
 def shrunk(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Make table 8 from the results of :func:`fm2.compression.shrink.compare`."""
+    """Make table 8 from the results of :func:`fm2.compression.shrink.compare`, combined over seeds."""
     published = {row.variance: row for row in SHRUNK}
     full, cells = rows[0]["flops"], []
     for row in rows:
@@ -118,7 +118,7 @@ def shrunk(rows: Sequence[Mapping[str, Any]]) -> Table:
         share = "full" if row["variance"] is None else f"{row['variance']:.0%}"
         flops = [f"{part:,} ({part / total:.1%})" for part, total in ((row["flops"], full), (paper.flops, CACHED))]
         dims = [f"{row['dimension']:.2f}", f"{paper.dimension:.2f}"]
-        metrics = [f"{row['auc']:.5f}", f"{paper.auc:.4f}", f"{row['log_loss']:.5f}", f"{paper.log_loss:.4f}"]
+        metrics = [score(row, "auc"), f"{paper.auc:.4f}", score(row, "log_loss"), f"{paper.log_loss:.4f}"]
         cells.append([share, *dims, *flops, *metrics])
     header = ["variance", "dimension", "paper", "FLOPs", "paper", "AUC, test", "paper", "log loss, test", "paper"]
     return Table("Table 8: FmFM with fewer dimensions", header, cells)

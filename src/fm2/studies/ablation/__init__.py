@@ -1,0 +1,1 @@
+"""``fm2 ablate``: what each field and each part contributes to a model."""
