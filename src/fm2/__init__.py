@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fm2.data.synthetic.generate import generate
     from fm2.engine.compile import compile
     from fm2.engine.scorer import Scorer, load
+    from fm2.engine.verify import verify
     from fm2.estimators import (
         FFMClassifier,
         FMClassifier,
@@ -72,6 +73,7 @@ _LATER = {
     "shrink": "fm2.compression.shrink",
     "train": "fm2.training.train",
     "tune": "fm2.studies.tuning.search",
+    "verify": "fm2.engine.verify",
 }
 
 __all__ = [
@@ -112,6 +114,7 @@ __all__ = [
     "shrink",
     "train",
     "tune",
+    "verify",
 ]
 
 

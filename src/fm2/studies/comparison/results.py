@@ -93,13 +93,16 @@ class Comparison:
         self.rows = sorted([*others, row], key=lambda row: (order.get(row["model"], len(order)), row["seed"]))
         self.save()
 
-    def save(self) -> None:
-        """Write both files."""
+    def text(self) -> str:
+        """Return the content of compare.json."""
         self._compute_gaps()
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
-        text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
+        return json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False) + "\n"
+
+    def save(self) -> None:
+        """Write both files."""
         with write_errors(self.path, "compare"):
-            write_text(self.path / JSON, text + "\n")
+            write_text(self.path / JSON, self.text())
             with atomic_file(self.path / CSV) as partial, partial.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)
                 writer.writeheader()
