@@ -186,7 +186,7 @@ def test_ids_that_change_during_a_prediction_are_no_crash(model):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(200):
+        for _ in range(40):
             try:
                 scorer.predict(ids)
             except Fm2Error as error:
