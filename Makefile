@@ -8,7 +8,8 @@ SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -ty
 INSTALLED := .venv/installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup test lint format native-test capi sanitize arm-test python-test wheel wheel-test docs demo peers clean
+.PHONY: setup test lint format native-test capi sanitize arm-test python-test torture torture-commands torture-short torture-c \
+  torture-python wheel wheel-test docs demo peers clean
 
 # Recreates a broken environment (different Python version, interrupted install) and keeps a working one.
 setup:
@@ -22,7 +23,7 @@ $(INSTALLED): $(SOURCES)
 	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
-test: lint native-test python-test
+test: lint native-test python-test torture-short
 
 lint: setup
 	$(BIN)/ruff check .
@@ -68,6 +69,37 @@ arm-test: setup
 
 python-test: setup
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests src/fm2
+
+# The hostile campaign (docs/internals/robustness.md): commands that are killed or find the disk full, damaged files, hostile calls, and
+# the C interface and the Python module under sanitizers. `make torture TORTURE_SECONDS=3600 SEED=7` tries more, and other things.
+TORTURE_SECONDS ?= 300
+SEED ?= 0
+TORTURE := $(CURDIR)/build/torture
+TORTURE_MODELS = $(TORTURE)/base/compiled/*.fm2
+torture: torture-commands torture-c torture-python
+
+torture-short: setup
+	$(BIN)/python -m tests.torture --seconds 55 --seed $(SEED)
+
+torture-commands: setup
+	rm -rf $(TORTURE) && mkdir -p $(TORTURE)
+	$(BIN)/python -m tests.torture --seconds $(TORTURE_SECONDS) --seed $(SEED) --keep $(TORTURE)
+
+# configure and build with a sanitizer, then attack the C interface
+torture_c = $(call configure,build/torture-$(1)) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="-O1 -g -fsanitize=$(2)" \
+  -DCMAKE_C_FLAGS="-fsanitize=$(2)" && $(BIN)/cmake --build build/torture-$(1) --target fm2_torture && \
+  build/torture-$(1)/fm2_torture $(TORTURE_SECONDS) $(SEED) $(TORTURE_MODELS)
+torture-c: torture-commands
+	$(call torture_c,address,address$(COMMA)undefined -fno-sanitize-recover=all)
+	$(call torture_c,thread,thread)
+COMMA := ,
+
+torture-python: torture-commands
+	$(call configure,build/torture-python) -DSKBUILD=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="-O1 -g -fsanitize=address" \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
+	$(BIN)/cmake --build build/torture-python --target _native
+	LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 FM2_TORTURE_NATIVE=$(CURDIR)/build/torture-python \
+	  $(BIN)/python -m tests.torture --seconds $(TORTURE_SECONDS) --seed $(SEED) --keep $(TORTURE) --parts files,calls
 
 # dist/fm2-*.whl for this machine's Python. auditwheel fails if the wheel needs libraries that other Linux machines may lack.
 wheel: setup

@@ -212,9 +212,9 @@ std::vector<ValueTerms> list_values(const Rows& row) {
 
 }  // namespace
 
-Explanation explain(const Kernels& kernels, const Scorer& scorer, const Rows& rows) {
-    scorer.format().check_columns(rows);
-    scorer.format().check(rows, 0, 1);
+Explanation explain(const Kernels& kernels, const Scorer& scorer, const Rows& given) {
+    scorer.format().check_columns(given);
+    const Rows rows = scorer.format().checked_copy(given, 0, 1);
     const std::size_t n = scorer.fields();
     expect(n <= max_fields, "the model has ", n, " fields; at most ", max_fields, " can be explained");
     Explanation out{0, std::vector<double>(n), std::vector<double>(n * n), list_values(rows)};

@@ -92,6 +92,7 @@ ModelFile::ModelFile(const std::string& path, bool verify, std::size_t threads) 
 ModelFile::~ModelFile() { munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size()); }
 
 void ModelFile::map() {
+    if (path_.find('\0') != std::string::npos) throw BadModel(std::string(path_.c_str()) + ": the path continues after a NUL");
     const int file = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a pipe must not block
     if (file < 0) throw BadModel(path_ + ": " + std::strerror(errno));
     struct stat status;

@@ -250,19 +250,18 @@ Ranker::Ranker(std::shared_ptr<const Scorer> scorer, std::vector<std::size_t> co
 
 Query Ranker::query(const Kernels& kernels, const Rows& context) const {
     context_.check_columns(context);
-    context_.check(context, 0, 1);
-    Query query = make_query(kernels, context);
-    query.context.assign(context.ids, context.ids + context.fields);
+    const Rows row = context_.checked_copy(context, 0, 1);
+    Query query = make_query(kernels, row);
+    query.context.assign(row.ids, row.ids + row.fields);
     return query;
 }
 
 void Ranker::describe(const Kernels& kernels, const Rows& candidates, float* catalog, std::size_t stride, std::size_t threads) const {
     expect(!crosses_sides(), "a cross combines fields of the context and the candidates, so candidates cannot be precomputed");
     candidate_.check_columns(candidates);
-    candidate_.check(candidates, 0, candidates.count);
     parallel_ranges(candidates.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         float parts[rows_per_task];
-        make_vectors(kernels, rows_between(candidates, begin, end), catalog + begin * stride, stride, parts);
+        make_vectors(kernels, candidate_.checked_copy(candidates, begin, end), catalog + begin * stride, stride, parts);
         for (std::size_t r = begin; r < end; ++r) {
             float* row = catalog + r * stride;
             row[width()] = parts[r - begin];
@@ -273,13 +272,12 @@ void Ranker::describe(const Kernels& kernels, const Rows& candidates, float* cat
 
 void Ranker::score(const Kernels& kernels, const Query& query, const Rows& candidates, float* logits, std::size_t threads) const {
     candidate_.check_columns(candidates);
-    candidate_.check(candidates, 0, candidates.count);
     const std::size_t stride = padded(width());
     parallel_ranges(candidates.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         static thread_local std::vector<float> vectors;
         const std::size_t count = end - begin;
         vectors.resize(std::max(vectors.size(), (stride + 1) * rows_per_task));
-        make_vectors(kernels, rows_between(candidates, begin, end), vectors.data(), stride, logits + begin);
+        make_vectors(kernels, candidate_.checked_copy(candidates, begin, end), vectors.data(), stride, logits + begin);
         float* products = vectors.data() + stride * rows_per_task;
         kernels.scoring.inner_products(vectors.data(), stride, count, query.vector.data(), width(), products);
         for (std::size_t r = 0; r < count; ++r) logits[begin + r] += query.base + products[r];

@@ -52,29 +52,28 @@ bool any_beyond(const std::int32_t* ids, std::span<const std::int32_t> sizes) {
     return wrong >> 31;
 }
 
-// The same for the ids of a list. Sixteen are checked at a time, whatever the length of the list: the end of a loop over a short list would
-// be mispredicted. The vectors are explicit because the compiler does not vectorize the loop.
-bool any_beyond(const Lists& lists, const List& list, std::int32_t limit) {
-    using Numbers [[gnu::vector_size(16)]] = std::int32_t;
+// The same for the ids of lists, which all belong to one field. The vectors are explicit because the compiler does not vectorize the loop.
+bool any_beyond(std::span<const std::int32_t> given, std::int32_t limit) {
     using Ids [[gnu::vector_size(16)]] = std::uint32_t;
-    constexpr std::int32_t block = 16;
+    constexpr std::size_t block = 4;
     const auto size = static_cast<std::uint32_t>(limit);
-    const auto readable = static_cast<std::size_t>(lists.ids.data() + lists.ids.size() - list.ids);
     Ids wrong{};
     std::size_t i = 0;
-    for (; i < list.size && i + block <= readable; i += block) {
-        const auto left = static_cast<std::int32_t>(std::min(list.size - i, std::size_t{block}));
-#pragma GCC unroll 4
-        for (std::int32_t k = 0; k < block; k += 4) {
-            Ids ids;
-            std::memcpy(&ids, list.ids + i + k, sizeof ids);
-            const Numbers in_list = Numbers{k, k + 1, k + 2, k + 3} < left;
-            wrong |= beyond(ids, Ids{} + size) & reinterpret_cast<const Ids&>(in_list);
-        }
+    for (; i + block <= given.size(); i += block) {
+        Ids ids;
+        std::memcpy(&ids, given.data() + i, sizeof ids);
+        wrong |= beyond(ids, Ids{} + size);
     }
-    for (; i < list.size; ++i) wrong[0] |= beyond(static_cast<std::uint32_t>(list.ids[i]), size);
+    for (; i < given.size(); ++i) wrong[0] |= beyond(static_cast<std::uint32_t>(given[i]), size);
     return (wrong[0] | wrong[1] | wrong[2] | wrong[3]) >> 31;
 }
+
+// Rows that belong to one thread. Copying others keeps the memory.
+struct RowCopy {
+    std::vector<std::int32_t> ids;
+    std::vector<ListBuffer> buffers;
+    std::vector<Lists> lists;
+};
 
 std::vector<std::size_t> all_fields(std::size_t count) {
     std::vector<std::size_t> fields(count);
@@ -113,29 +112,50 @@ void RowFormat::check_columns(const Rows& rows) const {
     }
 }
 
-void RowFormat::check(const Rows& rows, std::size_t begin, std::size_t end) const {
-    for (std::size_t r = begin; r < end; ++r) {
-        const std::int32_t* row = rows.row(r);
-        const bool wrong = any_beyond(row, limits_);
-        for (std::size_t c = 0; wrong && c < limits_.size(); ++c)
-            if (!lists_[c] && (row[c] < 0 || row[c] >= limits_[c])) throw_bad_id(r, row[c], fields_[c], sizes_[c]);
-        for (const std::size_t column : list_columns_) {
-            const Lists& lists = rows.lists[column];
-            if (!lists.contains(row[column]) || any_beyond(lists, lists.at(row[column]), sizes_[column])) throw_bad_list(rows, r, column);
-        }
+Rows RowFormat::checked_copy(const Rows& rows, std::size_t begin, std::size_t end) const {
+    static thread_local RowCopy copy;
+    const std::size_t count = end - begin, columns = fields_.size();
+    if (copy.ids.size() < count * columns) copy.ids.resize(count * columns);
+    if (count) std::memcpy(copy.ids.data(), rows.row(begin), count * columns * sizeof(std::int32_t));
+    for (std::size_t r = 0; r < count; ++r) {
+        const std::int32_t* row = copy.ids.data() + r * columns;
+        if (!any_beyond(row, limits_)) continue;
+        for (std::size_t c = 0; c < columns; ++c)
+            if (!lists_[c] && (row[c] < 0 || row[c] >= limits_[c])) throw_bad_id(begin + r, row[c], fields_[c], sizes_[c]);
     }
+    if (list_columns_.empty()) return {copy.ids.data(), count, columns, {}};
+    if (copy.buffers.size() < columns) copy.buffers.resize(columns);
+    copy.lists.assign(columns, {});
+    for (const std::size_t column : list_columns_) {
+        ListBuffer& buffer = copy.buffers[column];
+        copy_lists(rows.lists[column], column, begin, {copy.ids.data(), count * columns}, buffer);
+        copy.lists[column] = buffer.view();
+        if (!rows.lists[column].weights) copy.lists[column].weights = nullptr;
+    }
+    return {copy.ids.data(), count, columns, copy.lists};
 }
 
-void RowFormat::throw_bad_list(const Rows& rows, std::size_t row, std::size_t column) const {
-    List list;
-    try {
-        list = rows.lists[column][rows.row(row)[column]];
-    } catch (const std::out_of_range& error) {
-        throw std::out_of_range("row " + std::to_string(row) + ", field " + std::to_string(fields_[column]) + ": " + error.what());
+// Copies the list of each row, and sets its number in `ids`, the copied rows. The first of them is row `first_row` of the given ones.
+void RowFormat::copy_lists(const Lists& lists, std::size_t column, std::size_t first_row, std::span<std::int32_t> ids,
+                           ListBuffer& to) const {
+    to.clear();
+    for (std::size_t at = column; at < ids.size(); at += fields_.size()) {
+        const std::size_t row = first_row + at / fields_.size();
+        List list;
+        try {
+            list = lists[ids[at]];
+        } catch (const std::out_of_range& error) {
+            throw std::out_of_range("row " + std::to_string(row) + ", field " + std::to_string(fields_[column]) + ": " + error.what());
+        }
+        to.ids.insert(to.ids.end(), list.ids, list.ids + list.size);
+        if (list.weights) to.weights.insert(to.weights.end(), list.weights, list.weights + list.size);
+        ids[at] = to.finish();
     }
+    if (!any_beyond(to.ids, sizes_[column])) return;
     const std::int32_t size = sizes_[column];
-    const auto* wrong = std::find_if(list.ids, list.ids + list.size, [&](std::int32_t id) { return id < 0 || id >= size; });
-    throw_bad_id(row, *wrong, fields_[column], size);
+    const auto wrong = std::ranges::find_if(to.ids, [&](std::int32_t id) { return id < 0 || id >= size; });
+    const auto list = std::ranges::upper_bound(to.offsets, wrong - to.ids.begin()) - to.offsets.begin() - 1;
+    throw_bad_id(first_row + static_cast<std::size_t>(list), *wrong, fields_[column], size);
 }
 
 Scorer::Scorer(std::shared_ptr<const ModelFile> file)
@@ -150,8 +170,7 @@ void Scorer::score(const Kernels& kernels, const Rows& rows, float* logits, std:
     constexpr std::size_t rows_per_task = 256;
     format_.check_columns(rows);
     parallel_ranges(rows.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
-        format_.check(rows, begin, end);
-        std::visit(PlanScorer{kernels.scoring, rows_between(rows, begin, end), logits + begin}, plan_);
+        std::visit(PlanScorer{kernels.scoring, format_.checked_copy(rows, begin, end), logits + begin}, plan_);
     });
 }
 

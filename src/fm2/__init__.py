@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fm2.data.synthetic.generate import generate
     from fm2.engine.compile import compile
     from fm2.engine.scorer import Scorer, load
+    from fm2.engine.verify import verify
     from fm2.estimators import (
         FFMClassifier,
         FMClassifier,
@@ -76,6 +77,7 @@ _LATER = {
     "shrink": "fm2.compression.shrink",
     "train": "fm2.training.train",
     "tune": "fm2.studies.tuning.search",
+    "verify": "fm2.engine.verify",
 }
 
 __all__ = [
@@ -118,6 +120,7 @@ __all__ = [
     "shrink",
     "train",
     "tune",
+    "verify",
 ]
 
 

@@ -22,6 +22,10 @@ class Fm2Warning(UserWarning):
     """Something that is probably a mistake; the command line prints it like an error, and continues."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which the command line treats like Ctrl-C: it removes temporary files, or writes a checkpoint."""
+
+
 def warn(message: str) -> None:
     """Issue an :class:`Fm2Warning` at the line that called fm2."""
     level = 1

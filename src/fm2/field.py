@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from fm2.errors import Fm2Error, suggest
+from fm2.errors import Fm2Error, printable, suggest
 
 Kind = Literal["categorical", "numeric", "timestamp"]
 Transform = Literal["log_square", "quantiles", "interpolate", "linear"]
@@ -113,7 +113,7 @@ class Field:
         if self.kind == "timestamp":
             self._set_default("format", DEFAULT_TIME_FORMAT)
         for problem in self._problems():
-            raise Fm2Error(f"schema: field '{self.name}': {problem}")
+            raise Fm2Error(f"schema: field '{printable(self.name)}': {problem}")
 
     def _check_types(self) -> None:
         for name in PARTS:
@@ -138,6 +138,9 @@ class Field:
             object.__setattr__(self, setting, value)
 
     def _problems(self) -> Iterator[str]:
+        for setting in ("name", "column", "weight_column", "format"):
+            if "\0" in (getattr(self, setting) or ""):  # ends a text in a compiled model
+                yield f"the {setting.replace('_', ' ')} contains NUL"
         choices_of = {"kind": Kind, "transform": Transform, "part": Part}
         choices_of |= {"pooling": Pooling, "keep": Keep, "spacing": Spacing}
         for setting, choices in choices_of.items():

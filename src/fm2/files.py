@@ -12,10 +12,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fm2.errors import Fm2Error
+
+PARTIAL = ".partial-"  # in the name of an output that is being written: .NAME.partial-XXXXXXXX
 
 
 def check_output(
@@ -29,16 +31,16 @@ def check_output(
 ) -> None:
     """Raise an error unless ``operation`` may write a ``kind`` of output (a run, a dataset) to ``path``.
 
-    Every command follows this one policy. An unused path (missing, or an empty directory) is always fine, but cannot
-    be resumed. ``marker`` is a file that every directory of this kind contains; a directory without it belongs to
-    someone else and is never touched. ``marker=None`` means that the output is a single file. Pass None for ``resume``
-    or ``overwrite`` if the operation does not have that option.
+    Every command follows this one policy. An unused path (missing, an empty directory, or one whose creation was
+    interrupted) is always fine, but cannot be resumed. ``marker`` is a file that every directory of this kind contains;
+    a directory without it belongs to someone else and is never touched. ``marker=None`` means that the output is a
+    single file. Pass None for ``resume`` or ``overwrite`` if the operation does not have that option.
     """
     if resume and overwrite:
         raise Fm2Error(
             f"{operation}: resume=True continues a {kind} and overwrite=True replaces it; use only one of them"
         )
-    if not path.exists() or (marker and path.is_dir() and not any(path.iterdir())):
+    if not path.exists() or (marker and _is_unused(path, marker)):
         if resume:
             raise Fm2Error(f"{operation}: no {kind} to resume in {path}")
         return
@@ -64,62 +66,152 @@ def check_replaceable(path: Path, operation: str, kind: str, pattern: str) -> No
     if not path.is_file():
         return
     with write_errors(path, operation), path.open("rb") as file:
-        head = file.read(64)
+        head = file.read(128)
     if head and not re.match(pattern.encode(), head):
         raise Fm2Error(
             f"{operation}: {path} already exists and is not an earlier {kind}; choose another {_parameter(operation)}"
         )
 
 
+def _is_unused(path: Path, marker: str) -> bool:
+    """Return whether a directory is empty, or a process was killed before it had written the first files there.
+
+    :func:`write_files` starts with the marker's temporary file, so that this file shows an interrupted creation.
+    """
+    if not path.is_dir() or (path / marker).exists():
+        return False
+    names = [entry.name for entry in path.iterdir()]
+    return not names or any(name.startswith(_prefix(path / marker)) for name in names)
+
+
+@contextlib.contextmanager
+def output_directory(
+    operation: str, path: Path, kind: str, marker: str, other: str, *, resume: bool | None, overwrite: bool | None
+) -> Iterator[None]:
+    """Create a directory if necessary and lock it for this process; ``other`` names who else may hold the lock.
+
+    The other arguments are those of :func:`check_output`. Under the lock, the output is checked again: another process
+    may have written it meanwhile. The body has to call :func:`write_files` first. If it fails before that, a new
+    directory is removed.
+    """
+    created = not path.exists()
+    with write_errors(path, operation):
+        descriptor = _open_directory(path)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Fm2Error(f"{operation}: {other} is running in {path}") from error
+        if not _is_same(descriptor, path):
+            raise Fm2Error(f"{operation}: {path} was removed by another process; try again")
+        check_output(operation, path, kind, marker, resume=resume, overwrite=overwrite)
+        yield
+    finally:
+        if created:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # fails unless the directory is empty
+        os.close(descriptor)
+
+
+def _open_directory(path: Path) -> int:
+    path.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Return whether a path still names an open file or directory."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
+
+
+def write_files(directory: Path, files: Mapping[str, str], marker: str) -> None:
+    """Write the first files of a directory, all or none of them; the ``marker`` is one of them.
+
+    In a directory that has them already, each file is replaced. Then temporary files of killed processes are removed;
+    the caller must have locked the directory.
+    """
+    others = [name for name in files if name != marker]
+    with atomic_file(directory / marker) as partial:
+        try:
+            for name in others:
+                write_text(directory / name, files[name])
+            partial.write_text(files[marker], encoding="utf-8")
+        except BaseException:
+            if not (directory / marker).exists():
+                for name in others:
+                    (directory / name).unlink(missing_ok=True)
+            raise
+    remove_abandoned(directory)
+
+
+@contextlib.contextmanager
+def temporary_directory(path: Path) -> Iterator[Path]:
+    """Yield a directory next to ``path``, which is removed at the end.
+
+    If the process is killed, the next call for the same path removes it.
+    """
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    directory, lock = _temporary(path, Path.mkdir)
+    try:
+        remove_abandoned(path.parent, path.name)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.close(lock)
+
+
 @contextlib.contextmanager
 def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary directory that is renamed to ``path`` on success and removed on an error.
 
-    The next call for the same path removes what a killed process left behind. ``kind``, ``marker`` and ``overwrite``
-    are those of :func:`check_output`.
+    ``kind``, ``marker`` and ``overwrite`` are those of :func:`check_output`.
     """
     path = path.resolve()
     check_output(operation, path, kind, marker, overwrite=overwrite)
-    _remove_abandoned(path)
-    with write_errors(path.parent, operation):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = _temporary(path, Path.mkdir)
-    lock = os.open(partial, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield partial
-        for written in [*partial.rglob("*"), partial]:
-            _sync(written)
-        check_output(operation, path, kind, marker, overwrite=overwrite)  # another process may have been faster
-        if path.exists():
-            _exchange(partial, path)  # the old directory is removed below, under its temporary name
-        else:
-            partial.rename(path)
-        _sync(path.parent)
-    except OSError as error:
-        raise Fm2Error(f"{operation}: {path}: {error.strerror or error}; nothing was written") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        os.close(lock)
+    with contextlib.ExitStack() as stack:
+        with write_errors(path.parent, operation):
+            partial = stack.enter_context(temporary_directory(path))
+        try:
+            yield partial
+            for written in [*partial.rglob("*"), partial]:
+                _sync(written)
+            check_output(operation, path, kind, marker, overwrite=overwrite)  # another process may have been faster
+            if path.exists():
+                _exchange(partial, path)  # the old directory is removed under its temporary name
+            else:
+                partial.rename(path)
+            _sync(path.parent)
+        except OSError as error:
+            raise Fm2Error(f"{operation}: {path}: {error.strerror or error}; nothing was written") from error
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary file that is renamed to ``path`` on success and removed on an error.
 
-    Anything that is not a regular file, such as a pipe or /dev/stdout, is written to directly.
+    If the process is killed, the next call for the same path removes it. Anything that is not a regular file, such as
+    a pipe or /dev/stdout, is written to directly.
     """
     if path.exists() and not path.is_file():  # before resolve(): the target of a pipe's link is not a path
         yield path
         return
     path = path.resolve()
-    partial = _temporary(path, functools.partial(Path.touch, exist_ok=False))
+    partial, lock = _temporary(path, functools.partial(Path.touch, exist_ok=False))
     try:
+        remove_abandoned(path.parent, path.name)
         yield partial
-        _sync(partial)
-        partial.replace(path)
+        replace_file(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def replace_file(partial: Path, path: Path) -> None:
+    """Give a complete file under a temporary name its own name."""
+    _sync(partial)
+    partial.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -128,20 +220,11 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-@contextlib.contextmanager
-def directory_lock(path: Path, operation: str, other: str) -> Iterator[None]:
-    """Create a directory if necessary and lock it for this process; ``other`` names who else may hold the lock."""
-    with write_errors(path, operation):
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise Fm2Error(f"{operation}: {other} is running in {path}") from error
-        yield
-    finally:
-        os.close(descriptor)
+def remove_directory(path: Path) -> None:
+    """Remove a directory, if it exists. It disappears in one step, so that a kill leaves no part of it."""
+    if path.is_dir():
+        with temporary_directory(path) as aside:
+            path.rename(aside / path.name)
 
 
 @contextlib.contextmanager
@@ -161,10 +244,20 @@ def check_utf8(path: str | Path, operation: str) -> None:
         raise Fm2Error(f"{operation}: the path {path} is not valid UTF-8; rename it") from error
 
 
-def remove_partial_files(directory: Path) -> None:
-    """Remove the temporary files of a killed :func:`atomic_file`; the caller must hold the directory's lock."""
-    for leftover in directory.glob(".*.partial-*"):
-        leftover.unlink(missing_ok=True)
+def remove_abandoned(directory: Path, name: str = "*") -> None:
+    """Remove the temporary files and directories of killed processes for outputs of this name, or of all names.
+
+    A running process holds a lock on its own.
+    """
+    pattern = "*" if name == "*" else glob.escape(name)
+    for leftover in directory.glob(f".{pattern}{PARTIAL}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(leftover, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            finally:
+                os.close(lock)
 
 
 def checksum(path: Path) -> str:
@@ -174,27 +267,31 @@ def checksum(path: Path) -> str:
 
 
 def _prefix(path: Path) -> str:
-    return f".{path.name}.partial-"
+    return f".{path.name}{PARTIAL}"
 
 
-def _temporary(path: Path, create: Callable[[Path], None]) -> Path:
-    """Create a file or directory of a new, random name next to ``path``, with the permissions of the umask."""
+def _temporary(path: Path, create: Callable[[Path], None]) -> tuple[Path, int]:
+    """Create a file or directory of a new, random name next to ``path``, with the permissions of the umask; lock it."""
     while True:
         partial = path.with_name(_prefix(path) + secrets.token_hex(4))
-        with contextlib.suppress(FileExistsError):
+        try:
             create(partial)
-            return partial
+        except FileExistsError:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # another process took it for abandoned and removed it
+            lock = os.open(partial, os.O_RDONLY)
+            if _lock_new(lock, partial):
+                return partial, lock
 
 
-def _remove_abandoned(path: Path) -> None:
-    for leftover in path.parent.glob(f"{glob.escape(_prefix(path))}*"):
-        with contextlib.suppress(OSError):
-            lock = os.open(leftover, os.O_RDONLY)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(leftover, ignore_errors=True)
-            finally:
-                os.close(lock)
+def _lock_new(lock: int, path: Path) -> bool:
+    """Lock a new temporary file or directory; return False if another process took it for abandoned and removed it."""
+    with contextlib.suppress(OSError):  # a file system without locks: leftovers stay
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    if _is_same(lock, path):
+        return True
+    os.close(lock)
+    return False
 
 
 def _exchange(first: Path, second: Path) -> None:

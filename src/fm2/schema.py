@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from fm2.errors import Fm2Error, require, suggest
+from fm2.errors import Fm2Error, printable, require, suggest
 from fm2.field import DEFAULT_MIN_COUNT, PARTS, Field, Part, read_fields
 
 __all__ = ["Field", "Schema"]
@@ -65,6 +65,9 @@ class Schema:
             duplicates = [name for name, count in Counter(names).items() if count > 1]
             if duplicates:
                 raise Fm2Error(f"schema: two {kind} have the name '{min(duplicates)}'")
+        for text in (self.label, self.weight, self.impressions, *self.columns, *self.missing):
+            if isinstance(text, str) and "\0" in text:  # ends a text in a compiled model
+                raise Fm2Error(f"schema: '{printable(text)}' contains NUL, which names and missing values cannot")
         self._check_targets()
         self._check_shares()
         self._check_derived()

@@ -6,7 +6,17 @@ import pytest
 
 from fm2 import Fm2Error
 from fm2.artifacts.run_directory import SETTINGS, check_run_output
-from fm2.files import atomic_directory, atomic_file, check_output, check_replaceable, directory_lock
+from fm2.files import (
+    atomic_directory,
+    atomic_file,
+    check_output,
+    check_replaceable,
+    output_directory,
+    remove_abandoned,
+    remove_directory,
+    temporary_directory,
+    write_files,
+)
 
 NEW, EMPTY, RUN, FOREIGN, FILE = "new", "empty", "run", "foreign", "file"
 
@@ -118,12 +128,75 @@ def test_a_file_appears_complete_or_not_at_all(places):
     assert len(list(places.iterdir())) == 4
 
 
+def run_output(path, resume=False, overwrite=False):
+    return output_directory("train", path, "run", SETTINGS, "another training", resume=resume, overwrite=overwrite)
+
+
 def test_a_locked_directory_names_who_uses_it(places):
     with (
-        directory_lock(places / NEW, "train", "another training"),
+        run_output(places / NEW),
         pytest.raises(Fm2Error, match=r"^train: another training is running in .*new$"),
-        directory_lock(places / NEW, "train", "another training"),
+        run_output(places / NEW),
     ):
         pass
-    with pytest.raises(Fm2Error, match=r"^train: cannot write to .*file: "), directory_lock(places / FILE, "train", ""):
+    with pytest.raises(Fm2Error, match=r"^train: cannot write to .*file: "), run_output(places / FILE):
         pass
+
+
+def test_an_output_is_checked_again_under_its_lock(places):
+    """Another process may write it between the first check and the lock."""
+    with pytest.raises(Fm2Error, match="run already exists; use resume=True"), run_output(places / RUN):
+        pytest.fail("the run of another process would be replaced")
+    with pytest.raises(Fm2Error, match="no run to resume"), run_output(places / NEW, resume=True):
+        pytest.fail("there is nothing to resume")
+    assert not (places / NEW).exists()
+
+
+def test_a_new_directory_disappears_if_its_first_files_cannot_be_written(places):
+    with pytest.raises(ZeroDivisionError), run_output(places / NEW):
+        raise ZeroDivisionError
+    assert not (places / NEW).exists()
+    with run_output(places / EMPTY), pytest.raises(TypeError):
+        write_files(places / EMPTY, {"space.toml": "", SETTINGS: 1}, SETTINGS)  # the marker cannot be written
+    assert not list((places / EMPTY).iterdir())
+
+
+def test_a_directory_whose_creation_was_interrupted_is_unused(places):
+    """The marker's temporary file shows it, whatever else the killed process has written."""
+    (places / NEW).mkdir()
+    for name in (f".{SETTINGS}.partial-killed", "race.json"):
+        (places / NEW / name).write_text("half")
+    with pytest.raises(Fm2Error, match="no run to resume"):
+        check_run_output("train", places / NEW, True, False)
+    for overwrite in (False, True):
+        check_run_output("train", places / NEW, False, overwrite)
+    with run_output(places / NEW):
+        write_files(places / NEW, {"race.json": "whole", SETTINGS: "whole"}, SETTINGS)
+    assert {path.name: path.read_text() for path in (places / NEW).iterdir()} == {
+        "race.json": "whole",
+        SETTINGS: "whole",
+    }
+
+
+def test_the_files_of_a_killed_process_are_removed_and_those_of_a_running_one_are_not(places):
+    (places / ".file.partial-killed").write_text("half")
+    (places / ".new.partial-killed").mkdir()
+    (places / ".new.partial-killed" / "huge").write_text("half")
+    with atomic_file(places / FILE) as running, temporary_directory(places / NEW) as directory:
+        assert not list(places.glob(".*.partial-killed"))
+        with atomic_file(places / FILE) as other, temporary_directory(places / NEW):
+            other.write_text("first")
+        assert running.exists()
+        assert directory.is_dir()
+        running.write_text("second")
+    assert (places / FILE).read_text() == "second"
+    assert sorted(path.name for path in places.iterdir()) == sorted([EMPTY, RUN, FOREIGN, FILE])
+
+
+def test_a_directory_disappears_in_one_step(places, monkeypatch):
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # as if the process was killed before it
+    remove_directory(places / RUN)
+    assert not (places / RUN).exists()
+    monkeypatch.undo()
+    remove_abandoned(places)
+    assert sorted(path.name for path in places.iterdir()) == sorted([EMPTY, FOREIGN, FILE])

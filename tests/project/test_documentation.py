@@ -16,6 +16,7 @@ from fm2.models import ModelSpec
 SKIPPED = {
     "make demo": "takes minutes; its parts are tested",
     "make test": "runs these tests",
+    "make torture": "takes minutes; make test runs a minute of it",
     "make capi": "tests/engine/test_c_interface.py builds the library",
     "cc examples/score.c": "tests/engine/test_c_interface.py builds and runs it",
     "./score": "tests/engine/test_c_interface.py builds and runs it",

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -27,12 +28,15 @@ struct Lists {
 
     explicit operator bool() const { return !offsets.empty(); }
 
-    // Returns whether list `number` exists and its values are within `ids`. The ids in it are not checked.
-    bool contains(std::int32_t number) const {
+    // Returns a list; nothing if it does not exist or its values are not within `ids`. The ids in it are not checked. Each offset is read
+    // once, because another thread may change it.
+    std::optional<List> find(std::int32_t number) const {
         const auto index = static_cast<std::size_t>(number);
-        if (number < 0 || index + 1 >= offsets.size()) return false;
-        const std::int64_t begin = offsets[index], end = offsets[index + 1];
-        return begin >= 0 && begin <= end && static_cast<std::size_t>(end) <= ids.size();
+        if (number < 0 || index + 1 >= offsets.size()) return std::nullopt;
+        const volatile std::int64_t* const bounds = offsets.data() + index;
+        const std::int64_t begin = bounds[0], end = bounds[1];
+        if (begin < 0 || begin > end || static_cast<std::size_t>(end) > ids.size()) return std::nullopt;
+        return List{ids.data() + begin, weights ? weights + begin : nullptr, static_cast<std::size_t>(end - begin)};
     }
     // Returns a list that exists.
     List at(std::int32_t number) const {
@@ -41,7 +45,7 @@ struct Lists {
     }
     // The same, but throws std::out_of_range if there is no such list.
     List operator[](std::int32_t number) const {
-        if (contains(number)) return at(number);
+        if (const std::optional<List> list = find(number)) return *list;
         if (number < 0 || static_cast<std::size_t>(number) + 1 >= offsets.size())
             throw std::out_of_range("there is no list " + std::to_string(number));
         throw std::out_of_range("the offsets of list " + std::to_string(number) + " are out of range");

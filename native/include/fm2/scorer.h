@@ -28,11 +28,13 @@ public:
 
     // Throws std::invalid_argument unless the rows have lists in the right columns.
     void check_columns(const Rows& rows) const;
-    // Throws std::out_of_range if an id in the rows [begin, end) is outside its field, or a list does not exist.
-    void check(const Rows& rows, std::size_t begin, std::size_t end) const;
+    // Returns a copy of the rows [begin, end), valid until this thread makes the next one. Another thread may write to the given rows at
+    // any time, so that checking them in place would prove nothing. Throws std::out_of_range if an id is outside its field, or a list does
+    // not exist.
+    Rows checked_copy(const Rows& rows, std::size_t begin, std::size_t end) const;
 
 private:
-    [[noreturn]] void throw_bad_list(const Rows& rows, std::size_t row, std::size_t column) const;
+    void copy_lists(const Lists& lists, std::size_t column, std::size_t first_row, std::span<std::int32_t> ids, ListBuffer& to) const;
 
     std::vector<std::size_t> fields_;
     std::vector<std::int32_t> sizes_, limits_;  // numbers of lists have a limit that depends on the rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,10 @@ from fm2.files import atomic_file
 
 Arrays = dict[str, NDArray[Any]]  # in memory
 Stored = Mapping[str, NDArray[Any]]  # in an open file: an array is read when it is looked up
+CHECKSUM = "sha256"  # in the metadata: that of the whole file, in which its own place has zeros
+HEADER_START = f'{{"__metadata__": {{"{CHECKSUM}": "'.encode()
+OLDER_HEADER_START = b'{"__metadata__": {"fm2": '  # without a checksum
+NO_CHECKSUM = "0" * 64
 DTYPES = {
     "float32": "F32",
     "int32": "I32",
@@ -52,7 +57,7 @@ def save_arrays(path: Path, arrays: Saved, values: dict[str, Any], operation: st
     The safetensors library cannot write in chunks, so this writes the format itself: the length of the header, the
     header, the arrays.
     """
-    header: dict[str, Any] = {"__metadata__": {"fm2": json.dumps(values)}}
+    header: dict[str, Any] = {"__metadata__": {CHECKSUM: NO_CHECKSUM, "fm2": json.dumps(values)}}
     ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)  # keeps every array aligned
     end = 0
     for name, array in ordered:
@@ -60,15 +65,39 @@ def save_arrays(path: Path, arrays: Saved, values: dict[str, Any], operation: st
         header[name] = {"dtype": DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
+    start = len(text).to_bytes(8, "little") + text
+    digest = hashlib.sha256(start)
     try:
         with atomic_file(path) as partial, partial.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
+            file.write(start)
             for _, array in ordered:
                 for chunk in array.make() if isinstance(array, ChunkedArray) else [array]:
-                    file.write(np.ascontiguousarray(chunk).data)
+                    content = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data
+                    digest.update(content)
+                    file.write(content)
+            file.seek(8 + len(HEADER_START))
+            file.write(digest.hexdigest().encode())
     except OSError as error:
         reason = f"cannot write {path}: {error.strerror}; the previous file is intact"
         raise Fm2Error(f"{operation}: {reason}") from error
+
+
+def verify_arrays(path: Path) -> bool:
+    """Raise an error if a file's checksum does not match; return False if an older version wrote it without one."""
+    place = 8 + len(HEADER_START)
+    try:
+        with path.open("rb") as file:
+            start = file.read(place + len(NO_CHECKSUM))
+            if start[8:].startswith(OLDER_HEADER_START):
+                return False
+            digest = hashlib.sha256(start[:place] + NO_CHECKSUM.encode())
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise Fm2Error(f"{path}: {error.strerror}") from error
+    if start[place:] != digest.hexdigest().encode():
+        raise Fm2Error(f"{path} is damaged: the checksum does not match")
+    return True
 
 
 class _OpenFile(Mapping[str, NDArray[Any]]):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
-from fm2.files import check_output, write_errors, write_text
+from fm2.files import check_output, output_directory, write_errors, write_text
 
 CALIBRATION = "calibration.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
@@ -21,6 +22,11 @@ def check_run_output(operation: str, out: Path, resume: bool, overwrite: bool, s
     if source is not None and out.resolve() == source.resolve():
         raise Fm2Error(f"{operation}: {out} is the source run; choose another out=")
     check_output(operation, out, "run", SETTINGS, resume=resume, overwrite=overwrite)
+
+
+def run_output(operation: str, path: Path, resume: bool, overwrite: bool) -> contextlib.AbstractContextManager[None]:
+    """Lock the directory of a run for one training; see :func:`fm2.files.output_directory`."""
+    return output_directory(operation, path, "run", SETTINGS, "another training", resume=resume, overwrite=overwrite)
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

@@ -222,4 +222,26 @@ def export(options: argparse.Namespace) -> None:
     print(f"wrote {out.stat().st_size:,} bytes to {out}")
 
 
-COMMANDS = (compile, inspect, rank, explain, export)
+@command(
+    "verify",
+    "check files for damage",
+    description="Read all files of a dataset, a run, a compiled model or a catalog, and compare their checksums.",
+    example="fm2 verify data",
+    notes="fm2 train verifies its dataset, and opening a compiled model or a catalog verifies the file.",
+    arguments=(Argument("path", "dataset, run, compiled model or catalog", metavar="PATH"), shared.JSON),
+    interrupted="nothing was changed",
+)
+def verify(options: argparse.Namespace) -> None:
+    from fm2.engine.verify import verify
+
+    verified = verify(options.path)
+    for file in verified.unchecked:
+        shared.warn(f"{file} can be read, but an older version of fm2 wrote it without a checksum")
+    if options.json:
+        print(json.dumps(vars(verified)))
+        return
+    size = f"{verified.files} {'file' if verified.files == 1 else 'files'}, {verified.bytes / 1e6:,.1f} MB"
+    print(f"{options.path}: {verified.kind}, {size}: no damage found ({verified.seconds:.1f} s)")
+
+
+COMMANDS = (compile, inspect, verify, rank, explain, export)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 
 from fm2.cli.command import Command
-from fm2.errors import Fm2Error, is_out_of_memory, is_panic, printable
+from fm2.errors import Fm2Error, Terminated, is_out_of_memory, is_panic, printable
 
-SUCCESS, FAILED, MISUSED, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
+SUCCESS, FAILED, MISUSED, INTERNAL_ERROR, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 EXIT_CODES = {
     SUCCESS: "success",
     FAILED: "error; standard error has a one-line message",
     MISUSED: "invalid command line",
     INTERNAL_ERROR: "internal error; please report it (--debug shows the traceback)",
     INTERRUPTED: "interrupted with Ctrl-C",
+    TERMINATED: "terminated with SIGTERM",
 }
 # Parts of the messages of RuntimeErrors that the system causes: no threads are left, or links form a circle.
 ENVIRONMENT = ("can't start new thread", "Resource temporarily unavailable", "Symlink loop")
@@ -23,6 +24,8 @@ def explain(error: BaseException, command: Command, options: argparse.Namespace)
     """Return the message and the exit code for an error."""
     if isinstance(error, KeyboardInterrupt):
         kept = command.interrupted(options) if callable(command.interrupted) else command.interrupted
+        if isinstance(error, Terminated):
+            return f"terminated; {kept}", TERMINATED
         return f"interrupted; {kept}", INTERRUPTED
     if isinstance(error, Fm2Error):
         return _one_line(str(error)), FAILED

@@ -8,7 +8,9 @@ import io
 import itertools
 import os
 import re
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -20,7 +22,7 @@ from fm2.cli.completion import completion
 from fm2.cli.exit_codes import FAILED, MISUSED, SUCCESS, explain
 from fm2.cli.help import command_help, main_help
 from fm2.cli.parameters import name_options
-from fm2.errors import Fm2Warning, is_panic, printable, suggest
+from fm2.errors import Fm2Warning, Terminated, is_panic, printable, suggest
 
 # All commands, in the order and under the titles of ``fm2 --help``.
 GROUPS: dict[str, tuple[Command, ...]] = {
@@ -64,7 +66,7 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
     options.debug = debug or getattr(options, "debug", False)
     _escape_unprintable_characters()
     try:
-        with _warnings_in_one_line(command):
+        with _termination(), _warnings_in_one_line(command):
             command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output exited, as in `fm2 describe DATA | head`
@@ -87,6 +89,24 @@ def _name_options(message: str, command: Command) -> str:
     """Name options instead of parameters: those of the command, or of another one that a message refers to."""
     others = itertools.chain.from_iterable(other.arguments() for other in COMMANDS.values())
     return name_options(message, [*command.arguments(), *(argument for argument in others if argument.is_option)])
+
+
+@contextlib.contextmanager
+def _termination() -> Iterator[None]:
+    """Raise an exception on SIGTERM, unless the signal is ignored."""
+
+    def terminate(*_: object) -> NoReturn:
+        raise Terminated
+
+    main_thread = threading.current_thread() is threading.main_thread()
+    if not main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

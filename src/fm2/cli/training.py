@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
+    from fm2.data.dataset import Dataset
     from fm2.engine.scorer import Scorer
     from fm2.training.run import Run
 
@@ -35,6 +37,7 @@ def _train_arguments() -> Sequence[Argument]:
         shared.OVERWRITE,
         Argument("--effort", "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1)", int, default=1),
         shared.ROW_WEIGHTS,
+        flag("--no-verify", "do not compare the checksums of DATA"),
         Argument(
             "--track",
             "log metrics to tensorboard[:DIR] or mlflow[:URI]; can be repeated",
@@ -82,6 +85,8 @@ def train(options: argparse.Namespace) -> None:
     changes = read_changes(Path(options.settings), options.model) if options.settings else {}
     changes |= chosen_settings(options, dataset.schema.names)
     settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
+    if not options.no_verify:
+        _verify(dataset)
 
     from fm2.training.progress import TrainingDisplay  # after the checks: importing torch takes seconds
     from fm2.training.race_record import Record
@@ -99,6 +104,7 @@ def train(options: argparse.Namespace) -> None:
             options.out,
             callback=watch,
             trackers=[tracker(text) for text in options.track],
+            verify=not options.no_verify,
             **shared.pick(options, "resume", "start", "overwrite", "effort", "row_weights"),
             **changes,
         )
@@ -108,6 +114,15 @@ def train(options: argparse.Namespace) -> None:
     if run.metrics["rig"] < 0 and not weighted:
         shared.warn("worse than predicting the mean click rate; try other values of --learning-rate and --l2")
     _print_metrics(run.metrics, f"{run.model.name} in {options.out}, validation", options.json)
+
+
+def _verify(dataset: Dataset) -> None:
+    """Compare the checksums of a dataset, and print how long that took."""
+    began = time.perf_counter()
+    dataset.verify()
+    size = sum(entry["bytes"] for entry in dataset.manifest["files"].values())
+    seconds = time.perf_counter() - began
+    shared.warn(f"verified {size / 1e6:,.1f} MB of {dataset.path} in {seconds:.1f} s; --no-verify skips this")
 
 
 @command(

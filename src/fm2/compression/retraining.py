@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from fm2.data.rows import Lists
 from fm2.errors import Fm2Error
 from fm2.evaluation.id_mapping import IdMap, map_ids
 from fm2.evaluation.metrics import evaluate, sigmoid
-from fm2.files import write_errors, write_text
+from fm2.files import temporary_directory, write_errors, write_text
 from fm2.models import FactorizationMachine
 from fm2.models.registry import specs
 from fm2.training.inputs import feature_counts
@@ -83,13 +82,11 @@ def temporary_run(model: FactorizationMachine, run: Run, out: Path) -> Iterator[
 
     Deriving it again writes the same bytes, so that an interrupted training can be resumed.
     """
-    parent = out.resolve().parent
-    with write_errors(parent, "train"):
-        parent.mkdir(parents=True, exist_ok=True)
-        directory = tempfile.TemporaryDirectory(prefix=".fm2-start-", dir=parent)
-    with directory as name:
-        Run(run.path, model, run.encoder, run.metrics, negative_rate=run.negative_rate).save(name)
-        yield Path(name)
+    with contextlib.ExitStack() as stack:
+        with write_errors(out.resolve().parent, "train"):
+            directory = stack.enter_context(temporary_directory(out))
+        Run(run.path, model, run.encoder, run.metrics, negative_rate=run.negative_rate).save(directory)
+        yield directory
 
 
 def measured_split(dataset: Dataset) -> str:

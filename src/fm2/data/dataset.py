@@ -70,6 +70,7 @@ class Dataset:
         self.schema = Schema.load(path / SCHEMA)
         if [entry["name"] for entry in manifest["fields"]] != list(self.schema.names):
             raise Fm2Error(f"{path} is damaged: {MANIFEST} and {SCHEMA} have different fields")
+        self._verified = False
 
     @classmethod
     def open(cls, path: str | Path) -> Dataset:
@@ -87,6 +88,12 @@ class Dataset:
         for name, entry in self.manifest["files"].items():
             if checksum(self.path / name) != entry["sha256"]:
                 raise Fm2Error(f"{self.path} is damaged: the checksum of {name} does not match")
+        self._verified = True
+
+    def verify_once(self) -> None:
+        """Verify the dataset, unless this object has done so before."""
+        if not self._verified:
+            self.verify()
 
     def split(self, name: str) -> Split:
         """Return the rows of "train", "validation" or "test"."""

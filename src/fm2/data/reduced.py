@@ -11,13 +11,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from fm2.data.dataset import MANIFEST, SCHEMA, VOCABULARIES, Dataset
+from fm2.data.dataset import SCHEMA, VOCABULARIES, Dataset
 from fm2.data.list_files import DIRECTORY, DTYPES, file_name
+from fm2.data.manifest import MANIFEST
 from fm2.data.split_files import NpyWriter
 from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, suggest
-from fm2.field import Field
+from fm2.field import PARTS, Field
 from fm2.files import atomic_directory, checksum
 from fm2.schema import Schema
 
@@ -25,7 +26,7 @@ ROWS_PER_CHUNK = 1 << 18
 
 
 def dependent_fields(schema: Schema, names: Collection[str]) -> list[str]:
-    """Return fields of a schema, in its order, with the crosses that contain them.
+    """Return fields of a schema, in its order, with the crosses and trees that read them.
 
     >>> schema = Schema([Field("user"), Field("item"), Field("both", cross=["user", "item"])], label="click")
     >>> dependent_fields(schema, ["item"])
@@ -34,11 +35,14 @@ def dependent_fields(schema: Schema, names: Collection[str]) -> list[str]:
     for name in names:
         if name not in schema.names:
             raise Fm2Error(f"unknown field '{name}'; {suggest(name, schema.names)}")
-    return [field.name for field in schema.fields if field.name in names or set(names) & set(field.cross)]
+    dropped = set(names)
+    for setting in PARTS:  # first crosses, which trees may read
+        dropped |= {field.name for field in schema.fields if dropped.intersection(getattr(field, setting))}
+    return [field.name for field in schema.fields if field.name in dropped]
 
 
 def without_fields(dataset: Dataset, names: Collection[str], out: str | Path) -> Dataset:
-    """Write a copy of a dataset without some fields, and without their crosses, and open it.
+    """Write a copy of a dataset without some fields, and without their crosses and trees, and open it.
 
     Its rows are in the same order, and its splits are the same. If fields share the embeddings of a field that is left
     out, the first of them becomes their owner. Files that stay the same are links.

@@ -21,6 +21,13 @@ SIMILAR = 0.7  # of a misspelled column, as difflib measures it
 DIGITS = str.maketrans("", "", string.digits)
 
 
+def check_column_names(frame: Any, where: str) -> None:
+    """Raise an error if a column name of a polars frame contains NUL: exporting it would abort the process."""
+    for name in frame.collect_schema().names() if hasattr(frame, "collect_schema") else ():
+        if "\0" in name:
+            raise Fm2Error(f"{where}: the column name '{printable(name)}' contains NUL; rename the column")
+
+
 def normalize_rows(rows: Any, operation: str) -> Any:
     """Return rows as an array of ids, a list of dicts, or a DataFrame."""
     if isinstance(rows, np.ndarray):
@@ -31,6 +38,7 @@ def normalize_rows(rows: Any, operation: str) -> Any:
     if hasattr(rows, "collect_batches"):
         return rows.collect()
     if hasattr(rows, "__arrow_c_stream__"):
+        check_column_names(rows, f"{operation}: the DataFrame")
         return rows
     if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
         return list(rows)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import _native
 from fm2.data.decompress import file_kind
-from fm2.data.row_inputs import library_errors
+from fm2.data.row_inputs import check_column_names, library_errors
 from fm2.data.text_files import TextFile, find_columns, open_text_file
 from fm2.errors import Fm2Error, require
 from fm2.schema import Schema
@@ -68,6 +68,7 @@ class FrameSource:
 
     def _parts(self, columns: Sequence[str]) -> Iterator[Any]:
         if not hasattr(self.frame, "collect_batches"):
+            check_column_names(self.frame, self.name)
             yield self.frame
             return
         find_columns(self.frame.collect_schema().names(), columns, self.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,13 +22,13 @@ from fm2.data.rows import EncodedRows, Lists
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine import plans
 from fm2.engine.matrix_plans import cached_features, field_orders, matrix_plan
-from fm2.engine.model_file import MAGIC, ModelWriter, Sections
+from fm2.engine.model_file import MODEL_START, ModelWriter, Sections
 from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
 from fm2.field import MAX_PARTS, Field, Pooling
-from fm2.files import atomic_file, check_replaceable, write_errors
+from fm2.files import check_replaceable, replace_file, temporary_directory, write_errors
 from fm2.schema import Schema
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
@@ -84,7 +83,7 @@ def compile(
     """
     _check_options(plan, rank, dtype, memory, data)
     out = Path(out)
-    check_replaceable(out, "compile", "compiled model", MAGIC)
+    check_replaceable(out, "compile", "compiled model", MODEL_START)
     watch("reading the model")
     weights = read_weights(run)
     if plan != "spectral":
@@ -270,14 +269,10 @@ def write(weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progre
     rows = draw_rows(weights, MEASURED_ROWS if titles else 0)
     measured: dict[str, float] = {}
     drafts: list[_Draft] = []
-    with (
-        write_errors(out.parent, "compile"),
-        atomic_file(out) as partial,
-        tempfile.TemporaryDirectory(prefix=f"{partial.name}.", dir=out.parent) as folder,
-    ):
+    with write_errors(out.parent, "compile"), temporary_directory(out) as folder:
         for plan in candidates:
             watch(f"{'measuring' if titles else 'writing'} {plan.title}")
-            drafts.append(_Draft(weights, plan, Path(folder) / f"{len(measured)}.fm2", titles))
+            drafts.append(_Draft(weights, plan, folder / f"{len(measured)}.fm2", titles))
             if titles:
                 measured[plan.title] = drafts[-1].measure(rows)
                 drafts.sort(key=lambda draft: measured[draft.plan.title])
@@ -286,7 +281,7 @@ def write(weights: Weights, candidates: Sequence[Plan], out: Path, watch: Progre
         best = drafts[0]
         if measured:
             best.store(measured)
-        best.path.replace(partial)
+        replace_file(best.path, out.resolve())
     return Compiled(out, best.plan.title, out.stat().st_size, best.rounding_error, measured)
 
 

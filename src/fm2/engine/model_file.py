@@ -17,7 +17,9 @@ Bytes = NDArray[np.uint8]
 Sections = Mapping[str, NDArray[Any] | int]  # arrays, or sizes in bytes
 LINE = 64  # the header, an index entry, and the alignment of sections
 INDEX_ENTRY = np.dtype([("name", "S48"), ("offset", "<u8"), ("bytes", "<u8")])
-MAGIC = "fm2model"
+# The first bytes of a catalog, and of a compiled model: the magic number, the rest of the header, the first section.
+CATALOG_START = r"(?s)fm2model.{56}kind\0"
+MODEL_START = r"(?s)fm2model(?!.{56}kind\0)"
 
 
 def align(size: int, unit: int = LINE) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, native_errors, normalize_rows
 from fm2.data.rows import EncodedRows
-from fm2.engine.model_file import MAGIC, ModelWriter, Sections, align, open_sections
+from fm2.engine.model_file import CATALOG_START, ModelWriter, Sections, align, open_sections
 from fm2.engine.plans import LANES
 from fm2.errors import Fm2Error, suggest
 from fm2.files import atomic_file, check_replaceable, write_errors
@@ -203,12 +203,12 @@ class Catalog:
         return self.ranker._best(search, "lists", context, self.rows, k)
 
     def save(self, path: str | Path) -> None:
-        """Write the catalog to a file atomically, and replace the catalog or model there, if any."""
+        """Write the catalog to a file atomically, and replace the catalog there, if any."""
         path = Path(path)
-        check_replaceable(path, "save", "catalog or model", MAGIC)
+        check_replaceable(path, "save", "catalog", CATALOG_START)
         meta = json.dumps(self.ranker._identity(len(self))).encode()
         sections: Sections = {
-            "kind": np.frombuffer(b"catalog", np.uint8),
+            "kind": np.frombuffer(b"catalog", np.uint8),  # the first section: CATALOG_START
             "rows": self.rows,
             "meta": np.frombuffer(meta, np.uint8),
             **({} if self.shifts is None else {"shifts": self.shifts}),

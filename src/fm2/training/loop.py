@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.arrays import open_arrays, save_arrays
+from fm2.artifacts.arrays import open_arrays, save_arrays, verify_arrays
 from fm2.artifacts.model_file import MODEL, save_model
 from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, append_history, read_history, write_history
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset, Split
 from fm2.data.vocabulary import Vocabulary
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, Terminated
 from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid, weigh_clicks
 from fm2.training.backend import Backend
@@ -116,7 +116,8 @@ class TrainingLoop:
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
-        self._interrupted, self._begun = False, 0
+        self._interrupt: type[KeyboardInterrupt] | None = None
+        self._begun = 0
         self._until = math.inf
 
     def resume(self) -> None:
@@ -124,6 +125,7 @@ class TrainingLoop:
         if not (self._path / CHECKPOINT).is_file():
             write_history(self._path / HISTORY, [])
             return
+        verify_arrays(self._path / CHECKPOINT)
         with open_arrays(self._path / CHECKPOINT) as (arrays, values):
             for name, current in self._fingerprint.items():
                 if values["fingerprint"].get(name) != current:
@@ -166,21 +168,29 @@ class TrainingLoop:
 
     @contextlib.contextmanager
     def _interrupts(self) -> Iterator[None]:
-        """Let Ctrl-C wait for the end of a step, so that no step is left half done; a second Ctrl-C does not wait."""
+        """Let Ctrl-C wait for the end of a step, so that no step is left half done; a second Ctrl-C does not wait.
 
-        def remember(*_: object) -> None:
-            if self._interrupted:
-                raise KeyboardInterrupt
-            self._interrupted = True
+        The same applies to SIGTERM if it raises an exception, as in the command line.
+        """
+
+        def remember(number: int, _: object) -> None:
+            interrupt = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+            if self._interrupt:
+                raise interrupt
+            self._interrupt = interrupt
 
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGINT, remember)
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handled = [number for number, handler in before.items() if callable(handler)]
+        for number in handled:
+            signal.signal(number, remember)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number in handled:
+                signal.signal(number, before[number])
 
     def _run_epoch(self) -> None:
         rows, batch, evaluations = len(self._train), self.settings.batch_size, self.settings.evaluations_per_epoch
@@ -189,10 +199,10 @@ class TrainingLoop:
             self._step(order)
             if self._at.row in evaluated_at:
                 self.evaluate()
-            if self._interrupted or time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+            if self._interrupt or time.monotonic() - self._saved > CHECKPOINT_SECONDS:
                 self._save_checkpoint()
-            if self._interrupted:
-                raise KeyboardInterrupt
+            if self._interrupt:
+                raise self._interrupt
             if self._stops_early() or self._pauses():
                 break
         if self._at.row == rows:
@@ -234,8 +244,8 @@ class TrainingLoop:
         )
         try:
             self._callback(progress)
-        except KeyboardInterrupt:
-            self._interrupted = True
+        except KeyboardInterrupt as interrupt:
+            self._interrupt = type(interrupt)
 
     def _weights(self, order: NDArray[np.int64]) -> NDArray[np.float32] | None:
         """Return the weights of rows: those of the dataset times the ``row_weights``; None if all of them are 1."""

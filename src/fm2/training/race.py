@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fm2.artifacts.model_file import MODEL
-from fm2.artifacts.run_directory import CALIBRATION, CHECKPOINT, HISTORY, RACE, SETTINGS, read_history
+from fm2.artifacts.run_directory import CALIBRATION, CHECKPOINT, HISTORY, RACE, SETTINGS, read_history, run_output
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, is_out_of_memory
-from fm2.files import directory_lock
 from fm2.models.registry import get_spec
 from fm2.training.candidates import AUTO, NUMBER, models_to_race, settings_around
 from fm2.training.loop import HIGHER_IS_BETTER, DivergedError, TrainingProgress
@@ -74,7 +73,6 @@ class Race:
     def run(self) -> None:
         """Race until there is a winner, and move its files to the run's directory."""
         record = self._record
-        record.save(self._path)
         while record.winner is None:
             while record.rounds < len(PAUSES):
                 self._run_round()
@@ -194,7 +192,7 @@ def resumed_race(path: Path, model: str, effort: int, settings: Mapping[str, Any
         return None
     record.check_resumed(path, model, effort, settings)
     if record.winner is not None:
-        with directory_lock(path, "train", "another training"):
+        with run_output("train", path, resume=True, overwrite=False):
             finish(path, record)
     return record
 

@@ -74,10 +74,13 @@ class Record:
         if not self.models and not baseline.failed:
             self.gain = abs(final_score(self.candidates[winner]) - final_score(baseline))
 
+    def text(self) -> str:
+        """Return the content of race.json."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
+
     def save(self, run: Path) -> None:
         """Write the record into a run directory."""
-        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
-        write_text(run / RACE, text + "\n")
+        write_text(run / RACE, self.text())
 
     @classmethod
     def read(cls, run: Path) -> Record | None:

@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fm2.artifacts.arrays import verify_arrays
 from fm2.artifacts.model_file import MODEL
-from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, SETTINGS, check_run_output
+from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, RACE, SETTINGS, check_run_output, run_output
 from fm2.artifacts.settings import Settings, check_names, read_settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
-from fm2.files import atomic_file, checksum, directory_lock, remove_partial_files
+from fm2.files import checksum, write_files
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
 from fm2.training.candidates import AUTO, check_effort
 from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.race import Race, discard_race, new_record, resumed_race
+from fm2.training.race_record import Record
 from fm2.training.resolve import resolve_settings, trains_rowwise
 from fm2.training.run import Run
 from fm2.training.scorer import torch_threads
@@ -44,6 +46,7 @@ def train(
     overwrite: bool = False,
     effort: int = 1,
     row_weights: ArrayLike | str | Path | None = None,
+    verify: bool = True,
     callback: Callable[[TrainingProgress], None] = lambda progress: None,
     trackers: Sequence[Tracker] = (),
     **settings: Any,
@@ -61,7 +64,8 @@ def train(
     weights. With ``learn=False`` the model is only evaluated and saved.
 
     ``row_weights`` has a weight for every row of the log, in the log's order, or is the path of an .npy file. It
-    multiplies the weights of the dataset in training; validation uses the weights of the dataset only. The
+    multiplies the weights of the dataset in training; validation uses the weights of the dataset only. ``verify`` reads
+    the dataset, and the model to start from, once to compare their checksums. The
     ``callback`` receives a :class:`~fm2.training.loop.TrainingProgress` after every step and evaluation; an exception
     that it raises stops the training. ``trackers``, such as :class:`fm2.training.trackers.TensorBoard`, receive the
     settings, every evaluation and the result; if one fails, the training continues without it.
@@ -87,6 +91,10 @@ def train(
         "other row weights": inputs.fingerprint_of_weights(weights),
         "another model to start from (start=)": checksum(first.path / MODEL) if first else None,
     }
+    if verify:
+        dataset.verify_once()
+        if first:
+            verify_arrays(first.path / MODEL)
     source = _Source(dataset, first, weights, fingerprint)
     tracking = Tracking(trackers, callback)
     if races:
@@ -95,7 +103,7 @@ def train(
         race = Race(path, record, dataset, config, source.train, callback)
         first_settings = race.first_settings()
         check_device(first_settings.device)
-        with _run_directory(path, first_settings, resume):
+        with _run_directory(path, first_settings, resume, overwrite, record):
             race.run()
         chosen = read_settings(path / SETTINGS)
         tracking.replay(chosen, path)
@@ -103,7 +111,7 @@ def train(
     resolved = resolve_settings(model, dataset, settings, resumed=path if resume else None, start=config)
     loop = source.make_loop(resolved, path, tracking)
     del first, source  # the backend has the weights now
-    _run_loop(loop, path, resume, tracking, learn, warm_start=start is not None)
+    _run_loop(loop, path, resume, overwrite, tracking, learn, warm_start=start is not None)
     del loop  # free its tables before the model is loaded again
     return Run.open(path, resolved.threads)
 
@@ -128,20 +136,22 @@ class _Source:
         """Train a candidate of a race until it pauses; return whether its training has ended."""
         tracking = Tracking((), callback)
         loop = self.make_loop(settings, path, tracking)
-        return _run_loop(loop, path, resume, tracking, warm_start=self.start is not None, until=until)
+        return _run_loop(loop, path, resume, not resume, tracking, warm_start=self.start is not None, until=until)
 
 
 def _run_loop(
     loop: TrainingLoop,
     path: Path,
     resume: bool,
+    overwrite: bool,
     tracking: Tracking,
     learn: bool = True,
     warm_start: bool = False,
     until: float = math.inf,
 ) -> bool:
     """Train in a run directory; return whether the training has ended."""
-    with _run_directory(path, loop.settings, resume), torch_threads(count_torch_threads(loop.model, loop.settings)):
+    threads = count_torch_threads(loop.model, loop.settings)
+    with _run_directory(path, loop.settings, resume, overwrite), torch_threads(threads):
         if resume:
             loop.resume()
         with tracking.following(loop.settings, path, resume):
@@ -176,15 +186,17 @@ def _make_backend(
 
 
 @contextlib.contextmanager
-def _run_directory(path: Path, settings: Settings, resume: bool) -> Iterator[None]:
-    """Lock the run directory and write the settings. An old model stays until a new one replaces it."""
-    tomli_w = require("tomli_w", "train", "writing settings")
-    with directory_lock(path, "train", "another training"):
-        remove_partial_files(path)
+def _run_directory(
+    path: Path, settings: Settings, resume: bool, overwrite: bool, race: Record | None = None
+) -> Iterator[None]:
+    """Lock the run directory and write its first files. An old model stays until a new one replaces it."""
+    files = {SETTINGS: require("tomli_w", "train", "writing settings").dumps(settings.used())}
+    if race:
+        files[RACE] = race.text()
+    with run_output("train", path, resume, overwrite):
         if not resume:
             discard_race(path)
             for name in (CHECKPOINT, HISTORY):
                 (path / name).unlink(missing_ok=True)
-        with atomic_file(path / SETTINGS) as partial:
-            partial.write_text(tomli_w.dumps(settings.used()), encoding="utf-8")
+        write_files(path, files, SETTINGS)
         yield

@@ -20,7 +20,7 @@ from fm2.data.reduced import without_fields
 from fm2.errors import Fm2Error, Fm2Warning, printable, suggest
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_split, targets
-from fm2.files import check_output, directory_lock
+from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
 from fm2.studies.ablation.embeddings import map_embeddings
 from fm2.studies.ablation.frequency import Part, bins_of_features, measure_gaps
 from fm2.studies.ablation.results import COLUMNS, CSV, JSON, PREDICTIONS, Ablation
@@ -57,7 +57,7 @@ def ablate(
 ) -> Ablation:
     """Train variants of a run's model and compare them with the complete model on the same test rows.
 
-    Each field is left out in turn, with the crosses that contain it; ``fields`` selects some, an empty list none.
+    Each field is left out in turn, with the crosses and trees that read it; ``fields`` selects some, an empty list none.
     Unless ``parts`` is False, the interactions are replaced (a matrix per field pair by vectors, scalars, nothing, and
     FFM's embeddings), the linear part by the variants of the paper's section 4.5, and a network is trained without its
     hidden layers. The gap between training and test loss is measured by the frequency of features (section 3.2). The
@@ -69,7 +69,8 @@ def ablate(
     ``on_result`` with its row afterward. If a training fails, its row has the reason in ``error``.
     """
     first, dataset, path = Run.of(run), Dataset.of(data), Path(out)
-    check_output("ablate", path, "ablation", JSON, resume=resume, overwrite=overwrite)
+    policy: Any = {"resume": resume, "overwrite": overwrite}
+    check_output("ablate", path, "ablation", JSON, **policy)
     check_splits(dataset, "ablate", measured_split(dataset))
     _check_run(first, dataset)
     _check_fields(dataset, embeddings or ())
@@ -95,13 +96,14 @@ def ablate(
     variants = plan_variants(ablation.model, own, dataset, ablation.fields, ablation.parts)
     trainings = _trainings(variants, ablation, dataset)
     ablation.variants = [variant.to_dict() for variant in variants]
-    with directory_lock(path, "ablate", "another ablation"):
-        if overwrite:
+    with output_directory("ablate", path, "ablation", JSON, "another ablation", **policy):
+        if overwrite and (path / JSON).exists():
             _remove_results(path)
         states = {
             name: state_of(path / name, ablation.row(name), each, "ablate") for name, (_, each) in trainings.items()
         }
-        ablation.save()
+        with write_errors(path, "ablate"):
+            write_files(path, {JSON: ablation.text()}, JSON)
         for number, (name, (variant, each)) in enumerate(trainings.items(), 1):
             if states[name] != "finished":
                 on_start(f"{variant.name}, training {number} of {len(trainings)}")
@@ -164,10 +166,9 @@ def _remove_results(path: Path) -> None:
     """Remove the runs and tables of an ablation that is replaced, and nothing else."""
     for row in Ablation.open(path).rows:
         if (path / row["run"] / SETTINGS).is_file():
-            shutil.rmtree(path / row["run"])
-    shutil.rmtree(path / PREDICTIONS, ignore_errors=True)
-    for name in (JSON, CSV):
-        (path / name).unlink(missing_ok=True)
+            remove_directory(path / row["run"])
+    remove_directory(path / PREDICTIONS)
+    (path / CSV).unlink(missing_ok=True)
 
 
 def _train(

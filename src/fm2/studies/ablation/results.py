@@ -89,13 +89,16 @@ class Ablation:
         self.statistics, self.gaps, self.embeddings = None, None, []
         self.save()
 
-    def save(self) -> None:
-        """Write all files."""
+    def text(self) -> str:
+        """Return the content of ablation.json."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
         values["statistics"] = self.statistics and self.statistics.to_dict()
-        text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
+        return json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False) + "\n"
+
+    def save(self) -> None:
+        """Write all files."""
         with write_errors(self.path, "ablate"):
-            write_text(self.path / JSON, text + "\n")
+            write_text(self.path / JSON, self.text())
             write_csv(self.path / CSV, (*COLUMNS, *self._difference_columns), map(self._with_differences, self.rows))
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from fm2.data.dataset import Dataset, read_row_values
 from fm2.errors import Fm2Error, Fm2Warning, printable
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_calibrated, targets
-from fm2.files import check_output, directory_lock
+from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
 from fm2.models.registry import get_spec, is_model
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import ignored_settings, settings_for, state_of
@@ -63,7 +62,8 @@ def compare(
     At the end, all pairs of models are compared by paired tests on the same rows; see ``statistics`` of the result.
     """
     dataset, path = Dataset.of(data), Path(out)
-    check_output("compare", path, "comparison", JSON, resume=resume, overwrite=overwrite)
+    policy: Any = {"resume": resume, "overwrite": overwrite}
+    check_output("compare", path, "comparison", JSON, **policy)
     check_splits(dataset, "compare", measured_split(dataset))
     if resume:
         comparison = _resume(path, dataset, models, seeds, settings, model_settings or {})
@@ -82,10 +82,12 @@ def compare(
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     ignored_settings(comparison.models, comparison.settings)
     trainings = _trainings(comparison, (len(dataset.train), dataset.field_sizes))
-    with directory_lock(path, "compare", "another comparison"):
+    with output_directory("compare", path, "comparison", JSON, "another comparison", **policy):
         if overwrite:
             _remove_results(path)
         states = {run: state_of(path / run, comparison.row(run), each) for run, each in trainings.items()}
+        with write_errors(path, "compare"):
+            write_files(path, {JSON: comparison.text()}, JSON)
         comparison.save()
         for run, each in trainings.items():
             if states[run] != "finished":
@@ -150,13 +152,13 @@ def _trainings(comparison: Comparison, size: tuple[int, Sequence[int]]) -> dict[
 
 
 def _remove_results(path: Path) -> None:
-    """Remove the runs and tables of a comparison that is replaced, and nothing else."""
+    """Remove the runs and the CSV table of a comparison that is replaced. Its compare.json is replaced later."""
     for directory in path.iterdir():
         model = re.fullmatch(r"(\w+)-\d+", directory.name)
         if model and is_model(model[1]) and (directory / SETTINGS).is_file():
-            shutil.rmtree(directory)
-    shutil.rmtree(path / PREDICTIONS, ignore_errors=True)
-    for name in (JSON, CSV, DIFFERENCES):
+            remove_directory(directory)
+    remove_directory(path / PREDICTIONS)
+    for name in (CSV, DIFFERENCES):
         (path / name).unlink(missing_ok=True)
 
 

@@ -104,14 +104,17 @@ class Comparison:
         self.rows = sorted([*others, row], key=lambda row: (order.get(row["model"], len(order)), row["seed"]))
         self.save()
 
-    def save(self) -> None:
-        """Write all files."""
+    def text(self) -> str:
+        """Return the content of compare.json."""
         self._compute_gaps()
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
         values["statistics"] = self.statistics and self.statistics.to_dict()
-        text = json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False)
+        return json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False) + "\n"
+
+    def save(self) -> None:
+        """Write all files."""
         with write_errors(self.path, "compare"):
-            write_text(self.path / JSON, text + "\n")
+            write_text(self.path / JSON, self.text())
             best = [{"model": BEST_POSSIBLE, **self.truth, "gap": 1.0}] if self.truth else []
             write_csv(self.path / CSV, (*COLUMNS, *INTERVALS), [*map(self._with_intervals, self.rows), *best])
             write_differences(self.path / DIFFERENCES, self.statistics)

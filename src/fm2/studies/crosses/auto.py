@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare, resolve_schema
 from fm2.errors import Fm2Error, warn
 from fm2.field import DEFAULT_MIN_COUNT
-from fm2.files import check_output, write_errors
+from fm2.files import check_output, temporary_directory, write_errors
 from fm2.models.registry import get_spec
 from fm2.schema import Field, Schema
 from fm2.studies.crosses.rank import DEFAULT_ROWS, make_residuals, rank_residuals
@@ -61,11 +61,10 @@ def prepare_with_crosses(
     schema, out = resolve_schema(schema), Path(out)
     check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=overwrite)
     common = {**options, "seed": seed, "threads": threads, "progress": progress}
-    with write_errors(out.parent, "prepare"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.crosses-", dir=out.parent)
-    with folder:
-        dataset = prepare(source, schema, Path(folder.name) / "data", **common)
+    with contextlib.ExitStack() as stack:
+        with write_errors(out.parent, "prepare"):
+            folder = stack.enter_context(temporary_directory(out))
+        dataset = prepare(source, schema, folder / "data", **common)
         residuals = make_residuals(
             dataset, model, rows=DEFAULT_ROWS, seed=seed, threads=threads, watch=watch, settings={}
         )

@@ -13,7 +13,7 @@ from typing import Any
 from fm2.artifacts.settings import Settings, read_settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
-from fm2.files import check_output, write_text
+from fm2.files import check_output
 from fm2.models.choices import Metric
 from fm2.studies.tuning.spaces import Candidates, Choices, Range, Space, space_around
 from fm2.training.inputs import fingerprint_of
@@ -156,13 +156,15 @@ def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
     return make_plan(model, *size, metric, arguments["seed"] or 0, arguments["fix"] or {}, space, source)
 
 
-def write_plan(path: Path, plan: Plan, dataset: Dataset, row_weights: str | None) -> None:
-    """Write the plan for a resumed search, and its space as a file that users can edit and pass as ``--space``."""
+def plan_files(plan: Plan, dataset: Dataset, row_weights: str | None) -> dict[str, str]:
+    """Return the plan for a resumed search, and its space as a file that users can edit and pass as ``--space``."""
     written = _written_space(plan)
     space = {name: written[name] for name in plan.space}
     stored = {**vars(plan), "space": space, "data": fingerprint_of(dataset), "row_weights": row_weights}
-    write_text(path / SPACE, require("tomli_w", "train", "writing settings").dumps(written))
-    write_text(path / PLAN, json.dumps(stored, indent=1) + "\n")
+    return {
+        SPACE: require("tomli_w", "train", "writing settings").dumps(written),
+        PLAN: json.dumps(stored, indent=1) + "\n",
+    }
 
 
 def _written_space(plan: Plan) -> dict[str, Any]:

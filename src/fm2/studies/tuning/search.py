@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,9 +16,9 @@ from fm2.artifacts.settings import read_settings
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
-from fm2.files import directory_lock, write_text
+from fm2.files import output_directory, remove_directory, write_errors, write_files, write_text
 from fm2.models.choices import Metric
-from fm2.studies.tuning.plan import Plan, find_plan, write_plan
+from fm2.studies.tuning.plan import PLAN, Plan, find_plan, plan_files
 from fm2.studies.tuning.study import RunningTrial, Study, Trial
 from fm2.training.inputs import fingerprint_of_weights, read_row_weights
 from fm2.training.loop import TrainingProgress
@@ -91,8 +90,9 @@ def tune(
     arguments = {"metric": metric, "seed": seed, "fix": fix, "space": space, "row_weights": fingerprint}
     plan = find_plan(path, resume, model, dataset, arguments)
     require("optuna", "tune", "fm2 tune")
-    with directory_lock(path, "tune", "another search"):
-        write_plan(path, plan, dataset, fingerprint)
+    with output_directory("tune", path, "search", PLAN, "another search", resume=resume, overwrite=None):
+        with write_errors(path, "tune"):
+            write_files(path, plan_files(plan, dataset, fingerprint), PLAN)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         search = _Search(path, plan, dataset, {"threads": threads, "row_weights": weights}, watch, deadline)
         search.run(trials, on_trial)
@@ -123,7 +123,7 @@ class _Search:
                     raise
                 break  # a resumed search continues this trial
             self._keep_best()
-            shutil.rmtree(self.path / CURRENT, ignore_errors=True)
+            remove_directory(self.path / CURRENT)
             on_trial(self.study.trials())
 
     def _is_late(self) -> bool:
@@ -148,7 +148,7 @@ class _Search:
         settings, run = self._settings(trial), self.path / CURRENT
         resume = _settings_of(run) == settings
         if not resume:
-            shutil.rmtree(run, ignore_errors=True)
+            remove_directory(run)
         for evaluation in read_history(run / HISTORY):
             trial.report(evaluation)
         try:
@@ -184,7 +184,7 @@ class _Search:
         settings = self._settings(best)
         current, kept = self.path / CURRENT, self.path / BEST_RUN
         if _settings_of(kept) != settings and _settings_of(current) == settings:
-            shutil.rmtree(kept, ignore_errors=True)
+            remove_directory(kept)
             current.rename(kept)
         score = f"{best.metric} {best.value:.5f} on validation"
         title = f"# trial {best.number} of {len(self.study.trials())}: {score}\n"
