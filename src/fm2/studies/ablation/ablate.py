@@ -57,7 +57,7 @@ def ablate(
 ) -> Ablation:
     """Train variants of a run's model and compare them with the complete model on the same test rows.
 
-    Each field is left out in turn, with the crosses and trees that read it; ``fields`` selects some, an empty list none.
+    Each field is left out in turn, with the crosses and trees that read it; ``fields`` selects some, or none at all.
     Unless ``parts`` is False, the interactions are replaced (a matrix per field pair by vectors, scalars, nothing, and
     FFM's embeddings), the linear part by the variants of the paper's section 4.5, and a network is trained without its
     hidden layers. The gap between training and test loss is measured by the frequency of features (section 3.2). The

@@ -75,7 +75,7 @@ def plan_variants(
 
 
 def _without(spec: ModelSpec, settings: Mapping[str, Any], dataset: Dataset, name: str) -> Variant:
-    """Leave out a field, and the crosses that contain it."""
+    """Leave out a field, and the crosses and trees that read it."""
     names = dataset.schema.names
     dropped = dependent_fields(dataset.schema, [name])
     title = f"without {name}" + (f" and {', '.join(n for n in dropped if n != name)}" if len(dropped) > 1 else "")
