@@ -24,7 +24,7 @@ from fm2.files import check_output, directory_lock
 from fm2.studies.ablation.embeddings import map_embeddings
 from fm2.studies.ablation.frequency import Part, bins_of_features, measure_gaps
 from fm2.studies.ablation.results import COLUMNS, CSV, JSON, PREDICTIONS, Ablation
-from fm2.studies.ablation.variants import COMPLETE, Variant, plan_variants
+from fm2.studies.ablation.variants import COMPLETE, KEY, Variant, plan_variants
 from fm2.studies.comparison.plan import state_of
 from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import fingerprint_of
@@ -162,9 +162,9 @@ def _trainings(
 
 def _remove_results(path: Path) -> None:
     """Remove the runs and tables of an ablation that is replaced, and nothing else."""
-    for row in Ablation.open(path).rows:
-        if (path / row["run"] / SETTINGS).is_file():
-            shutil.rmtree(path / row["run"])
+    for directory in path.iterdir():
+        if KEY.fullmatch(directory.name) and (directory / SETTINGS).is_file():
+            shutil.rmtree(directory)
     shutil.rmtree(path / PREDICTIONS, ignore_errors=True)
     for name in (JSON, CSV):
         (path / name).unlink(missing_ok=True)
