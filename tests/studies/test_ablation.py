@@ -117,9 +117,12 @@ def test_an_interrupted_ablation_is_resumed(run, dataset, tmp_path, capsys, monk
     assert "without c1, training 4 of 6" in printed.err
     with pytest.raises(Fm2Error, match=r"ablate: .*complete-0 has batch_size 64, not 32; use overwrite=True"):
         fm2.ablate(run, dataset, out, resume=True, batch_size=32)
+    (out / "ablate.json").write_text("{")
+    (out / "mine-0").mkdir()
     replaced = fm2.ablate(run, dataset, out, fields=["c0"], parts=False, overwrite=True, epochs=1)
     assert [row["run"] for row in replaced.rows] == ["complete-0", "field-0-0"]
     assert not (out / "field-1-0").exists()
+    assert (out / "mine-0").exists()
 
 
 def test_a_failed_variant_does_not_stop_the_others(run, dataset, tmp_path, capsys, monkeypatch):

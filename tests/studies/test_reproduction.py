@@ -181,7 +181,7 @@ def test_tables_of_criteo(log, quick, tmp_path, capsys):
     differences = record["tables"][6]
     assert differences["title"] == "Table 6: differences from the best model"
     assert [row[0] for row in differences["rows"]] == ["LR", "FM", "FmFM"]
-    assert all("[" in cell or cell == "*" for row in differences["rows"] for cell in row[1:])
+    assert all("[" in cell or cell == "best*" for row in differences["rows"] for cell in row[1:])
     assert differences["notes"][0] == "\\* best, or no significant difference from the best."
     assert record["changed"] == {"": {"epochs": 1, "evaluations_per_epoch": 1, "batch_size": 256}}
     assert record["settings"]["fm-0"]["linear"] == "both"

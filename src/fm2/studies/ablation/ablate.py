@@ -24,7 +24,7 @@ from fm2.files import check_output, output_directory, remove_directory, write_er
 from fm2.studies.ablation.embeddings import map_embeddings
 from fm2.studies.ablation.frequency import Part, bins_of_features, measure_gaps
 from fm2.studies.ablation.results import COLUMNS, CSV, JSON, PREDICTIONS, Ablation
-from fm2.studies.ablation.variants import COMPLETE, Variant, plan_variants
+from fm2.studies.ablation.variants import COMPLETE, KEY, Variant, plan_variants
 from fm2.studies.comparison.plan import state_of
 from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import fingerprint_of
@@ -97,7 +97,7 @@ def ablate(
     trainings = _trainings(variants, ablation, dataset)
     ablation.variants = [variant.to_dict() for variant in variants]
     with output_directory("ablate", path, "ablation", JSON, "another ablation", **policy):
-        if overwrite and (path / JSON).exists():
+        if overwrite:
             _remove_results(path)
         states = {
             name: state_of(path / name, ablation.row(name), each, "ablate") for name, (_, each) in trainings.items()
@@ -164,9 +164,9 @@ def _trainings(
 
 def _remove_results(path: Path) -> None:
     """Remove the runs and tables of an ablation that is replaced, and nothing else."""
-    for row in Ablation.open(path).rows:
-        if (path / row["run"] / SETTINGS).is_file():
-            remove_directory(path / row["run"])
+    for directory in path.iterdir():
+        if KEY.fullmatch(directory.name) and (directory / SETTINGS).is_file():
+            remove_directory(directory)
     remove_directory(path / PREDICTIONS)
     (path / CSV).unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -18,6 +19,7 @@ from fm2.models.specs.shallow import FFM, LR
 Kind = Literal["complete", "field", "interaction", "linear", "network"]
 
 COMPLETE = "complete"
+KEY = re.compile(r"(complete|field-\d+|model-\w+|linear-\w+|wide|no-hidden)-\d+")  # of a run
 # How two fields interact instead, from the most to the least flexible; FFM, which section 3.2 compares with, first.
 INTERACTIONS = {
     FFM.name: "an embedding per feature and other field",

@@ -50,8 +50,10 @@ def _differences(
     for model in models:
         cells = []
         for metric in metrics.values():
-            shown = "" if model == metric.reference else str(metric.difference(model, metric.reference))
-            cells.append(f"{shown}*" if model in metric.leaders else shown)
+            if model == metric.reference:
+                cells.append("best*" if tie == TIE else "")
+            else:
+                cells.append(f"{metric.difference(model, metric.reference)}{'*' if model in metric.tied else ''}")
         rows.append([name_of(model), *cells])
     header = ["", *(f"{metric_title(name)} − {name_of(each.reference)}" for name, each in metrics.items())]
     return [Table(title, header, rows, [f"\\{tie}.", f"{statistics.caption(split)}."])] if len(models) > 1 else []
