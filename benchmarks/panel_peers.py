@@ -41,14 +41,15 @@ def fit_peer(
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         request = _write_rows(name, log, dataset, Path(folder))
+        if name not in XLEARN:  # which has no limit
+            request["limit"] = limit
         path = cache / f"{name.replace(' ', '-')}-{_hash(Path(folder), request)}.npz"
         if fresh or not path.exists():
             result = Path(folder, "result.npz")
-            options = {"threads": threads, "limit": limit}
             if name in XLEARN:
                 _fit_xlearn(XLEARN[name], dataset, Path(folder), result, threads)
             else:
-                _fit(request | options, Path(folder), result)
+                _fit(request | {"threads": threads}, Path(folder), result)
             result.replace(path)
     with np.load(path) as stored:
         figures = {key: stored[key].item() for key in ("seconds", "cpu_seconds", "threads")}

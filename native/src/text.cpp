@@ -72,8 +72,8 @@ void TextBlock::read(std::string_view text, const TextFormat& format, bool last)
     copies_.clear();
     rows_.clear();
     bad_.clear();
-    // All bad rows share slot 0, whose cells are empty. A row has a line of its own, and a good row has a byte after each of its cells, which
-    // limit the number of slots: neither long nor empty lines take much more memory than their text. A libffm row may omit fields.
+    // All bad rows share slot 0, whose cells are empty. A row has a line of its own, and a good row has a byte after each of its cells,
+    // which limit the number of slots: neither long nor empty lines take much more memory than their text. A libffm row may omit fields.
     std::size_t good_rows = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
     if (!format.libffm) good_rows = std::min(good_rows, text.size() / std::max<std::size_t>(columns_, 1));
     capacity_ = good_rows + 3;

@@ -34,13 +34,14 @@ def save_tiny(directory, weights, values=("a", "b")):
 
 def test_the_history_grows_and_ignores_an_incomplete_last_line(tmp_path):
     path = tmp_path / "history.jsonl"
+    first, second = ({"epoch": epoch, "best": True, "auc": 0.7, "log_loss": 0.5, "rig": 0.1} for epoch in (0.5, 1.0))
     assert read_history(path) == []
-    write_history(path, [{"step": 1}])
-    append_history(path, {"step": 2})
-    assert read_history(path) == [{"step": 1}, {"step": 2}]
+    write_history(path, [first])
+    append_history(path, second)
+    assert read_history(path) == [first, second]
     with path.open("a") as file:
-        file.write('{"step": 3')
-    assert read_history(path) == [{"step": 1}, {"step": 2}]
+        file.write('{"epoch": 1.5')
+    assert read_history(path) == [first, second]
     with pytest.raises(Fm2Error, match=r"^train: cannot write to .*no/history.jsonl: No such file or directory$"):
         append_history(tmp_path / "no" / "history.jsonl", {})
 

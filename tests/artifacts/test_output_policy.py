@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from fm2 import Fm2Error
@@ -126,6 +128,30 @@ def test_a_file_appears_complete_or_not_at_all(places):
         partial.write_text("new")
     assert (places / FILE).read_text() == "new"
     assert len(list(places.iterdir())) == 4
+
+
+def test_outputs_have_the_permissions_of_the_umask(places):
+    before = os.umask(0o027)
+    try:
+        with atomic_file(places / "model.fm2") as partial:
+            partial.write_text("new")
+        with atomic_directory(places / NEW, "save", "run", SETTINGS) as directory:
+            (directory / SETTINGS).write_text("")
+    finally:
+        os.umask(before)
+    modes = [(places / name).stat().st_mode & 0o777 for name in ("model.fm2", NEW)]
+    assert modes == [0o640, 0o750]
+
+
+def test_a_temporary_file_is_never_one_that_exists(places, monkeypatch):
+    names = iter(["taken", "taken", "free"])
+    monkeypatch.setattr("fm2.files.secrets.token_hex", lambda size: next(names))
+    (places / ".log.partial-taken").symlink_to(places / "thesis.txt")  # planted by someone else
+    with atomic_file(places / "log") as partial:
+        assert partial.name == ".log.partial-free"
+        partial.write_text("new")
+    assert (places / "log").read_text() == "new"
+    assert not (places / "thesis.txt").exists()
 
 
 def run_output(path, resume=False, overwrite=False):

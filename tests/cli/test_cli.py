@@ -58,8 +58,6 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
     )
     assert main(["prepare", str(bad), "--label", "click", "--out", out, "--bad-rows", "skip"]) == 0
     assert "1 bad rows (50.0%) were skipped (label 1)" in capsys.readouterr().out
-    assert main(["prepare", str(log), "--label", "click", "--out", out, "--fractions", "some"]) == 1
-    assert "--fractions: expected numbers like 0.8,0.1,0.1, got 'some'" in capsys.readouterr().err
     assert main(["describe", str(tmp_path / "nothing")]) == 1
     assert "is not a prepared dataset" in capsys.readouterr().err
     with pytest.raises(fm2.Fm2Error):

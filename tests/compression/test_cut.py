@@ -177,8 +177,6 @@ def test_the_command_cuts(fmfm, dataset, tmp_path, capsys):
     }
     assert 0 < small["mean_square_error"] < small["worst_error"] ** 2
     assert main(["evaluate", str(tmp_path / "small"), str(dataset.path)]) == 0
-    assert main([*command, "--rank", "a"]) == 1
-    assert "expected an integer, or several like 8,16, got 'a'" in capsys.readouterr().err
 
 
 def test_several_ranks_make_a_table_and_a_chart(fmfm, dataset, tmp_path, capsys):

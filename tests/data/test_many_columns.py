@@ -63,6 +63,11 @@ def test_a_model_of_pairs_refuses_many_fields(dataset, tmp_path, monkeypatch):
     train("fm", dataset, tmp_path / "run", threads=1, epochs=1)
 
 
+def test_a_header_may_be_longer_than_the_sample(write):
+    log = write("log.csv", f"y,{'x' * (1 << 20)}\n1,a\n0,b\n")
+    assert [len(field.name) for field in Schema.infer(log, "y").fields] == [1 << 20]
+
+
 def test_a_long_line_is_not_parsed_before_it_is_complete(tmp_path, monkeypatch):
     sizes = []
     from fm2.data import log_reader

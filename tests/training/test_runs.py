@@ -72,7 +72,7 @@ def test_a_column_of_unknown_values_is_reported(dataset, tmp_path, capsys):
     assert told.err == "fm2: field 'c1': 100% of the values are unknown to the model\n"
     assert "wrote 200 probabilities to " in told.out
     assert main([*command, "--threads", "-1"]) == 1
-    assert "predict: threads must be between 1 and 1024, or 0 for all, got -1" in capsys.readouterr().err
+    assert "predict: --threads must be between 1 and 1024, or 0 for all, got -1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["lr", "poly2", "fm", "ffm", "fwfm", "fvfm", "fmfm"])

@@ -14,6 +14,8 @@ from fm2.errors import Fm2Error, require
 
 FileKind = Literal["plain", "gzip", "zstd", "parquet"]
 
+START_BYTES = 1 << 20
+
 MAGIC: dict[bytes, FileKind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PAR1": "parquet"}
 
 
@@ -84,7 +86,7 @@ def open_stream(path: Path) -> Iterator[tuple[io.BufferedIOBase, IO[bytes]]]:
             raise Fm2Error(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def read_start(path: Path, size: int = 1 << 20) -> bytes:
+def read_start(path: Path, size: int = START_BYTES) -> bytes:
     """Return the first bytes of a file, decompressed."""
     with open_stream(path) as (stream, _):
         return stream.read(size)

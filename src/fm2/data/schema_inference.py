@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fm2.data.decompress import file_kind, open_stream, read_start
+from fm2.data.decompress import START_BYTES, file_kind, open_stream, read_start
 from fm2.data.list_inference import ListColumn, infer_list, libffm_lists, list_column, share_vocabularies
 from fm2.data.numbers import are_quantities
 from fm2.data.row_identifiers import identifies_rows, warn_left_out
@@ -118,7 +118,7 @@ def _sample_file(path: Path, label: str) -> dict[str, list[str] | ListColumn]:
     find_columns(names, [label], f"{path} line 1")
     if len(names) < 2:
         raise Fm2Error(f"{path} line 1 has only one column; a log needs a label and at least one field")
-    text = read_start(path)[header_bytes:].decode(errors="replace")
+    text = read_start(path, header_bytes + START_BYTES)[header_bytes:].decode(errors="replace")
     complete_lines = text[: text.rfind("\n") + 1] or text
     rows = [split_line(line, separator) for line in complete_lines.splitlines()[:SAMPLE_ROWS] if line]
     return {name: [row[i] for row in rows if len(row) == len(names)] for i, name in enumerate(names)}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.decompress import open_stream, read_start
+from fm2.data.decompress import START_BYTES, open_stream, read_start
 from fm2.errors import Fm2Error, suggest
 from fm2.schema import Schema
 
@@ -165,6 +165,8 @@ def split_line(line: str, separator: str) -> list[str]:
 def first_line(path: Path) -> tuple[str, int]:
     """Return the first line of a text file, and the number of bytes it takes including the line end."""
     start = read_start(path)
+    if b"\n" not in start and len(start) == START_BYTES:  # thousands of columns
+        start = read_start(path, LONGEST_LINE)
     if not start.strip():
         raise Fm2Error(f"{path} is empty")
     if b"\x00" in start[:4096] or start.startswith((b"\xff\xfe", b"\xfe\xff")):

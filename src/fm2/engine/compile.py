@@ -28,7 +28,7 @@ from fm2.engine.scorer import load
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
 from fm2.field import MAX_PARTS, Field, Pooling
-from fm2.files import check_replaceable, replace_file, temporary_directory, write_errors
+from fm2.files import check_replaceable, check_utf8, replace_file, temporary_directory, write_errors
 from fm2.schema import Schema
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
@@ -83,6 +83,7 @@ def compile(
     """
     _check_options(plan, rank, dtype, memory, data)
     out = Path(out)
+    check_utf8(out, "compile")
     check_replaceable(out, "compile", "compiled model", MODEL_START)
     watch("reading the model")
     weights = read_weights(run)

@@ -145,7 +145,7 @@ def generate(
             log_part.open("wb") as log_file,
             truth_part.open("wb") as truth_file,
         ):
-            with library_errors(f"generate: cannot write {path}"):
+            with library_errors(f"generate: cannot write {path}, perhaps because the disk is full"):
                 _write(lambda *_: frames(truth_file), raw_values.schema | cell_texts.schema, log_file, form)
             if schema is not None:
                 with atomic_file(schema) as schema_part:
