@@ -151,7 +151,6 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     If the process is killed, the next call for the same path removes it.
     """
     path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         directory = Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent))
         lock = os.open(directory, os.O_RDONLY)
@@ -175,6 +174,7 @@ def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwri
     check_output(operation, path, kind, marker, overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         with write_errors(path.parent, operation):
+            path.parent.mkdir(parents=True, exist_ok=True)
             partial = stack.enter_context(temporary_directory(path))
         try:
             partial.chmod(0o755)
