@@ -103,12 +103,14 @@ def output_directory(
             raise Fm2Error(f"{operation}: {other} is running in {path}") from error
         if not _is_same(descriptor, path):
             raise Fm2Error(f"{operation}: {path} was removed by another process; try again")
-        check_output(operation, path, kind, marker, resume=resume, overwrite=overwrite)
-        yield
+        try:
+            check_output(operation, path, kind, marker, resume=resume, overwrite=overwrite)
+            yield
+        finally:
+            if created:
+                with contextlib.suppress(OSError):
+                    path.rmdir()  # fails unless the directory is empty
     finally:
-        if created:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # fails unless the directory is empty
         os.close(descriptor)
 
 
@@ -153,9 +155,10 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     path = path.resolve()
     while True:
         directory = Path(tempfile.mkdtemp(prefix=_prefix(path), dir=path.parent))
-        lock = os.open(directory, os.O_RDONLY)
-        if _lock_new(lock, directory):
-            break
+        with contextlib.suppress(FileNotFoundError):  # another process took it for abandoned
+            lock = os.open(directory, os.O_RDONLY)
+            if _lock_new(lock, directory):
+                break
     try:
         remove_abandoned(path.parent, path.name)
         yield directory
@@ -182,10 +185,10 @@ def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwri
             for written in [*partial.rglob("*"), partial]:
                 _sync(written)
             check_output(operation, path, kind, marker, overwrite=overwrite)  # another process may have been faster
-            if path.exists():
+            if overwrite and path.exists():
                 _exchange(partial, path)  # the old directory is removed under its temporary name
             else:
-                partial.rename(path)
+                partial.rename(path)  # fails unless the directory is missing or empty
             _sync(path.parent)
         except OSError as error:
             raise Fm2Error(f"{operation}: {path}: {error.strerror or error}; nothing was written") from error
