@@ -104,12 +104,14 @@ def output_directory(
             raise Fm2Error(f"{operation}: {other} is running in {path}") from error
         if not _is_same(descriptor, path):
             raise Fm2Error(f"{operation}: {path} was removed by another process; try again")
-        check_output(operation, path, kind, marker, resume=resume, overwrite=overwrite)
-        yield
+        try:
+            check_output(operation, path, kind, marker, resume=resume, overwrite=overwrite)
+            yield
+        finally:
+            if created:
+                with contextlib.suppress(OSError):
+                    path.rmdir()  # fails unless the directory is empty
     finally:
-        if created:
-            with contextlib.suppress(OSError):
-                path.rmdir()  # fails unless the directory is empty
         os.close(descriptor)
 
 
@@ -152,7 +154,6 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     If the process is killed, the next call for the same path removes it.
     """
     path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
     directory, lock = _temporary(path, Path.mkdir)
     try:
         remove_abandoned(path.parent, path.name)
@@ -172,16 +173,17 @@ def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwri
     check_output(operation, path, kind, marker, overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         with write_errors(path.parent, operation):
+            path.parent.mkdir(parents=True, exist_ok=True)
             partial = stack.enter_context(temporary_directory(path))
         try:
             yield partial
             for written in [*partial.rglob("*"), partial]:
                 _sync(written)
             check_output(operation, path, kind, marker, overwrite=overwrite)  # another process may have been faster
-            if path.exists():
+            if overwrite and path.exists():
                 _exchange(partial, path)  # the old directory is removed under its temporary name
             else:
-                partial.rename(path)
+                partial.rename(path)  # fails unless the directory is missing or empty
             _sync(path.parent)
         except OSError as error:
             raise Fm2Error(f"{operation}: {path}: {error.strerror or error}; nothing was written") from error

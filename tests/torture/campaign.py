@@ -48,6 +48,6 @@ def run(folder: Path, parts: list[str], seconds: float, seed: int, only: str = "
 
 
 def _import_everything() -> None:
-    """Import what the commands need, so that children begin at once. Nothing of it may start a thread."""
+    """Import what the commands need, so that children begin at once. Nothing of it may start threads that compute."""
     for module in MODULES:
         importlib.import_module(module)

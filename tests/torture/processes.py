@@ -1,6 +1,6 @@
 """Forked children that run a command or a function, and may be killed at a file operation or run out of disk space.
 
-The parent imports everything once and starts no threads, so that a child begins within a millisecond.
+The parent imports everything once and computes nothing, so that a child begins within a millisecond.
 """
 
 from __future__ import annotations

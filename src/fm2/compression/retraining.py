@@ -83,7 +83,9 @@ def temporary_run(model: FactorizationMachine, run: Run, out: Path) -> Iterator[
     Deriving it again writes the same bytes, so that an interrupted training can be resumed.
     """
     with contextlib.ExitStack() as stack:
-        with write_errors(out.resolve().parent, "train"):
+        parent = out.resolve().parent
+        with write_errors(parent, "train"):
+            parent.mkdir(parents=True, exist_ok=True)
             directory = stack.enter_context(temporary_directory(out))
         Run(run.path, model, run.encoder, run.metrics, negative_rate=run.negative_rate).save(directory)
         yield directory

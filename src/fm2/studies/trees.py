@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from fm2.data.encoder import Encoder
 from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare, resolve_schema
 from fm2.errors import Fm2Error
-from fm2.files import atomic_directory, check_output, write_errors
+from fm2.files import atomic_directory, check_output, temporary_directory, write_errors
 from fm2.schema import Schema
 from fm2.training.train import train
 
@@ -63,11 +62,10 @@ def prepare_with_trees(
     settings: dict[str, Any] = {"threads": threads} if threads else {}
     with write_errors(out.parent, "prepare"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix=f".{out.name}.trees-", dir=out.parent)
-    with folder:
+    with temporary_directory(out) as folder:
         losses = {}
         for name, candidate in schemas.items():
-            data, run = Path(folder.name, name), Path(folder.name, f"{name}-run")
+            data, run = Path(folder, name), Path(folder, f"{name}-run")
             watch(f"preparing {'with' if name == 'trees' else 'without'} trees")
             dataset = prepare(source, candidate, data, seed=seed, threads=threads, **options)
             if not len(dataset.validation):
@@ -76,6 +74,6 @@ def prepare_with_trees(
             losses[name] = train(model, dataset, run, seed=seed, **settings).metrics["log_loss"]
         gain = TreeGain(model, losses["plain"], losses["trees"])
         with atomic_directory(out, "prepare", "dataset", MANIFEST, overwrite) as directory:
-            for path in Path(folder.name, "trees" if gain.helps else "plain").iterdir():
+            for path in Path(folder, "trees" if gain.helps else "plain").iterdir():
                 path.rename(directory / path.name)
     return Dataset.open(out), gain

@@ -20,7 +20,7 @@ from fm2.artifacts.settings import Settings, check_names, read_settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
-from fm2.files import checksum, write_files
+from fm2.files import checksum, write_errors, write_files
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
 from fm2.training.candidates import AUTO, check_effort
@@ -194,9 +194,10 @@ def _run_directory(
     if race:
         files[RACE] = race.text()
     with run_output("train", path, resume, overwrite):
-        if not resume:
-            discard_race(path)
-            for name in (CHECKPOINT, HISTORY):
-                (path / name).unlink(missing_ok=True)
-        write_files(path, files, SETTINGS)
+        with write_errors(path, "train"):
+            if not resume:
+                discard_race(path)
+                for name in (CHECKPOINT, HISTORY):
+                    (path / name).unlink(missing_ok=True)
+            write_files(path, files, SETTINGS)
         yield

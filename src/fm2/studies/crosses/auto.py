@@ -63,6 +63,7 @@ def prepare_with_crosses(
     common = {**options, "seed": seed, "threads": threads, "progress": progress}
     with contextlib.ExitStack() as stack:
         with write_errors(out.parent, "prepare"):
+            out.parent.mkdir(parents=True, exist_ok=True)
             folder = stack.enter_context(temporary_directory(out))
         dataset = prepare(source, schema, folder / "data", **common)
         residuals = make_residuals(
