@@ -71,7 +71,12 @@ _ALWAYS = (
     "The cross layers of Deep & Cross add their input, as in its own paper; those in their code do not.",
     "Other networks are not part of their code; the paper quotes figures from other papers.",
 )
-# ... and if it follows the paper's text only.
+# ... if it follows their code ...
+_AUTHORS_ONLY = (
+    "L2 covers the bias of all models but LR, Poly2 and FFM; theirs covers that of LR and FM. TensorFlow's Adam adds "
+    "its epsilon before the bias correction, PyTorch's after it.",
+)
+# ... if it follows the paper's text, or neither.
 _PAPER_ONLY = (
     "Empty cells are a feature of their own; in their code they share the id of unknown values.",
     "Early stopping uses the validation log loss; theirs uses AUC.",
@@ -83,15 +88,15 @@ _PAPER_ONLY = (
 )
 _FM2_ONLY = (
     "The vocabulary is that of the training rows; theirs includes the test rows, and numbers have no threshold.",
+    _PAPER_ONLY[0],
     "The optimizer and all settings but K are fm2's; PCA weights features by their frequency.",
 )
 
 
 def differences(protocol: Protocol) -> list[str]:
     """Return how a reproduction differs from the authors' code."""
-    if protocol == "authors":
-        return list(_ALWAYS)
-    return [*_ALWAYS, *(_PAPER_ONLY if protocol == "paper" else (_FM2_ONLY[0], _PAPER_ONLY[0], _FM2_ONLY[1]))]
+    own = {"authors": _AUTHORS_ONLY, "paper": _PAPER_ONLY, "fm2": _FM2_ONLY}[protocol]
+    return [*_ALWAYS, *own]
 
 
 def check_source(source: str | Path) -> None:
