@@ -24,7 +24,7 @@ def quantile(confidence: float, freedom: float) -> float:
     """Return the t that |T| stays below with the probability ``confidence``.
 
     >>> [round(quantile(0.95, freedom), 3) for freedom in (1, 2.5, 10, math.inf)]
-    [12.706, 3.558, 2.228, 1.96]
+    [12.706, 3.575, 2.228, 1.96]
     """
     if freedom >= NORMAL_FROM:
         return NormalDist().inv_cdf((1 + confidence) / 2)
