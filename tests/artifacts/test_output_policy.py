@@ -169,6 +169,15 @@ def test_a_locked_directory_names_who_uses_it(places):
         pass
 
 
+def test_a_process_does_not_remove_the_new_directory_of_another(places, monkeypatch):
+    with run_output(places / NEW):
+        monkeypatch.setattr("pathlib.Path.exists", lambda path: False)  # as if it appeared a moment later
+        with pytest.raises(Fm2Error, match="another training is running"), run_output(places / NEW):
+            pass
+        monkeypatch.undo()
+        assert (places / NEW).is_dir()
+
+
 def test_an_output_is_checked_again_under_its_lock(places):
     """Another process may write it between the first check and the lock."""
     with pytest.raises(Fm2Error, match="run already exists; use resume=True"), run_output(places / RUN):

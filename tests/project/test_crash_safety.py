@@ -7,13 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
+from tests.helpers.changing_ids import changing_ids
 from tests.helpers.planted import QUICK, SCHEMA, planted
 
 import fm2
@@ -175,25 +174,12 @@ def test_sigterm_writes_a_checkpoint(small, tmp_path):
 def test_ids_that_change_during_a_prediction_are_no_crash(model):
     """The ids are checked and used by threads without the GIL while another one writes to them."""
     scorer = fm2.load(model, threads=2)
-    ids = np.zeros((20_000, 4), np.int32)
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.is_set():
-            ids.fill(2**31 - 1)
-            ids.fill(0)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with changing_ids(20_000, 4) as ids:
         for _ in range(40):
             try:
                 scorer.predict(ids)
             except Fm2Error as error:
                 assert "has id 2147483647" in str(error)
-    finally:
-        stop.set()
-        writer.join()
 
 
 def test_a_column_name_with_nul_is_an_error(tmp_path, model):

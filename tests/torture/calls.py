@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.helpers.changing_ids import changing_ids
 from tests.torture.findings import Findings
 from tests.torture.processes import Budget, run_function
 
@@ -101,24 +102,9 @@ def _odd_row(generator: random.Random) -> dict[Any, Any]:
 
 
 def _predict_while_written(scorer: Any, generator: random.Random) -> None:
-    """Another thread writes to the ids meanwhile."""
     from fm2.errors import Fm2Error
 
-    ids, stop = np.zeros((5_000, 3), np.int32), threading.Event()
-
-    def write() -> None:
-        while not stop.is_set():
-            ids.fill(2**31 - 1)
-            ids.fill(0)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with changing_ids(5_000, 3) as ids:
         for _ in range(generator.choice((1, 5))):
-            try:
+            with contextlib.suppress(Fm2Error):
                 scorer.predict(ids)
-            except Fm2Error:
-                continue
-    finally:
-        stop.set()
-        writer.join()
