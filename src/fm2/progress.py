@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     import rich.progress
 
 SHOW_AFTER_SECONDS = 1.0
+TITLE_WIDTH, BAR_WIDTH, REMAINING_WIDTH = 9, 24, 7
 
 
 class ProgressBar:
     """A bar with a percentage, a text and the remaining time; invisible if standard error is not a terminal.
 
+    A narrow terminal shows a shorter text, without the bar if need be, so that nothing is cut off.
     Lines that are printed to standard error while the bar is visible appear above it.
     """
 
@@ -23,16 +26,20 @@ class ProgressBar:
         self.shown = sys.stderr.isatty() if shown is None else shown
         self._bar: rich.progress.Progress | None = None
 
-    def update(self, done: float, total: float, text: str) -> None:
-        """Show the progress."""
+    def update(self, done: float, total: float, texts: Sequence[str]) -> None:
+        """Show the progress with the first of the texts, from long to short, for which there is room."""
         if not self.shown:
             return
         done = min(done, total)
-        if self._bar is None:
-            self._bar = _make_bar()
-            self._task = self._bar.add_task(self._title, total=total, completed=int(done), text=text)
-            self._bar.start()
-        self._bar.update(self._task, completed=done, total=total, text=text)
+        started = self._bar is not None
+        bar = self._bar = self._bar or _make_bar()
+        room = bar.console.width - max(len(self._title), TITLE_WIDTH) - len(" 100%  ") - REMAINING_WIDTH
+        text = next((text for text in texts if len(text) <= room), texts[-1])
+        bar.columns = _columns(with_bar=len(text) + 1 + BAR_WIDTH <= room)
+        if not started:
+            self._task = bar.add_task(self._title, total=total, completed=int(done), text=text)
+            bar.start()
+        bar.update(self._task, completed=done, total=total, text=text)
 
     def stop(self) -> None:
         """Remove the bar from the terminal; the next update shows a new one."""
@@ -58,7 +65,8 @@ class Progress:
         """Report how much of the total is done, and how many rows that is."""
         seconds = time.perf_counter() - self._start
         if seconds >= SHOW_AFTER_SECONDS:
-            self._bar.update(done, self._total, f"{rows:,} {self._unit}  {rows / seconds:,.0f} {self._unit}/s")
+            count = f"{rows:,} {self._unit}"
+            self._bar.update(done, self._total, [f"{count}  {rows / seconds:,.0f} {self._unit}/s", count])
 
     def __enter__(self) -> Self:
         return self
@@ -69,16 +77,22 @@ class Progress:
 
 def _make_bar() -> rich.progress.Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     return Bar(
-        TextColumn("{task.description:>9}"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[text]}", markup=False),
-        TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,  # results stay on standard output, also where that is a pipe
+    )
+
+
+def _columns(with_bar: bool) -> tuple[rich.progress.ProgressColumn, ...]:
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    return (
+        TextColumn(f"{{task.description:>{TITLE_WIDTH}}}"),
+        *([BarColumn(bar_width=BAR_WIDTH)] if with_bar else []),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[text]}", markup=False),
+        TimeRemainingColumn(),
     )

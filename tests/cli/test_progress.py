@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import pytest
@@ -19,10 +20,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def open_terminal(monkeypatch) -> Terminal:
+def open_terminal(monkeypatch, width=120) -> Terminal:
     """Replace standard error; not a fixture, because pytest sets standard error again before it calls the test."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", str(width))
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     return terminal
@@ -48,6 +49,30 @@ def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
     assert "rows/s, loss 0.5000; validation log loss 0.4500, AUC 0.7500" in shown
     assert "a message\n" in shown
     assert shown.endswith("\x1b[2K")  # the bar is removed at the end
+
+
+@pytest.mark.parametrize(
+    ("width", "stage", "expected"),
+    [
+        (80, "", " training  25% loss 0.5000; validation log loss 0.4500, AUC 0.7500 "),
+        (80, "race 1/3, candidate 12/16", " training  25% race 1/3, candidate 12/16: validation log loss 0.4500 "),
+        (
+            80,
+            "model race 1/3, candidate 2/9",
+            " training  25% model race 1/3, candidate 2/9: validation log loss 0.4500 ",
+        ),
+        (50, "model race 1/3, candidate 2/9", " training  25% validation log loss 0.4500 "),
+    ],
+)
+def test_a_narrow_terminal_cuts_nothing_off(monkeypatch, width, stage, expected):
+    terminal = open_terminal(monkeypatch, width)
+    monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    with TrainingDisplay() as watch:
+        watch(report(stage=stage))
+    lines = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+    shown = [line for line in lines if line.strip()]
+    assert shown
+    assert all(line.startswith(expected) and "…" not in line and len(line) <= width for line in shown)
 
 
 def test_a_message_of_restart_is_printed_after_the_bar_is_removed(monkeypatch):

@@ -342,7 +342,7 @@ def test_trackers_see_the_winner_only(dataset, tmp_path):
 def test_the_progress_names_round_and_candidate(dataset, tmp_path):
     stages = {}
     train("lr", dataset, tmp_path / "run", effort=2, callback=lambda report: stages.setdefault(report.stage), **FAST)
-    assert list(stages)[:6] == [f"race 1/3, candidate {number} of 6" for number in range(1, 7)]
+    assert list(stages)[:6] == [f"race 1/3, candidate {number}/6" for number in range(1, 7)]
     assert list(stages)[-1].startswith("race 3/3, candidate ")
 
 

@@ -34,11 +34,11 @@ class TrainingDisplay:
         if now - self._last_update < (BAR_SECONDS if self._bar.shown else PLAIN_LINE_SECONDS):
             return
         self._last_update = now
-        text = describe(report, now - self._start)
+        texts = describe(report, now - self._start)
         if self._bar.shown:
-            self._bar.update(report.rows, report.total, text)
+            self._bar.update(report.rows, report.total, texts)
         else:
-            print(f"{_position(report, now - self._start)}: {text}", file=sys.stderr, flush=True)
+            print(f"{_position(report, now - self._start)}: {texts[0]}", file=sys.stderr, flush=True)
 
     def restart(self, message: str | None = None) -> None:
         """Remove the bar, print a message on standard error, and get ready for another run."""
@@ -71,14 +71,24 @@ class TrainingDisplay:
         self._bar.stop()
 
 
-def describe(report: TrainingProgress, seconds: float) -> str:
-    """Format the stage, the speed, the training loss and the latest validation scores."""
-    text = f"{report.stage + ': ' if report.stage else ''}{_speed(report, seconds):,.0f} rows/s"
+def describe(report: TrainingProgress, seconds: float) -> list[str]:
+    """Format the stage, the speed, the training loss and the latest validation scores, from long to short."""
+    stage = f"{report.stage}: " if report.stage else ""
+    training = [f"{_speed(report, seconds):,.0f} rows/s"]
     if not math.isnan(report.loss):
-        text += f", loss {report.loss:.4f}"
-    if report.evaluation:
-        text += f"; validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
-    return text
+        training.append(f"loss {report.loss:.4f}")
+    if not report.evaluation:
+        return [stage + ", ".join(training), stage + training[-1], training[-1]]
+    metric = report.evaluation[report.metric]
+    score = f"validation {metric_title(report.metric)} {metric:.4f}"
+    scores = f"validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
+    return [
+        f"{stage}{', '.join(training)}; {scores}",
+        f"{stage}{training[-1]}; {scores}",
+        stage + scores,
+        stage + score,
+        score,
+    ]
 
 
 def _position(report: TrainingProgress, seconds: float) -> str:

@@ -120,8 +120,8 @@ class Race:
         path, began = candidate_path(self._path, number), time.perf_counter()
         settings = self._settings(number)
         until = pause(settings, record.rounds)
-        kind = "race of models" if record.models else "race"
-        stage = f"{kind} {record.rounds + 1}/{len(PAUSES)}, candidate {place + 1} of {racing}"
+        kind = "model race" if record.models else "race"
+        stage = f"{kind} {record.rounds + 1}/{len(PAUSES)}, candidate {place + 1}/{racing}"
 
         def callback(progress: TrainingProgress) -> None:
             self._callback(dataclasses.replace(progress, stage=stage))
