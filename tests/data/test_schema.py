@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 import numpy as np
 import polars as pl
 import pytest
 
-from fm2 import Field, Fm2Error, Schema, prepare
+from fm2 import Field, Fm2Error, Fm2Warning, Schema, prepare
+from fm2.cli.main import main
+from fm2.data.description import describe
 from fm2.field import DEFAULT_MIN_COUNT
 
 
@@ -198,11 +201,39 @@ def test_inference_distinguishes_integers_that_count_from_identifiers():
         "rank": users % 18,
     }
     table = pl.DataFrame({"y": np.arange(rows) % 2, **columns})
-    numeric = {field.name for field in Schema.infer(table, label="y").fields if field.kind == "numeric"}
-    assert numeric == {"views", "age", "year", "cents", "delay"}
     floats = table.with_columns(pl.col("user", "age").cast(pl.Float64))  # as in pandas, with missing values
-    numeric = {field.name for field in Schema.infer(floats, label="y").fields if field.kind == "numeric"}
-    assert numeric == {"views", "age", "year", "cents", "delay"}
+    for each in (table, floats):
+        with pytest.warns(Fm2Warning, match="left out column 'request'"):
+            fields = Schema.infer(each, label="y").fields
+        assert {field.name for field in fields if field.kind == "numeric"} == {"views", "age", "year", "cents", "delay"}
+
+
+def test_columns_that_identify_rows_are_left_out(tmp_path, capsys):
+    rows = 400
+    columns = {
+        "row": range(rows),
+        "request": [f"r{row * 7919}" for row in range(rows)],
+        "user": [f"u{row * row % 97}" for row in range(rows)],
+        "session": [f"s{row * 19 // 20}" for row in range(rows)],
+        "price": [row + 0.5 for row in range(rows)],
+        "click_id": [f"c{row}" if row % 2 else None for row in range(rows)],
+    }
+    table = pl.DataFrame({"y": [0, 1] * (rows // 2), **columns})
+    with pytest.warns(
+        Fm2Warning, match="infer: left out column '(row|request)', because all of its first 400"
+    ) as shown:
+        schema = Schema.infer(table, label="y")
+    assert len(shown) == 2
+    assert schema.names == ("user", "session", "price", "click_id")  # the last one says whether there is a click
+    assert Schema.infer(table.select("y", "request"), label="y").names == ("request",)  # there is no other
+    assert Schema.infer(table.head(99), label="y").names == tuple(columns)
+
+    described = describe(prepare(table, schema, tmp_path / "data"))["fields"]
+    assert [field["name"] for field in described if field.get("nearly_unique")] == ["session"]
+    assert main(["describe", str(tmp_path / "data")]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"warning: session: 3\d\d values are nearly as many as rows; remove the field", printed)
+    assert "warning: user" not in printed
 
 
 def test_a_column_can_have_several_transforms(write):

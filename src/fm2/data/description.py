@@ -10,6 +10,7 @@ from typing import Any
 from fm2.data.bad_rows import BAD_ROWS
 from fm2.data.dataset import Dataset
 from fm2.data.number_ranges import feature_text
+from fm2.data.row_identifiers import is_nearly_unique
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import require
 from fm2.schema import Field
@@ -23,7 +24,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
     The values of numbers are the ranges of their buckets.
     The shares of a multi-valued field are shares of its values. ``lists`` has their number per row, and the shares of
-    empty and missing lists; ``single`` says that no list has more than one value, as with a wrong separator.
+    empty and missing lists; ``single`` says that no list has more than one value, as with a wrong separator. A field is
+    ``nearly_unique`` if there are nearly as many values as training rows.
     """
     splits = {name: {**entry, "click_rate": _click_rate(entry)} for name, entry in dataset.manifest["splits"].items()}
     rows = {name: entry.get("impressions", entry["rows"]) for name, entry in splits.items()}
@@ -64,6 +66,8 @@ def _describe_field(
         "unknown": {name: count / values[name] if values[name] else None for name, count in entry["unknown"].items()},
         "most_frequent": _most_frequent(field, vocabulary, sum(values[name] for name in counted)),
     }
+    if is_nearly_unique(field, entry["features"] - 1 + entry["dropped"], sum(rows[name] for name in counted)):
+        description["nearly_unique"] = True
     if lists and field.multivalued:
         values_total, empty, missing = (sum(lists[name].values()) for name in ("values", "empty", "missing"))
         total = sum(rows.values())
@@ -101,6 +105,9 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
         rate = description["negative_rate"]
         say(f"train has {rate:g} of its rows without a click; models correct their bias for that")
     for field in description["fields"]:
+        if field.get("nearly_unique"):
+            problem = f"{field['features'] + field['dropped']:,} values are nearly as many as rows"
+            say(f"warning: {field['name']}: {problem}; remove the field from the schema, or use a coarser value")
         if "lists" in field:
             shares = [f"{field['lists'][name]:.1%} of the lists are {name}" for name in ("empty", "missing")]
             say(f"{field['name']}: {', '.join(shares)}")

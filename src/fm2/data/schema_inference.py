@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from fm2.data.decompress import file_kind, open_stream, read_start
 from fm2.data.list_inference import ListColumn, infer_list, libffm_lists, list_column, share_vocabularies
 from fm2.data.numbers import are_quantities
+from fm2.data.row_identifiers import identifies_rows, warn_left_out
 from fm2.data.sources import find_files, is_frame, open_parquet
 from fm2.data.text_files import SEPARATORS, find_columns, first_line, is_libffm, split_line
 from fm2.errors import Fm2Error, require
@@ -44,12 +45,26 @@ def infer_schema(source: Any, label: str, min_count: int, weight: str = "", impr
     A column of numbers is numeric if it has many distinct values, no leading zeros, and a name that does not end like
     an identifier (``ad_id``). Integers must also be distributed like counts or amounts, unlike identifiers. Up to 5 %
     of the values may not match.
+
+    A column in which no value occurs twice identifies rows. It is left out with a warning, unless there is no other.
     """
     columns = _sample_frame(source) if is_frame(source) else _sample_file(find_files(source)[0], label)
     targets = [name for name in (label, weight, impressions) if name]
     find_columns(list(columns), targets, "infer: the log")
     fields = [_infer_field(name, values, min_count) for name, values in columns.items() if name not in targets]
+    fields = _leave_out_identifiers(fields, columns)
     return Schema(share_vocabularies(fields, columns), label, weight=weight, impressions=impressions)
+
+
+def _leave_out_identifiers(fields: list[Field], columns: Mapping[str, Sequence[str] | ListColumn]) -> list[Field]:
+    """Return the fields without those that identify rows, unless there are no others."""
+    cells = {name: values for name, values in columns.items() if not isinstance(values, ListColumn)}
+    left_out = [field for field in fields if field.name in cells and identifies_rows(field, cells[field.name])]
+    if len(left_out) == len(fields):
+        return fields
+    for field in left_out:
+        warn_left_out(field.name, len(cells[field.name]))
+    return [field for field in fields if field not in left_out]
 
 
 def _infer_field(name: str, values: Sequence[str] | ListColumn, min_count: int) -> Field:
