@@ -22,6 +22,7 @@ from fm2.training.native_backend import NativeBackend
 from fm2.training.run import Run
 from fm2.training.torch_backend import TorchBackend
 from fm2.training.train import train
+from fm2.training.unknown import UnknownFeatures
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
 
@@ -36,7 +37,8 @@ def backend_for(dataset, name, kind=None, **changes):
         scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
         model = make_model(settings, dataset.field_sizes)
         spread = {n: np.repeat(scale, np.repeat(t.dims, t.field_sizes)) for n, t in model.tables.items()}
-        backend = TorchBackend(model, settings, spread)
+        unknown = {n: UnknownFeatures(table, counts) for n, table in model.tables.items()}
+        backend = TorchBackend(model, settings, spread, unknown=unknown)
     return backend
 
 
