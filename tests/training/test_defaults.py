@@ -83,3 +83,11 @@ def test_rates_rise_with_fewer_pairs_of_fields():
     assert factors("ffm") == pytest.approx([1, 253 / 105, 5, 5, 5], rel=0.02)
     assert factors("lr") == pytest.approx([1, 253 / 105, 2.5, 2.5, 2.5], rel=0.02)
     assert factors("deepfm") == [1] * 5
+
+
+def test_the_l2_of_lr_is_proportional_to_the_features_per_row():
+    l2 = [Settings.of("lr", 100_000, [features]).l2 for features in (10, 1_000, 10_000, 15_000, 90_000)]
+    assert l2 == pytest.approx([0.00005, 0.00025, 0.0025, 0.00375, 0.005])
+    assert Settings.of("lr").l2 == Settings.of("lr", 100_000).l2 == 0.0025
+    assert Settings.of("lr", 100_000, [1_000], l2=0.3).l2 == 0.3
+    assert Settings.of("fm", 100_000, [1_000]).l2 == Settings.of("fm", 100_000, [10_000]).l2

@@ -45,8 +45,9 @@ class ModelSpec:
 
     ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs, and
     ``large_defaults`` replace some of them on large logs; both may name training settings and options. With few fields,
-    the default learning rates are higher, up to ``highest_rate``; None leaves them alone. ``fm2 tune`` leaves
-    ``untuned`` settings alone. ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
+    the default learning rates are higher, up to ``highest_rate``; None leaves them alone. With ``l2_by_density``, the
+    default l2 is proportional to the number of features per row. ``fm2 tune`` leaves ``untuned`` settings alone.
+    ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
 
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
     two fields, for models that consist of a bias, a linear part and 1/2 vᵀ S v. ``no_warm_start`` explains why a
@@ -80,6 +81,7 @@ class ModelSpec:
     defaults: Mapping[str, Any] = field(default_factory=lambda: SMALL_LOG)
     large_defaults: Mapping[str, Any] = field(default_factory=lambda: LARGE_LOG)
     highest_rate: float | None = None
+    l2_by_density: bool = False
     untuned: Sequence[str] = ()
     auto_effort: int | None = None
 
@@ -146,8 +148,8 @@ class ModelSpec:
         """
         options = {option.name: option.default for option in self.options}
         small = {**options, **self.defaults}
-        family = self.interaction, self.highest_rate
-        return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, *family)
+        rules = self.interaction, self.highest_rate, self.l2_by_density
+        return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, *rules)
 
     @property
     def shares_embeddings(self) -> bool:

@@ -28,12 +28,13 @@ LR = ModelSpec(
         "learning_rate": 0.005,
         "batch_size": 256,
         "epochs": 100,
-        "l2": 0.0001,
+        "l2": 0.0025,
         "l2_power": 0.5,
         "ema_decay": 0.998,
     },
-    large_defaults={"learning_rate": 0.006, "batch_size": 1024, "l2": 0.000025},
+    large_defaults={"learning_rate": 0.006, "batch_size": 1024, "l2": 0.000625},
     highest_rate=0.0125,
+    l2_by_density=True,
     untuned=("dense_learning_rate",),  # only the bias uses it
     auto_effort=1,
     dimensions="none",
@@ -62,6 +63,7 @@ POLY2 = ModelSpec(
         "epochs": 100,
     },
     large_defaults={},
+    highest_rate=0.05,
     untuned=("batch_size",),  # the kernel learns row by row
     dimensions="none",
     no_warm_start="it hashes the ids of pairs, and new data changes the ids; train a new model",
