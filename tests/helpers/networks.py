@@ -16,6 +16,7 @@ from fm2.models import DeepModel, build, get_spec
 from fm2.training.backend import Backend
 from fm2.training.construction import make_backend, make_model
 from fm2.training.torch_backend import TorchBackend
+from fm2.training.unknown import UnknownFeatures
 
 SIZES = [12, 9, 12, 7]
 OWN_DIMS = [3, 1, 4, 2]
@@ -55,7 +56,12 @@ def torch_backend_for(name: str, **changes: Any) -> TorchBackend:
     """Return the torch backend of the same network."""
     native = backend_for(name, **changes)
     spread = {key: np.ones(table.weight.numel(), np.float32) for key, table in native.model.tables.items()}
-    return TorchBackend(native.model, native.settings, spread)
+    unknown = {
+        key: UnknownFeatures(table, np.ones(sum(table.field_sizes), np.int64))
+        for key, table in native.model.tables.items()
+        if not table.keep_zeros
+    }
+    return TorchBackend(native.model, native.settings, spread, unknown=unknown)
 
 
 def learn(backend: Backend, ids: np.ndarray, labels: np.ndarray, steps: int) -> list[float]:

@@ -31,6 +31,7 @@ from fm2.training.native_backend import NativeBackend
 from fm2.training.run import Run
 from fm2.training.scorer import make_scorer
 from fm2.training.torch_backend import TorchBackend
+from fm2.training.unknown import UnknownFeatures
 from fm2.training.warm_start import copy_weights
 
 SIZES = [12, 9, 12, 7]
@@ -57,11 +58,13 @@ def backend_for(name, owners=(), numbers=(), **changes):
 
 def torch_backend_for(name, owners=(), numbers=(), **changes):
     native = backend_for(name, owners, **changes)
-    scale = {}
+    scale, unknown = {}, {}
     for key, table in native.model.tables.items():
         counts = np.maximum(table.per_feature(COUNTS), 1).astype(np.float32)
         scale[key] = table.per_weight(counts ** np.float32(-native.settings.l2_power))
-    return TorchBackend(make_model(native.settings, SIZES, owners=owners), native.settings, scale, numbers)
+        if not table.keep_zeros:
+            unknown[key] = UnknownFeatures(table, COUNTS)
+    return TorchBackend(make_model(native.settings, SIZES, owners=owners), native.settings, scale, numbers, unknown)
 
 
 def learn(backend, steps=8, rows=ROWS, batch=50):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,12 +11,10 @@ import torch
 from tests.helpers.planted import QUICK, SCHEMA, planted
 
 from fm2 import Fm2Error, Schema, prepare
-from fm2.artifacts.run_directory import SETTINGS
-from fm2.artifacts.settings import Settings, read_changes, read_dim, read_settings
+from fm2.artifacts.settings import Settings, read_changes, read_dim
 from fm2.cli.main import main
 from fm2.data.rows import EncodedRows
 from fm2.evaluation import metrics
-from fm2.models.registry import specs
 from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.forward_backward import AutogradForwardBackward
 from fm2.training.inputs import feature_counts
@@ -25,6 +22,7 @@ from fm2.training.native_backend import NativeBackend
 from fm2.training.run import Run
 from fm2.training.torch_backend import TorchBackend
 from fm2.training.train import train
+from fm2.training.unknown import UnknownFeatures
 
 GATHERED = ("lr", "fm", "fwfm", "fvfm", "fmfm")
 
@@ -39,7 +37,8 @@ def backend_for(dataset, name, kind=None, **changes):
         scale = np.maximum(counts, 1).astype(np.float32) ** np.float32(-settings.l2_power)
         model = make_model(settings, dataset.field_sizes)
         spread = {n: np.repeat(scale, np.repeat(t.dims, t.field_sizes)) for n, t in model.tables.items()}
-        backend = TorchBackend(model, settings, spread)
+        unknown = {n: UnknownFeatures(table, counts) for n, table in model.tables.items()}
+        backend = TorchBackend(model, settings, spread, unknown=unknown)
     return backend
 
 
@@ -316,51 +315,6 @@ def test_a_training_reports_how_it_ended(dataset, tmp_path, capsys, monkeypatch)
     assert "rows/s" in told.splitlines()[0]
     assert "early stopping: no improvement in 1 evaluation\n" in told
     assert "worse than predicting the mean click rate" in told
-
-
-SHALLOW = [spec for spec in specs() if not spec.deep]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {spec.name: spec.defaults for spec in SHALLOW},
-        {spec.name: spec.large_defaults for spec in SHALLOW if spec.large_defaults},
-    ],
-)
-def test_the_documentation_has_the_defaults(values):
-    text = Path("docs/reference/settings.md").read_text(encoding="utf-8")
-    for name in {name: None for own in values.values() for name in own}:
-        row = " | ".join(str(own.get(name, "")) for own in values.values())
-        assert f"| `{name}` | {row} |\n" in text
-
-
-def test_defaults_for_few_fields(dataset, tmp_path):
-    sizes = [50, 1_000, 7, 200_000]
-    few, usual = Settings.of("fmfm", 5_000, sizes), Settings.of("fmfm", 5_000, [50] * 23)
-    assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
-    assert few.options["matrix_std"] == pytest.approx(usual.options["matrix_std"] * (741 / 6) ** 0.5, rel=1e-2)
-    assert (few.dim, usual.dim) == ((9, 19, 5, 32), 8)
-    assert few.learning_rate == 2.5 * usual.learning_rate
-    run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
-    assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
-
-
-def test_models_with_equal_dims_have_that_of_the_largest_field():
-    few, usual = Settings.of("fwfm", 5_000, [50, 1_000, 7]), Settings.of("fwfm", 5_000)
-    assert (few.dim, usual.dim) == (19, 8)
-    assert few.options == usual.options
-    assert Settings.of("fwfm", 5_000, [50, 7]).dim == 9
-    assert Settings.of("fwfm", 5_000, [2, 7]).dim == 8
-    assert Settings.of("deepfm", 5_000, [50, 1_000, 7]).dim == Settings.of("deepfm", 5_000).dim
-
-
-def test_defaults_for_many_rows():
-    few, many = Settings.of("fmfm", 500_000), Settings.of("fmfm", 500_001)
-    assert (few.schedule, many.schedule) == ("constant", "linear")
-    assert few.field_dropout > many.field_dropout
-    assert Settings.of("fmfm", 10**6, field_dropout=0.5).field_dropout == 0.5
-    assert Settings.of("lr", 10**6, optimizer="ftrl").schedule == "constant"
 
 
 @pytest.mark.parametrize("name", ["fm", "fwfm", "fmfm"])

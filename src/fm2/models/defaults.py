@@ -20,7 +20,7 @@ SMALL_LOG: Values = {
     "learning_rate": 0.002,
     "dense_learning_rate": 0.001,
     "batch_size": 256,
-    "epochs": 50,
+    "epochs": 100,
     "l2": 0.03,
     "l2_power": 0.5,
     "field_dropout": 0.2,
@@ -31,9 +31,7 @@ SMALL_LOG: Values = {
 LARGE_LOG: Values = {
     "learning_rate": 0.008,
     "dense_learning_rate": 0.003,
-    "schedule": "linear",
     "batch_size": 1024,
-    "epochs": 4,
     "l2": 0.0075,
     "field_dropout": 0.05,
     "ema_decay": 0.998,
@@ -42,9 +40,9 @@ LARGE_LOG: Values = {
 # Learning rates for an optimizer other than the model's default one.
 RATES = {"adagrad": 0.05, "adam": 0.002, "dense_adam": 0.002, "ftrl": 0.05}
 
-# Above this many training rows a model needs less regularization: larger batches, and higher rates that fall to zero
-# over a few epochs.
-MANY_ROWS = 500_000
+# Up to SOME_ROWS training rows the defaults for small logs apply, from MANY_ROWS on those for large logs: less
+# regularization, larger batches and higher rates. Between the two they change gradually.
+SOME_ROWS, MANY_ROWS = 200_000, 1_000_000
 
 # Below this many training rows batches are smaller, so that an epoch still has about 64 steps. On 1,000 rows of four
 # fields, batches of 16 instead of 256 lowered FmFM's log loss from .66 to .57 and LR's from .68 to .61 (three draws).
@@ -56,13 +54,19 @@ FEW_ROWS, STEPS, SMALLEST_BATCH = 16_384, 64, 16
 # .4998 to .4611, .4711, .4686 and .4971.
 USUAL_FIELDS, MOST_FIELDS = 23, 39
 
-# With fewer fields, factorization machines also learn with higher rates, and have larger embeddings for large
-# vocabularies: FmFM for each field, the others for all fields. Test log loss before and after on logs of
-# benchmarks/panel.py, FmFM: user_item .4170 and .3946, few_fields .4366 and .4325, movies .5709 and .5582, numbers
-# .4606 and .4603, adult .2740 and .2739, drift .4081 and .4092; FwFM: user_item .4063 and .3864.
-HIGHEST_RATE_FACTOR = 2.5
+# With fewer fields, some models also learn with higher rates: by the ratio of the numbers of pairs of fields, up to the
+# rate that the model declares. Without it, FFM was still improving after 50 epochs on a log of 10 fields.
+#
+# Factorization machines then have larger embeddings for large vocabularies: FmFM for each field, the others for all
+# fields. Test log loss before and after both on logs of benchmarks/panel.py, FmFM: user_item .4170 and .3946,
+# few_fields .4366 and .4325, movies .5709 and .5582, numbers .4606 and .4603, adult .2740 and .2739, drift .4081 and
+# .4092; FwFM: user_item .4063 and .3864.
 SMALLEST_DIM, LARGEST_DIM, DIM_FACTOR = 2, 32, 3.3
 WIDEST = 312  # sum of all fields' dimensions, as with 39 fields of 8: FmFM's time grows with its square
+
+# The best penalty of ridge regression is proportional to the number of features per row. LR's default l2 suits the
+# usual density, that of Avazu's log; Criteo's is twice, that of census income a seventh of it.
+USUAL_DENSITY, LOWEST_L2_FACTOR, HIGHEST_L2_FACTOR = 0.1, 0.02, 2.0
 
 # Steps per epoch on Criteo's small log, where DeepLight becomes sparse within six epochs. With that many steps it took
 # 35 epochs on a log of 5,000 rows, long after it had overfitted.
@@ -76,21 +80,39 @@ def adapt_defaults(
     field_sizes: Sequence[int],
     batch_size: int,
     interaction: Interaction | None,
+    highest_rate: float | None,
+    l2_by_density: bool,
 ) -> dict[str, Any]:
     """Return the default settings for a log with so many training rows (0: unknown) and such fields (none: unknown).
 
-    ``interaction`` is that of a factorization machine, in which fields interact in no other way.
+    ``interaction`` is that of a factorization machine, in which fields interact in no other way. On logs with few
+    fields, learning rates are higher, up to ``highest_rate``. With ``l2_by_density``, l2 is proportional to the number
+    of features per row.
     """
-    if rows > MANY_ROWS:
-        return {**small, **large}
     values = dict(small)
+    if rows > SOME_ROWS:
+        share = min(math.log(rows / SOME_ROWS) / math.log(MANY_ROWS / SOME_ROWS), 1.0)
+        values |= {name: interpolate(name, small[name], value, share) for name, value in large.items()}
     if 0 < rows < FEW_ROWS and values["batch_size"] == FEW_ROWS // STEPS:
         values["batch_size"] = 1 << max(rows // STEPS, SMALLEST_BATCH).bit_length() - 1
     if "warm_up" in values and rows:
         values |= _for_few_steps(values, rows / (batch_size or values["batch_size"]))
+    if l2_by_density and rows and field_sizes:
+        density = sum(field_sizes) / rows / USUAL_DENSITY
+        values["l2"] = float(f"{values['l2'] * min(max(density, LOWEST_L2_FACTOR), HIGHEST_L2_FACTOR):.4g}")
     if 0 < len(field_sizes) < USUAL_FIELDS:
-        values |= _for_few_fields(values, field_sizes, interaction)
+        values |= _for_few_fields(values, field_sizes, interaction, highest_rate)
     return values
+
+
+def interpolate(name: str, small: float, large: float, share: float) -> float:
+    """Return a setting between its values for small and for large logs, by its logarithm unless one of them is zero.
+
+    >>> interpolate("l2", 0.03, 0.0075, 0.5), interpolate("batch_size", 256, 1024, 0.5), interpolate("l2", 0.03, 0, 0.5)
+    (0.015, 512, 0.015)
+    """
+    value = small * (large / small) ** share if small and large else small + (large - small) * share
+    return 1 << round(math.log2(value)) if name == "batch_size" else float(f"{value:.4g}")
 
 
 def _for_few_steps(usual: Values, steps: float) -> dict[str, Any]:
@@ -103,17 +125,21 @@ def _for_few_steps(usual: Values, steps: float) -> dict[str, Any]:
     }
 
 
-def _for_few_fields(usual: Values, field_sizes: Sequence[int], interaction: Interaction | None) -> dict[str, Any]:
+def _for_few_fields(
+    usual: Values, field_sizes: Sequence[int], interaction: Interaction | None, highest_rate: float | None
+) -> dict[str, Any]:
     fields, changes = len(field_sizes), dict[str, Any]()
+    pairs = max(fields * (fields - 1) / 2, 1)
+    if highest_rate:
+        factor = min(USUAL_FIELDS * (USUAL_FIELDS - 1) / 2 / pairs, highest_rate / usual["learning_rate"])
+        rates = [name for name in ("learning_rate", "dense_learning_rate") if name in usual]
+        changes |= {name: float(f"{usual[name] * factor:.4g}") for name in rates}
     if "field_dropout" in usual:
         changes["field_dropout"] = round(usual["field_dropout"] * (fields - 1) / (USUAL_FIELDS - 1), 3)
     if interaction:
-        factor = min(USUAL_FIELDS / fields, HIGHEST_RATE_FACTOR)
-        changes |= {rate: round(usual[rate] * factor, 4) for rate in ("learning_rate", "dense_learning_rate")}
         changes["dim"] = max(usual["dim"], min(WIDEST // fields, max(map(dim_of, field_sizes))))
     if interaction == "matrix":
-        pairs = max(fields * (fields - 1), 2)
-        scale = usual["matrix_std"] * math.sqrt(MOST_FIELDS * (MOST_FIELDS - 1) / pairs)
+        scale = usual["matrix_std"] * math.sqrt(MOST_FIELDS * (MOST_FIELDS - 1) / 2 / pairs)
         dims = [dim_of(size) for size in field_sizes]
         share = min(WIDEST / sum(dims), 1.0)
         dims = [max(round(dim * share), SMALLEST_DIM) for dim in dims]

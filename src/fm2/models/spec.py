@@ -46,8 +46,10 @@ class ModelSpec:
     ``arguments`` (keyword: the setting that supplies the value) and the ``options``.
 
     ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs, and
-    ``large_defaults`` replace some of them on large logs; both may name training settings and options. ``fm2 tune``
-    leaves ``untuned`` settings alone. ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
+    ``large_defaults`` replace some of them on large logs; both may name training settings and options. With few fields,
+    the default learning rates are higher, up to ``highest_rate``; None leaves them alone. With ``l2_by_density``, the
+    default l2 is proportional to the number of features per row. ``fm2 tune`` leaves ``untuned`` settings alone.
+    ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
 
     ``many_fields`` says that the model's cost is linear in the number of fields, so that it takes any number of them.
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
@@ -82,6 +84,8 @@ class ModelSpec:
     arguments: Mapping[str, str] = field(default_factory=lambda: {"dims": "dim", "embedding_std": "embedding_std"})
     defaults: Mapping[str, Any] = field(default_factory=lambda: SMALL_LOG)
     large_defaults: Mapping[str, Any] = field(default_factory=lambda: LARGE_LOG)
+    highest_rate: float | None = None
+    l2_by_density: bool = False
     untuned: Sequence[str] = ()
     auto_effort: int | None = None
 
@@ -149,7 +153,8 @@ class ModelSpec:
         """
         options = {option.name: option.default for option in self.options}
         small = {**options, **self.defaults}
-        return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, self.interaction)
+        rules = self.interaction, self.highest_rate, self.l2_by_density
+        return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, *rules)
 
     def check_options(self, config: Config) -> None:
         """Raise ValueError if a config, which may come from a damaged file, has an option that is out of range."""

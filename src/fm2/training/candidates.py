@@ -65,7 +65,7 @@ def settings_around(defaults: Settings, fields: int, fixed: Collection[str], num
     The first one is empty: the defaults. ``fixed`` settings never change.
 
     >>> settings_around(Settings.of("lr"), fields=2, fixed=(), number=4)
-    [{}, {'learning_rate': 0.0125}, {'l2': 0.002}, {'l2': 0.0003}]
+    [{}, {'learning_rate': 0.0125}, {'l2': 0.005}, {'l2': 0.00075}]
     >>> fixed = ("learning_rate", "dense_learning_rate")
     >>> settings_around(Settings.of("fmfm", dim=[4, 8]), 2, fixed, number=3)
     [{}, {'dim': [8, 16]}, {'dim': [16, 32]}]

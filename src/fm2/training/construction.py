@@ -17,6 +17,7 @@ from fm2.training.native_backend import NativeBackend
 from fm2.training.resolve import trains_rowwise
 from fm2.training.rowwise_backend import RowwiseBackend
 from fm2.training.torch_backend import TorchBackend
+from fm2.training.unknown import UnknownFeatures
 
 MOST_FIELDS = 1_000  # of a model that computes or stores something for every pair of fields
 
@@ -66,10 +67,20 @@ def make_backend(
         return RowwiseBackend(model, settings, initialized, numbers)
     squares = counts.astype(np.float64) if mean_squares is None else counts * mean_squares
     l2_scale = {name: _l2_scale(model, table, settings, counts, squares) for name, table in model.tables.items()}
+    unknown = {
+        name: UnknownFeatures(table, counts)
+        for name, table in model.tables.items()
+        if _has_features(model, table) and not table.keep_zeros
+    }
     if settings.device == "cpu" and settings.optimizer != "dense_adam" and isinstance(model, GatheredModel):
-        return NativeBackend(model, settings, l2_scale, numbers)
+        return NativeBackend(model, settings, l2_scale, numbers, unknown)
     spread = {name: table.per_weight(l2_scale[name]) for name, table in model.tables.items()}
-    return TorchBackend(model, settings, spread, numbers)
+    return TorchBackend(model, settings, spread, numbers, unknown)
+
+
+def _has_features(model: Model, table: FlatEmbedding) -> bool:
+    """Return whether a table has a row for every feature, unlike one of hashed pairs."""
+    return list(table.field_sizes) == model.field_sizes
 
 
 def _l2_scale(
@@ -84,7 +95,7 @@ def _l2_scale(
     A value with the weight w in a list contributes w² to the curvature of the loss, as if it occurred w² times. Its
     share of l2 is therefore w², too.
     """
-    if list(table.field_sizes) != model.field_sizes:
+    if not _has_features(model, table):
         return np.ones(sum(table.field_sizes), np.float32)
     occurrences, evidence = table.per_feature(counts), table.per_feature(squares)
     scale: Floats = np.maximum(evidence, 1).astype(np.float32) ** np.float32(-settings.l2_power)

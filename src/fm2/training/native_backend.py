@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,17 +19,27 @@ from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.forward_backward import make_forward_backward
 from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer
 from fm2.training.tables import EmbeddingTable, load_batch
+from fm2.training.unknown import UnknownFeatures
 
 
 class NativeBackend(Backend):
-    """Trains a model that is scored from gathered rows. ``l2_scale`` multiplies the l2 of each table's features."""
+    """Trains a model that is scored from gathered rows. ``l2_scale`` multiplies the l2 of each table's features.
+
+    The averages of tables with ``unknown`` features have these shrunk; the weights that training changes do not.
+    """
 
     model: GatheredModel
 
     def __init__(
-        self, model: GatheredModel, settings: Settings, l2_scale: dict[str, Floats], numbers: Sequence[int] = ()
+        self,
+        model: GatheredModel,
+        settings: Settings,
+        l2_scale: dict[str, Floats],
+        numbers: Sequence[int] = (),
+        unknown: Mapping[str, UnknownFeatures] | None = None,
     ) -> None:
         super().__init__(model, settings, numbers)
+        self._unknown = unknown or {}
         self._optimizers = {name: make_optimizer(settings) for name in model.tables}
         self._tables = {}
         for name, table in model.tables.items():
@@ -93,6 +103,9 @@ class NativeBackend(Backend):
         """Return the averaged tables, which are computed at most once per step."""
         if self._averages is None or self._averages[0] != self.steps:
             averaged = {name: table.averaged(self.steps, self.settings.threads) for name, table in self._tables.items()}
+            for name, unknown in self._unknown.items():
+                if averaged[name] is not self._tables[name]:
+                    unknown.shrink(averaged[name].weights)
             self._averages = (self.steps, averaged)
         return self._averages[1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from fm2.models import GatheredModel, Model
 from fm2.models.rows import Rows, TensorLists, TensorRows, to_tensors
 from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.optimizers import DenseOptimizer
+from fm2.training.unknown import UnknownFeatures
 
 
 def check_device(name: str) -> torch.device:
@@ -37,13 +38,20 @@ class TorchBackend(Backend):
     With ``dense_adam``, every step updates all rows: those that are not in the batch have the gradient of the L2
     penalty, and keep moving by their momentum, as in libraries without sparse gradients.
 
-    ``l2_scale`` multiplies the l2 of every element of each table.
+    ``l2_scale`` multiplies the l2 of every element of each table. The averages of tables with ``unknown`` features have
+    these shrunk.
     """
 
     def __init__(
-        self, model: Model, settings: Settings, l2_scale: dict[str, Floats], numbers: Sequence[int] = ()
+        self,
+        model: Model,
+        settings: Settings,
+        l2_scale: dict[str, Floats],
+        numbers: Sequence[int] = (),
+        unknown: Mapping[str, UnknownFeatures] | None = None,
     ) -> None:
         super().__init__(model, settings, numbers)
+        self._unknown = unknown or {}
         self._device = check_device(settings.device)
         model.to(self._device)
         for table in model.tables.values():
@@ -161,7 +169,15 @@ class TorchBackend(Backend):
     def _averaged(self) -> dict[str, Tensor]:
         total = 1 - self.settings.ema_decay**self.steps
         tables = {name: average / total for name, average in self._average.items()} if total else {}
+        for name, unknown in self._unknown.items():
+            if tables:
+                tables[f"{name}.weight"] = self._shrink(tables[f"{name}.weight"], unknown)
         return {**self._dense.averages(), **(tables or self._tables)}
+
+    def _shrink(self, average: Tensor, unknown: UnknownFeatures) -> Tensor:
+        values = to_numpy(average)
+        unknown.shrink(values)
+        return torch.from_numpy(values).to(self._device)
 
     def weights(self) -> Arrays:
         return {name: to_numpy(value) for name, value in self._averaged().items()}

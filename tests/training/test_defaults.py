@@ -1,0 +1,93 @@
+"""Default settings: they depend on the size of the log, and the documentation lists them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fm2.artifacts.run_directory import SETTINGS
+from fm2.artifacts.settings import Settings, read_settings
+from fm2.models.registry import specs
+from fm2.training.train import train
+
+SHALLOW = [spec for spec in specs() if not spec.deep]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {spec.name: spec.defaults for spec in SHALLOW},
+        {spec.name: spec.large_defaults for spec in SHALLOW if spec.large_defaults},
+    ],
+)
+def test_the_documentation_has_the_defaults(values):
+    text = Path("docs/reference/settings.md").read_text(encoding="utf-8")
+    for name in {name: None for own in values.values() for name in own}:
+        row = " | ".join(str(own.get(name, "")) for own in values.values())
+        assert f"| `{name}` | {row} |\n" in text
+
+
+def test_defaults_for_few_fields(dataset, tmp_path):
+    sizes = [50, 1_000, 7, 200_000]
+    few, usual = Settings.of("fmfm", 5_000, sizes), Settings.of("fmfm", 5_000, [50] * 23)
+    assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
+    assert few.options["matrix_std"] == pytest.approx(usual.options["matrix_std"] * (741 / 6) ** 0.5, rel=1e-2)
+    assert (few.dim, usual.dim) == ((9, 19, 5, 32), 8)
+    assert few.learning_rate == 4 * usual.learning_rate
+    run = train("fmfm", dataset, tmp_path / "run", epochs=1, threads=1)
+    assert read_settings(run.path / SETTINGS)["field_dropout"] == 0.027
+
+
+def test_models_with_equal_dims_have_that_of_the_largest_field():
+    few, usual = Settings.of("fwfm", 5_000, [50, 1_000, 7]), Settings.of("fwfm", 5_000)
+    assert (few.dim, usual.dim) == (19, 8)
+    assert few.options == usual.options
+    assert Settings.of("fwfm", 5_000, [50, 7]).dim == 9
+    assert Settings.of("fwfm", 5_000, [2, 7]).dim == 8
+    assert Settings.of("deepfm", 5_000, [50, 1_000, 7]).dim == Settings.of("deepfm", 5_000).dim
+
+
+SIZES = [*np.geomspace(150_000, 1_500_000, 60).astype(int).tolist(), 200_000, 1_000_000]
+
+
+@pytest.mark.parametrize("spec", specs(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("fields", [[50] * 39, [1_000, 50, 7]], ids=len)
+def test_defaults_change_gradually_with_the_number_of_rows(spec, fields):
+    by_rows = [Settings.of(spec.name, rows, fields).to_dict() for rows in sorted(SIZES)]
+    for before, after in pairwise(by_rows):
+        for name, value in before.items():
+            tolerance = 0.015 if "dropout" in name else 0
+            expected = pytest.approx(value, rel=0.12, abs=tolerance) if isinstance(value, float) else value
+            assert after[name] == expected or (name == "batch_size" and after[name] == 2 * value), name
+
+
+def test_defaults_for_many_rows():
+    few, many, more = (Settings.of("fmfm", rows, [50] * 39) for rows in (200_000, 1_000_000, 9_000_000))
+    assert (few.l2, few.batch_size, few.field_dropout) == (0.03, 256, 0.2)
+    assert (many.l2, many.batch_size, many.field_dropout) == (0.0075, 1024, 0.05)
+    assert many == more
+    assert {few.schedule, many.schedule} == {"constant"}
+    assert many.epochs == few.epochs
+    assert Settings.of("fmfm", 10**6, [50_000, 9]).dim == Settings.of("fmfm", 10**5, [50_000, 9]).dim
+    assert Settings.of("fmfm", 10**6, field_dropout=0.5).field_dropout == 0.5
+
+
+def test_rates_rise_with_fewer_pairs_of_fields():
+    def factors(model):
+        rates = [Settings.of(model, 10_000, [50] * fields).learning_rate for fields in (23, 15, 10, 4, 1)]
+        return [rate / rates[0] for rate in rates]
+
+    assert factors("ffm") == pytest.approx([1, 253 / 105, 5, 5, 5], rel=0.02)
+    assert factors("lr") == pytest.approx([1, 253 / 105, 2.5, 2.5, 2.5], rel=0.02)
+    assert factors("deepfm") == [1] * 5
+
+
+def test_the_l2_of_lr_is_proportional_to_the_features_per_row():
+    l2 = [Settings.of("lr", 100_000, [features]).l2 for features in (10, 1_000, 10_000, 15_000, 90_000)]
+    assert l2 == pytest.approx([0.00005, 0.00025, 0.0025, 0.00375, 0.005])
+    assert Settings.of("lr").l2 == Settings.of("lr", 100_000).l2 == 0.0025
+    assert Settings.of("lr", 100_000, [1_000], l2=0.3).l2 == 0.3
+    assert Settings.of("fm", 100_000, [1_000]).l2 == Settings.of("fm", 100_000, [10_000]).l2
