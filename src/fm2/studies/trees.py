@@ -14,6 +14,7 @@ from fm2.data.prepare import prepare, resolve_schema
 from fm2.errors import Fm2Error
 from fm2.files import atomic_directory, check_output, temporary_directory, write_errors
 from fm2.schema import Schema
+from fm2.studies.crosses.auto import DEFAULT_MODEL
 from fm2.training.train import train
 
 
@@ -42,7 +43,7 @@ def prepare_with_trees(
     schema: Schema | str | Path,
     out: str | Path,
     *,
-    model: str = "fmfm",
+    model: str = DEFAULT_MODEL,
     overwrite: bool = False,
     seed: int = 0,
     threads: int = 0,
