@@ -208,8 +208,10 @@ def test_the_command_makes_the_papers_table(run, dataset, tmp_path, capsys):
     one = [*command[:4], str(tmp_path / "one"), *command[5:], "--variance", "0.9", "--warm", "--weighting", "features"]
     assert main(one) == 0
     assert Run.open(tmp_path / "one").model.config["dims"] != [5] * 4
-    for wrong in (["--variance", "x"], ["--variance", "0.5,2"], ["--threads", "-1"]):
+    for wrong in (["--variance", "0.5,2"], ["--threads", "-1"]):
         assert main([*command, *wrong]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--variance", "x"])
 
 
 def test_several_variances_need_directories_and_one_of_resume_and_overwrite(run, dataset, tmp_path):

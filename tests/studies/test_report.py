@@ -29,7 +29,7 @@ TRUTH = {"auc": 0.99, "log_loss": 0.1}
 
 def _row(run: Run, /, **figures) -> dict:
     counted = {"parameters": run.model.n_parameters, "flops": run.model.flops()}
-    row = {"model": run.model.name, "seed": 0, "run": str(run.path), **counted, "best_epoch": 2.0, "seconds": 1.5}
+    row = {"model": run.model.name, "seed": 0, "run": run.path.name, **counted, "best_epoch": 2.0, "seconds": 1.5}
     return {**dict.fromkeys(COLUMNS), **row, "auc": 0.5, "log_loss": 0.5, **figures}
 
 
@@ -244,8 +244,7 @@ def test_the_table_of_shrunk_models_is_found_next_to_their_run(runs, shrunk, tmp
 
 def test_failures_and_several_seeds_are_reported(compared, runs, tmp_path):
     values = json.loads((compared / "compare.json").read_text())
-    for row in values["rows"]:
-        row["run"] = str(runs[row["model"]].path)
+    shutil.copytree(compared, tmp_path, dirs_exist_ok=True)
     first = values["rows"][0]
     values["rows"].append({**first, "seed": 1, "auc": first["auc"] + 0.01})
     nothing = dict.fromkeys(COLUMNS)
@@ -263,19 +262,23 @@ def test_failures_and_several_seeds_are_reported(compared, runs, tmp_path):
     assert page.section("Models").findtext("p") == "ffm, seed 0, failed: no <b>memory</b>"
 
 
-def test_invalid_lines_of_a_history_are_skipped(runs, tmp_path):
+def test_an_incomplete_last_line_of_a_history_is_skipped(runs, tmp_path):
     shutil.copytree(runs["lr"].path, tmp_path / "run")
-    history = (tmp_path / "run" / "history.jsonl").read_text()
-    invalid = ['{"epoch": 9, "auc": NaN, "log_loss": NaN}', "[]", '{"epoch": "x"}', "{"]
-    invalid.insert(0, '{"epoch": 9, "auc": 0.5, "log_loss": 1, "training_loss": NaN}')
-    for text, expected in ((history + "\n".join(invalid), True), ("", False)):
-        (tmp_path / "run" / "history.jsonl").write_text(text)
+    history = tmp_path / "run" / "history.jsonl"
+    complete = history.read_text()
+    for text, expected in ((complete + '{"epoch": 9, "auc"', True), ("", False)):
+        history.write_text(text)
         page = Page(fm2.report(tmp_path / "run", tmp_path / "report.html"))
         assert ("Learning curves" in page.headings) == expected
+    for line in ("[]", '{"epoch": "x"}', '{"epoch": 9, "auc": 0.5, "log_loss": 1, "training_loss": NaN}'):
+        history.write_text(complete + line + "\n")
+        with pytest.raises(fm2.Fm2Error, match=r"history.jsonl is damaged: line \d+ is not an evaluation"):
+            fm2.report(tmp_path / "run", tmp_path / "report.html")
 
 
 def test_a_report_of_rows_without_clicks(runs, tmp_path):
     data = prepare(planted(300).with_columns(click=0), SCHEMA, tmp_path / "data", fractions=[0.9, 0.1, 0])
+    shutil.copytree(runs["fmfm"].path, tmp_path / runs["fmfm"].path.name)
     write_comparison(tmp_path, data, {}, rows=[_row(runs["fmfm"])], split="validation")
     page = Page(fm2.report(tmp_path, tmp_path / "report.html"))
     assert "predicted clicks / observed clicks" not in page.section("Calibration").findtext(".//figcaption")

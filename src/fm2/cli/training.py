@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fm2.training.run import Run
 
 SPLITS = ("train", "validation", "test")
+NOTICEABLE = 0.5  # seconds
 INTERVAL = "95% interval by a bootstrap over rows"
 TRAINED_MODEL = Argument("path", "run directory (fm2 train) or compiled model (fm2 compile)", metavar="MODEL")
 
@@ -117,12 +118,13 @@ def train(options: argparse.Namespace) -> None:
 
 
 def _verify(dataset: Dataset) -> None:
-    """Compare the checksums of a dataset, and print how long that took."""
+    """Compare the checksums of a dataset; if that takes long, print how long it took."""
     began = time.perf_counter()
     dataset.verify()
     size = sum(entry["bytes"] for entry in dataset.manifest["files"].values())
     seconds = time.perf_counter() - began
-    shared.warn(f"verified {size / 1e6:,.1f} MB of {dataset.path} in {seconds:.1f} s; --no-verify skips this")
+    if seconds > NOTICEABLE:
+        shared.warn(f"verified {size / 1e6:,.1f} MB of {dataset.path} in {seconds:.1f} s; --no-verify skips this")
 
 
 @command(
