@@ -41,7 +41,8 @@ documentation.
   [five million generated rows](../figures/quality.md#generated-logs).
 - **Good at** follows from these figures. *Small logs*: within {loss:g} of the best log loss on Criteo. *Large logs*:
   within {auc:g} of the best AUC, or within {gap:.0%} of the best gap closed. *Cheap scoring*: at most {cheap:,} FLOPs.
-  An empty cell means that no figure stands out.
+  *Dimensions per field* and *pruned pairs* make [smaller models](../guides/compression.md). An empty cell means that no
+  figure stands out.
 """
 SYMBOLS = """## Equations
 
