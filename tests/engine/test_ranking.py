@@ -103,7 +103,7 @@ def test_invalid_rankings_raise_an_error(runs, dataset, tmp_path):
         ranker.rank({"c1": "v1"}, [{"c1": "v1"}])
     with pytest.raises(Fm2Error, match="the first candidate has none of its columns: c1, c2, c3"):
         ranker.rank({"c0": "v1"}, [{"c0": "v1"}])
-    with pytest.raises(Fm2Error, match="rank: the number of candidates must be 0 or more, got -1"):
+    with pytest.raises(Fm2Error, match="rank: the number of candidates must be an integer of 0 or more, got -1"):
         ranker.rank({"c0": "v1"}, [{"c1": "v1"}], top=-1)
 
 
