@@ -29,7 +29,7 @@ TRUTH = {"auc": 0.99, "log_loss": 0.1}
 
 def _row(run: Run, /, **figures) -> dict:
     counted = {"parameters": run.model.n_parameters, "flops": run.model.flops()}
-    row = {"model": run.model.name, "seed": 0, "run": str(run.path), **counted, "best_epoch": 2.0, "seconds": 1.5}
+    row = {"model": run.model.name, "seed": 0, "run": run.path.name, **counted, "best_epoch": 2.0, "seconds": 1.5}
     return {**dict.fromkeys(COLUMNS), **row, "auc": 0.5, "log_loss": 0.5, **figures}
 
 
@@ -276,6 +276,7 @@ def test_invalid_lines_of_a_history_are_skipped(runs, tmp_path):
 
 def test_a_report_of_rows_without_clicks(runs, tmp_path):
     data = prepare(planted(300).with_columns(click=0), SCHEMA, tmp_path / "data", fractions=[0.9, 0.1, 0])
+    (tmp_path / runs["fmfm"].path.name).symlink_to(runs["fmfm"].path)
     write_comparison(tmp_path, data, {}, rows=[_row(runs["fmfm"])], split="validation")
     page = Page(fm2.report(tmp_path, tmp_path / "report.html"))
     assert "predicted clicks / observed clicks" not in page.section("Calibration").findtext(".//figcaption")
