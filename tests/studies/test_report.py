@@ -278,7 +278,7 @@ def test_an_incomplete_last_line_of_a_history_is_skipped(runs, tmp_path):
 
 def test_a_report_of_rows_without_clicks(runs, tmp_path):
     data = prepare(planted(300).with_columns(click=0), SCHEMA, tmp_path / "data", fractions=[0.9, 0.1, 0])
-    shutil.copytree(runs["fmfm"].path, tmp_path / runs["fmfm"].path.name)
+    (tmp_path / runs["fmfm"].path.name).symlink_to(runs["fmfm"].path)
     write_comparison(tmp_path, data, {}, rows=[_row(runs["fmfm"])], split="validation")
     page = Page(fm2.report(tmp_path, tmp_path / "report.html"))
     assert "predicted clicks / observed clicks" not in page.section("Calibration").findtext(".//figcaption")

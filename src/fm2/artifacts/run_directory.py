@@ -31,18 +31,24 @@ def run_output(operation: str, path: Path, resume: bool, overwrite: bool) -> con
 
 def read_history(path: Path) -> list[dict[str, Any]]:
     """Return the evaluations of a run, in order, without a last line that is incomplete."""
-    if not path.is_file():
-        return []
-    evaluations = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
-        try:
-            evaluation = json.loads(line)
-        except (ValueError, RecursionError):
-            break
+    evaluations = read_history_lines(path)
+    for number, evaluation in enumerate(evaluations, start=1):
         if not _is_evaluation(evaluation):
             raise Fm2Error(f"{path} is damaged: line {number} is not an evaluation")
-        evaluations.append(evaluation)
     return evaluations
+
+
+def read_history_lines(path: Path) -> list[Any]:
+    """Return what the lines of a history contain, whatever it is, up to one that is incomplete."""
+    if not path.is_file():
+        return []
+    values = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError):
+            break
+    return values
 
 
 def _is_evaluation(values: Any) -> bool:

@@ -78,7 +78,8 @@ def library_errors(problem: str) -> Iterator[None]:
     except (Fm2Error, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of polars is not an Exception
-        reason = (str(error.args[0] if error.args else "").splitlines() or [type(error).__name__])[0]
+        text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+        reason = (text.splitlines() or [type(error).__name__])[0]
         raise Fm2Error(f"{problem}: {reason}") from error
 
 

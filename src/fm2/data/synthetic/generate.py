@@ -12,7 +12,6 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.row_inputs import library_errors
 from fm2.data.synthetic.columns import RawValues
 from fm2.data.synthetic.lists import POOLING, CellTexts
 from fm2.data.synthetic.planted import CLICK_RATE, Planted, expected_auc, plant
@@ -145,8 +144,7 @@ def generate(
             log_part.open("wb") as log_file,
             truth_part.open("wb") as truth_file,
         ):
-            with library_errors(f"generate: cannot write {path}, perhaps because the disk is full"):
-                _write(lambda *_: frames(truth_file), raw_values.schema | cell_texts.schema, log_file, form)
+            _write(lambda *_: frames(truth_file), raw_values.schema | cell_texts.schema, log_file, form)
             if schema is not None:
                 with atomic_file(schema) as schema_part:
                     _schema(model).save(schema_part)
@@ -200,7 +198,10 @@ def _write(frames: Callable[..., Iterator[object]], schema: dict[str, Any], file
     """Write frames with polars as they are generated."""
     log = require("polars.io.plugins", "train", "generating a log").register_io_source(frames, schema=schema)
     if form == "parquet":
-        log.sink_parquet(file, row_group_size=ROW_GROUP_ROWS)
+        try:
+            log.sink_parquet(file, row_group_size=ROW_GROUP_ROWS)
+        except require("polars.exceptions", "train", "generating a log").PolarsError as error:
+            raise OSError(f"{error}, perhaps because the disk is full") from error
     elif form == "tsv":
         log.sink_csv(file, include_header=False, separator="\t")
     else:

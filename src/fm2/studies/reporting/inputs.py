@@ -8,7 +8,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from fm2.artifacts.run_directory import HISTORY, read_history
+from fm2.artifacts.run_directory import HISTORY, read_history_lines
 from fm2.compression.retraining import TABLE
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec, is_model
@@ -45,7 +45,7 @@ def first_with_full_matrices(comparison: Comparison) -> Row | None:
 
 def read_evaluations(run: Path) -> list[dict[str, Any]]:
     """Read the evaluations of a run; skip those with missing or invalid values."""
-    rows = [row for row in read_history(run / HISTORY) if isinstance(row, dict)]
+    rows = [row for row in read_history_lines(run / HISTORY) if isinstance(row, dict)]
     return [row for row in rows if all(is_number(row.get(name)) for name in ("epoch", "auc", "log_loss"))]
 
 
