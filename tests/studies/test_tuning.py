@@ -38,10 +38,10 @@ def searched(dataset, tmp_path_factory):
 
 
 def test_the_first_trial_is_the_defaults_and_the_best_is_no_worse(dataset, searched, tmp_path):
-    run = train("lr", dataset, tmp_path / "run", **FIX, l2=0.0, batch_size=32, learning_rate=0.005)
+    run = train("lr", dataset, tmp_path / "run", **FIX, l2=0.0, batch_size=32, learning_rate=0.0125)
     first = searched.trials[0]
     assert first.tried == {
-        "learning_rate": 0.005,
+        "learning_rate": 0.0125,
         "batch_size": 32,
         "l2": 0.0,
     }  # for l2, the value nearest to the default
