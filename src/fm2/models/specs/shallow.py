@@ -98,7 +98,7 @@ DEFAULTS: dict[str, Any] = {
 }
 # Found by about 25 manual trials of FmFM and FFM on the validation rows of generated logs with a million rows. The
 # other models use FmFM's values. benchmarks/quality.py search --generated searches around them. Rates stay constant:
-# lowering them when validation stops improving, from the best state on, gained less than .0004 on ten logs.
+# lowering them when validation stops improving, from the best state on, gained FmFM less than .0004 on ten logs.
 LARGE_DEFAULTS: dict[str, Any] = {
     "learning_rate": 0.004,
     "dense_learning_rate": 0.008,
