@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.helpers.crosses import SCHEMA as CROSS_SCHEMA
-from tests.helpers.crosses import log_of
+from tests.helpers import crosses, trees
 from tests.helpers.hostile import with_section
 from tests.helpers.list_models import compiled as compile_weights
 from tests.helpers.list_models import make_weights
@@ -48,8 +47,8 @@ LIST_KINDS = {
     "fmfm cached lists": ("fmfm", {"plan": "cached", "memory": 3000}),
     "fmfm spectral lists": ("fmfm", {"plan": "spectral", "dtype": "i8"}),
 }
-CROSS_KINDS = {"lr crosses": ("lr", {}), "fmfm crosses": ("fmfm", {"dim": 3})}
-ALL_KINDS = (*KINDS, *LIST_KINDS, *CROSS_KINDS)
+DERIVED_KINDS = {"lr crosses": crosses, "fmfm crosses": crosses, "lr trees": trees}
+ALL_KINDS = (*KINDS, *LIST_KINDS, *DERIVED_KINDS)
 MUTATIONS = 300
 
 
@@ -75,9 +74,11 @@ def models(tmp_path_factory):
         (folder / kind).mkdir()
         weights = make_weights(name, [4] * 5, [7, 30, 5, 9, 12], [1, 4], weighted=True, max_values=6)
         compiled[kind] = compile_weights(weights, folder / kind, **{"plan": "auto", **options}).path
-    with_crosses = fm2.prepare(log_of(600), CROSS_SCHEMA, folder / "crosses")
-    for kind, (name, settings) in CROSS_KINDS.items():
-        run = fm2.train(name, with_crosses, folder / f"{name}-crosses", epochs=1, batch_size=64, **settings)
+    for kind, log in DERIVED_KINDS.items():
+        rows = log.log_of(3000 if log is trees else 600)  # so many that trees read pairs
+        derived = fm2.prepare(rows, log.SCHEMA, folder / f"{kind}-data")
+        dims = {"dim": 3} if kind.startswith("fmfm") else {}
+        run = fm2.train(kind.split()[0], derived, folder / f"{kind}-run", epochs=1, batch_size=64, **dims)
         compiled[kind] = compile(run.path, folder / f"{kind}.fm2").path
     return compiled
 
@@ -230,9 +231,9 @@ def test_invalid_list_settings_are_rejected(models, write, place, wrong):
 )
 def test_invalid_parts_of_crosses_are_rejected(models, write, row, place, wrong):
     """A field that is not a cross, no field, the same part twice, a cross itself, a list."""
-    crosses = np.frombuffer(load(models["lr crosses"]).native.section("crosses"), np.int32).reshape(5, 4).copy()
-    crosses[row, place] = wrong
-    load_error(write("model.fm2", with_section(models["lr crosses"].read_bytes(), b"crosses", crosses.tobytes())))
+    parts = np.frombuffer(load(models["lr crosses"]).native.section("crosses"), np.int32).reshape(5, 4).copy()
+    parts[row, place] = wrong
+    load_error(write("model.fm2", with_section(models["lr crosses"].read_bytes(), b"crosses", parts.tobytes())))
 
 
 def test_crosses_must_agree_in_all_sections(models, write):
@@ -241,11 +242,24 @@ def test_crosses_must_agree_in_all_sections(models, write):
     hashes = scorer.native.section("crosses.hashes")
     for wrong in (hashes[:-8], hashes + bytes(8)):
         load_error(write("model.fm2", with_section(original, b"crosses.hashes", wrong)))
-    crosses = np.frombuffer(scorer.native.section("crosses"), np.int32).reshape(5, 4).copy()
-    crosses[0, 1:3] = crosses[0, 2:0:-1]
-    swapped = write("swapped.fm2", with_section(original, b"crosses", crosses.tobytes()))
+    parts = np.frombuffer(scorer.native.section("crosses"), np.int32).reshape(5, 4).copy()
+    parts[0, 1:3] = parts[0, 2:0:-1]
+    swapped = write("swapped.fm2", with_section(original, b"crosses", parts.tobytes()))
     assert "its schema and its encoder have different crosses" in load_error(swapped)
     fields = np.frombuffer(scorer.native.section("encoder.fields"), np.int32).reshape(13, -1).copy()
     fields[0, 0] = 0
     with_column = write("column.fm2", with_section(original, b"encoder.fields", fields.tobytes()))
     assert "invalid description of a cross" in load_error(with_column)
+
+
+def test_trees_must_agree_in_all_sections(models, write):
+    original, scorer = models["lr trees"].read_bytes(), load(models["lr trees"])
+    words, slots = scorer.native.section("trees"), scorer.native.section("trees.slots")
+    assert len(slots)
+    for wrong in (words[:-4], words + bytes(4), words[:8], words[4:], b""):
+        load_error(write("model.fm2", with_section(original, b"trees", wrong)))
+    for wrong in (slots[:-8], slots + bytes(64)):
+        load_error(write("model.fm2", with_section(original, b"trees.slots", wrong)))
+    other = np.frombuffer(words, np.uint32).copy()
+    other[0] = 0  # the field that the trees belong to
+    load_error(write("model.fm2", with_section(original, b"trees", other.tobytes())))
