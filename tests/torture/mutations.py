@@ -170,12 +170,14 @@ def _use_run(path: Path) -> None:
 
 def _use_dataset(path: Path) -> None:
     from fm2.data.dataset import Dataset
+    from fm2.data.description import describe
 
     folder = next(parent for parent in path.parents if (parent / "manifest.json").exists())
     dataset = Dataset.open(folder)
     assert dataset.vocabularies
     for split in (dataset.train, dataset.validation, dataset.test):
         np.asarray(split.ids).sum()
+    describe(dataset)
 
 
 def _use_verified(path: Path) -> None:
