@@ -124,8 +124,8 @@ void init_encoder(nb::module_& module) {
         .def(nb::init<std::vector<fm2::Field>, std::vector<std::string>>(), "fields"_a, "missing"_a)
         .def("set_vocabulary", &set_vocabulary, "field"_a, "bytes"_a, "ends"_a)
         .def("slots", &slots, "field"_a, "The slots of the hash table of a field.")
-        .def("set_trees", &set_trees, "field"_a, "words"_a, "size"_a, nb::keep_alive<1, 3>(),
-             "Sets the trees of a field with so many features, after all vocabularies.")
+        .def("set_trees", &set_trees, "field"_a, "words"_a.noconvert(), "size"_a, nb::keep_alive<1, 3>(),
+             "Sets the trees of a field with `size` features, after all vocabularies.")
         .def("tree_slots", &tree_slots, "field"_a, "words"_a, "The hash tables of the pairs of features that a field's trees read.")
         .def("encode_derived", &encode_derived, "ids"_a.noconvert(), "numbers"_a, "threads"_a,
              "Writes the ids of crosses and trees into rows that have the ids of the other fields.")

@@ -30,8 +30,8 @@ Encoder::Encoder(std::vector<Field> fields, std::vector<std::string> missing)
       views_(fields_.size()),
       number_ids_(fields_.size()),
       reads_numbers_(fields_.size()),
-      cross_tables_(fields_.size()),
       tree_tables_(fields_.size()),
+      cross_tables_(fields_.size()),
       feature_hashes_(fields_.size()) {
     add_crosses();
     add_trees();
@@ -85,16 +85,19 @@ std::vector<std::size_t> Encoder::part_sizes(const Trees& trees) const {
 
 void Encoder::set_trees(std::size_t field, std::span<const std::uint32_t> words, std::size_t size,
                         std::optional<std::span<const std::uint64_t>> slots) {
-    Trees& trees = *std::ranges::find(trees_, field, &Trees::field);
+    Trees& current = *std::ranges::find(trees_, field, &Trees::field);
+    Trees trees = current;  // which stays as it is if the new ones are invalid
     const std::vector<std::size_t> sizes = part_sizes(trees);
-    if (!slots) tree_tables_[field] = Trees::make_slots(words, sizes);
-    trees.open(words, slots ? *slots : tree_tables_[field], sizes, size);
-    for (const std::size_t part : trees.number_parts()) {
+    std::vector<std::uint64_t> tables;
+    if (!slots) tables = Trees::make_slots(words, sizes);
+    trees.open(words, slots ? *slots : tables, sizes, size);
+    for (const std::size_t part : trees.number_parts())
         expect(fields_[trees.parts[part]].transform.learns(), "trees read the numbers of a field that has none");
-        reads_numbers_[trees.parts[part]] = 1;
-    }
     for (std::size_t part = 0; part < sizes.size(); ++part)
         expect(!fields_[trees.parts[part]].is_list() || !trees.reads_features(part), "trees read the features of a list");
+    for (const std::size_t part : trees.number_parts()) reads_numbers_[trees.parts[part]] = 1;
+    tree_tables_[field] = std::move(tables);
+    current = std::move(trees);
 }
 
 void Encoder::encode_derived(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const {

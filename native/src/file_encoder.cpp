@@ -91,7 +91,7 @@ std::vector<std::vector<std::size_t>> read_parts(const ModelFile& file, std::siz
 // Takes the next `count` numbers of a section.
 template <class T>
 std::span<const T> take(const ModelFile& file, std::span<const T>& remaining, std::uint64_t count) {
-    if (count > remaining.size()) file.reject("a vocabulary is truncated");
+    if (count > remaining.size()) file.reject("a section of the encoder is truncated");
     const auto taken = remaining.first(count);
     remaining = remaining.subspan(count);
     return taken;

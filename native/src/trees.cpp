@@ -35,7 +35,7 @@ Heading take_heading(Words& words) {
     return {counts, inputs, take<std::uint32_t>(words, pair_words * std::size_t{counts[n_pairs]})};
 }
 
-// Returns the pairs without their tables, and takes their combinations; calls visit(pair, ids of the combinations).
+// Takes the combinations of all pairs; calls visit(pair, ids of its combinations) for each. The pairs have no tables yet.
 template <class Visit>
 void visit_pairs(const Heading& heading, Words& words, std::span<const std::size_t> part_sizes, const Visit& visit) {
     for (std::size_t i = 0; i < heading.counts[n_pairs]; ++i) {

@@ -28,6 +28,7 @@ MAX_HASH_BITS = 30
 MAX_VALUES = 1_000_000
 MAX_PARTS = 3
 MAX_TREE_FIELDS = 300
+MAX_TREE_HASH_BITS = 18  # of a field that trees read: they have tables of all its features
 PARTS = ("cross", "trees")  # the settings that name the fields which a derived field follows from
 
 
@@ -165,7 +166,7 @@ class Field:
             yield f"hash_bits must be between 1 and {MAX_HASH_BITS}, or 0 for a vocabulary, got {self.hash_bits}"
         if self.hash_bits and self.kind != "categorical":
             yield f"hash_bits requires a categorical field, but the field is {self.kind}"
-        if self.missing_is_unknown and (self.is_list or self.hash_bits or self.shares or self.cross):
+        if self.missing_is_unknown and (self.is_list or self.hash_bits or self.shares or self.is_derived):
             yield "missing_is_unknown requires a vocabulary of the field's own and one value per row"
         yield from self._list_problems()
         yield from self._cross_problems()
@@ -212,10 +213,12 @@ class Field:
             for setting in ("column", "multivalued", "shares"):
                 if getattr(self, setting):
                     yield f"{setting} cannot be combined with {name}"
-        if self.trees and self.hash_bits:
-            yield "hash_bits cannot be combined with trees"
+        for setting, default in (("hash_bits", 0), ("min_count", DEFAULT_MIN_COUNT)):
+            if self.trees and getattr(self, setting) != default:
+                yield f"{setting} cannot be combined with trees"
         if len(self.trees) > MAX_TREE_FIELDS:
-            yield f"trees may name at most {MAX_TREE_FIELDS} fields, got {len(self.trees)}"
+            problem = f"trees may name at most {MAX_TREE_FIELDS} fields, got {len(self.trees)}"
+            yield f"{problem}; choose the most important ones"
 
     @property
     def is_derived(self) -> bool:
@@ -263,4 +266,7 @@ def _read_field(settings: dict[str, Any]) -> Field:
     for key in settings.keys() - set(known):
         name = settings.get("name", "?")
         raise Fm2Error(f"schema: field '{name}': unknown setting '{key}'; {suggest(key, known)}")
+    for key in PARTS:
+        if settings.get(key) == []:
+            raise Fm2Error(f"schema: field '{settings.get('name', '?')}': {key} must name fields, got an empty list")
     return Field(**{"name": "", **settings})

@@ -100,8 +100,10 @@ def output_directory(
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise Fm2Error(f"{operation}: {other} is running in {path}") from error
+        except OSError:
+            pass  # a file system without locks: nothing shows whether another process is running
         if not _is_same(descriptor, path):
             raise Fm2Error(f"{operation}: {path} was removed by another process; try again")
         try:

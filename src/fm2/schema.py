@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fm2.errors import Fm2Error, printable, require, suggest
-from fm2.field import DEFAULT_MIN_COUNT, PARTS, Field, Part, read_fields
+from fm2.field import DEFAULT_MIN_COUNT, MAX_TREE_HASH_BITS, PARTS, Field, Part, read_fields
 
 __all__ = ["Field", "Schema"]
 
@@ -104,7 +104,7 @@ class Schema:
                 chain = f"'{field.name}' shares '{owner.name}', which shares '{owner.shares}'"
                 raise Fm2Error(f"schema: {chain}; share a field with its own embeddings")
             if owner.kind != "categorical" or owner.is_derived:
-                kind = "derived from other fields" if owner.is_derived else owner.kind
+                kind = "a cross" if owner.cross else "a tree field" if owner.trees else owner.kind
                 raise Fm2Error(f"schema: field '{field.name}' shares '{owner.name}', which is {kind}")
 
     def _check_derived(self) -> None:
@@ -115,6 +115,9 @@ class Schema:
                     known = suggest(name, [other.name for other in self.fields if not other.is_derived])
                     raise Fm2Error(f"schema: field '{field.name}': {setting} names an unknown field '{name}'; {known}")
                 part = fields[name]
+                if field.trees and part.hash_bits > MAX_TREE_HASH_BITS:
+                    limit = f"trees read fields with at most {MAX_TREE_HASH_BITS} hash bits"
+                    raise Fm2Error(f"schema: field '{field.name}': {limit}, but '{name}' has {part.hash_bits}")
                 if part.multivalued or part.trees or (field.cross and (part.cross or part.is_list)):
                     several = "multi-valued" if part.multivalued else f"a number with the transform {part.transform}"
                     own = "a cross itself" if part.cross else "a tree field itself" if part.trees else several
@@ -171,7 +174,10 @@ class Schema:
 
     def with_min_count(self, min_count: int) -> Schema:
         """Return a copy with this ``min_count`` in every field that has a vocabulary of its own."""
-        fields = [field if field.shares else dataclasses.replace(field, min_count=min_count) for field in self.fields]
+        fields = [
+            field if field.shares or field.trees else dataclasses.replace(field, min_count=min_count)
+            for field in self.fields
+        ]
         return self.replace(fields=fields)
 
     def with_trees(self) -> Schema:
@@ -180,7 +186,14 @@ class Schema:
         >>> Schema([Field("user"), Field("tags", multivalued=True)], label="click").with_trees().fields[-1].trees
         ('user',)
         """
-        parts = [field.name for field in self.fields if not field.multivalued and not field.trees]
+        parts = [
+            field.name
+            for field, owner in zip(self.fields, self.owners, strict=True)
+            if not (field.multivalued or field.trees) and self.fields[owner].hash_bits <= MAX_TREE_HASH_BITS
+        ]
+        for field in self.fields:
+            if field.trees:
+                raise Fm2Error(f"schema: the field '{field.name}' already has trees; remove it, or do not add trees")
         if not parts:
             raise Fm2Error("schema: trees need a field with one value")
         name = "trees"

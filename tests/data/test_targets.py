@@ -239,7 +239,7 @@ def test_damaged_datasets(tmp_path):
     ):
         np.save(path, wrong)
         with pytest.raises(Fm2Error, match=message):
-            fm2.train("lr", Dataset.open(dataset.path), tmp_path / "run")
+            fm2.train("lr", Dataset.open(dataset.path), tmp_path / "run", verify=False)
     np.save(path, weights.view(np.int32))
     with pytest.raises(Fm2Error, match="the arrays of the split 'train' are inconsistent"):
         _ = Dataset.open(dataset.path).train

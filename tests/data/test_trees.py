@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shutil
 import sys
 
 import numpy as np
@@ -12,7 +15,10 @@ from tests.helpers.trees import SCHEMA, TREES, literal_ids, log_of
 from fm2 import Dataset, Field, Fm2Error, Schema, prepare
 from fm2.data import tree_fields
 from fm2.data.description import describe
+from fm2.data.encoder import Encoder
+from fm2.data.tree_inputs import TreeRows, pair_inputs
 from fm2.data.trees import Trees, same_trees
+from fm2.data.vocabulary import save_vocabularies
 from fm2.evaluation.metrics import auc as auc_of_probabilities
 
 LOG = log_of(4000)
@@ -117,6 +123,8 @@ def test_a_schema_with_trees_can_be_saved(tmp_path):
         ([Field("a", multivalued=True), {"trees": ["a"]}], "has trees on 'a', which is multi-valued; use fields"),
         ([Field("a"), {"trees": ["a", "a"]}], "trees names a field twice"),
         ([Field("a"), {"trees": ["a"], "hash_bits": 3}], "hash_bits cannot be combined with trees"),
+        ([Field("a"), {"trees": ["a"], "min_count": 3}], "min_count cannot be combined with trees"),
+        ([Field("a", hash_bits=20), {"trees": ["a"]}], "trees read fields with at most 18 hash bits, but 'a' has 20"),
         ([Field("a"), {"trees": ["a"], "column": "x"}], "column cannot be combined with trees"),
         ([Field("a"), Field("b"), {"trees": ["a"], "cross": ["a", "b"]}], "cross cannot be combined with trees"),
         ([Field("a"), Field("b", trees=["a"]), {"trees": ["b"]}], "has trees on 'b', which is a tree field itself"),
@@ -136,10 +144,59 @@ def test_without_lightgbm_the_error_names_the_extra(tmp_path, monkeypatch):
 
 
 def test_damaged_trees_are_refused(dataset):
-    words = dataset.vocabularies[TREES].trees
-    for damaged in (words[:3], words[:-1], np.append(words, np.uint32(0))):
-        with pytest.raises(ValueError, match="trees"):
-            dataset.encoder._native.set_trees(TREES, damaged, len(dataset.vocabularies[TREES]))
+    vocabulary = dataset.vocabularies[TREES]
+    encoder = Encoder(dataset.schema, dataset.vocabularies)
+    before = encoder.encode_rows(LOG).ids
+    words = vocabulary.trees.copy()
+    words[-1 - len(trees_of(dataset).boundaries)] = 0x7FC00000  # a leaf may be any number
+    roots = len(words) - sum(len(part) for part in (trees_of(dataset).boundaries, trees_of(dataset).leaves))
+    roots -= 4 * len(trees_of(dataset).nodes) + len(trees_of(dataset).roots)
+    words[roots] = 10**6  # a node that does not exist
+    for damaged in (vocabulary.trees[:3], vocabulary.trees[:-1], np.append(vocabulary.trees, np.uint32(0)), words):
+        with pytest.raises(ValueError, match="tree"):
+            encoder._native.set_trees(TREES, damaged, len(vocabulary))
+    np.testing.assert_array_equal(encoder.encode_rows(LOG).ids, before)  # the trees are still the old ones
+
+
+def test_a_dataset_with_damaged_trees_is_damaged(dataset, tmp_path):
+    shutil.copytree(dataset.path, tmp_path / "data")
+    vocabularies = list(dataset.vocabularies)
+    for words in (np.empty(0, np.uint32), vocabularies[TREES].trees[:-1]):
+        damaged = [*vocabularies]
+        damaged[TREES] = dataclasses.replace(vocabularies[TREES], trees=words)
+        save_vocabularies(tmp_path / "data" / "vocabularies.npz", damaged)
+        manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+        manifest["files"]["vocabularies.npz"]["bytes"] = (tmp_path / "data" / "vocabularies.npz").stat().st_size
+        (tmp_path / "data" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(Fm2Error, match=r"vocabularies.npz is damaged: .*trees"):
+            Dataset.open(tmp_path / "data").encode(LOG)
+
+
+def test_pairs_do_not_leak_labels(tmp_path):
+    random = np.random.default_rng(3)
+    names = {name: [f"v{value}" for value in random.integers(0, 40, 4000)] for name in ("user", "item")}
+    noise = pl.DataFrame({"click": random.integers(0, 2, 4000), **names})
+    schema = Schema([Field("user"), Field("item"), Field("trees", trees=["user", "item"])], label="click")
+    rows = TreeRows(
+        random.integers(1, 41, (4000, 2)).astype(np.int32),
+        {},
+        prepare(noise, schema, tmp_path / "data").vocabularies[:2],
+        random.integers(0, 2, 4000).astype(np.float32),
+        np.ones(4000, np.float32),
+        random.integers(0, 4, 4000).astype(np.int32),
+    )
+    _, _, (counts, rates) = pair_inputs(rows, [(0, 1)])
+    assert abs(np.corrcoef(rows.labels, counts)[0, 1]) < 0.05
+    assert abs(np.corrcoef(rows.labels, rates)[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("transform", ["interpolate", "linear"])
+def test_trees_read_numbers_with_any_transform(tmp_path, transform):
+    fields = [Field("age", "numeric", transform=transform), Field("trees", trees=["age"])]
+    schema = Schema(fields, label="click")
+    dataset = prepare(LOG, schema, tmp_path / "data", split="time", negative_rate=0.7)
+    assert len(np.unique(dataset.train.ids[:, 1])) > 5
+    np.testing.assert_array_equal(dataset.encode(LOG).ids[dataset.test.rows, 1], dataset.test.ids[:, 1])
 
 
 @pytest.mark.parametrize("labels", [[0], [1], [0, 1]])
@@ -149,3 +206,10 @@ def test_small_logs_and_equal_labels(tmp_path, labels):
     assert set(dataset.train.ids[:, TREES]) <= set(range(1, 21))
     with pytest.raises(Fm2Error, match="prepare: trees need at least 100 training rows, got 50"):
         prepare(rows[:50], SCHEMA, tmp_path / "few", fractions=(1, 0, 0))
+
+
+def test_a_schema_has_trees_once_and_names_their_fields(tmp_path):
+    with pytest.raises(Fm2Error, match="the field 'trees' already has trees"):
+        SCHEMA.with_trees()
+    with pytest.raises(Fm2Error, match="field 't': trees must name fields, got an empty list"):
+        Schema.from_dict({"label": "click", "field": [{"name": "t", "trees": []}]})

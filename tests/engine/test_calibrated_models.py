@@ -38,7 +38,8 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(data, tmp_path_factory):
     """Train a model whose probabilities are far too high."""
-    return fm2.train("fmfm", data, tmp_path_factory.mktemp("run") / "run", dim=4, **LEARNED, positive_weight=5)
+    settings = {**LEARNED, "dim": 4, "dense_learning_rate": 0.01, "positive_weight": 5}
+    return fm2.train("fmfm", data, tmp_path_factory.mktemp("run") / "run", **settings)
 
 
 @pytest.fixture(scope="module", params=METHODS)

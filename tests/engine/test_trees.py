@@ -62,9 +62,13 @@ def test_ranked_candidates_have_the_probabilities_of_complete_rows(compiled, con
     one = {column: ROWS[column][1] for column in context}
     expected = scorer.predict(ROWS.with_columns(**{column: pl.lit(one[column]) for column in context}))
     candidates = ROWS.drop(*context)
-    for given in (candidates, candidates.to_dicts(), candidates.to_dict(as_series=False), candidates.to_arrow()):
-        ranked = ranker.rank(one, given)
-        np.testing.assert_allclose(ranked.probabilities, expected[ranked.indices], atol=2e-6)
+    other = {name: ROWS[name][7] for name in candidates.columns}  # not columns of the context
+    for given in (candidates.to_dicts(), candidates.to_dict(as_series=False)):
+        for values in (one, other | one):
+            ranked = ranker.rank(values, given)
+            np.testing.assert_allclose(ranked.probabilities, expected[ranked.indices], atol=2e-6)
+    with pytest.raises(fm2.Fm2Error, match="trees read both sides, so the candidates must be a list of dicts"):
+        ranker.rank(one, candidates)
 
 
 def test_rankings_by_ids_use_the_ids_of_trees(compiled, dataset):
@@ -78,7 +82,7 @@ def test_rankings_by_ids_use_the_ids_of_trees(compiled, dataset):
     expected = scorer.predict(encoded)
     np.testing.assert_allclose(ranked.probabilities, expected[ranked.indices], atol=2e-6)
     with pytest.raises(fm2.Fm2Error, match="trees read both sides, so the context must be a dict"):
-        ranker.rank(np.ascontiguousarray(encoded.ids[0, :1]), ROWS.drop("user"))
+        ranker.rank(np.ascontiguousarray(encoded.ids[0, :1]), ROWS.drop("user").to_dicts())
 
 
 def test_trees_of_one_side_belong_to_it(compiled):

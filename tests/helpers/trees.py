@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fm2 import Field, Schema
+from fm2 import Field, Schema, _native
 from fm2.data.trees import Trees
 
 SCHEMA = Schema(
@@ -54,7 +54,7 @@ def literal_ids(trees: Trees, parts: NDArray[np.int32], ages: list[float | None]
             index.get((row[pair.parts[0]], row[pair.parts[1]]), 0)
             for pair, index in zip(trees.pairs, pairs, strict=True)
         ]
-        number = np.float32(-1e30 if age is None else age)
+        number = np.float32(_native.MISSING_NUMBER if age is None else age)
         numbers = [table[features[part]] if len(table) else number for part, table in trees.inputs]
         total = np.float32(0)
         for root in trees.roots.tolist():

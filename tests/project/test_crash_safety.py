@@ -106,7 +106,7 @@ def test_a_comparison_that_was_killed_while_it_replaced_another_can_be_resumed(s
         fm2.compare(small, tmp_path / "out", "lr", overwrite=True, **SETTINGS_OF)
     monkeypatch.undo()
     fm2.compare(small, tmp_path / "out", resume=True)
-    assert names(tmp_path / "out") == ["compare.csv", "compare.json", "lr-0"]
+    assert names(tmp_path / "out") == ["compare.csv", "compare.json", "differences.csv", "lr-0", "predictions"]
 
 
 def test_models_and_catalogs_do_not_replace_each_other(model, run, tmp_path):
@@ -211,7 +211,8 @@ def flip(file: Path, at: int = -3) -> None:
     file.write_bytes(content)
 
 
-def test_damaged_data_is_found_before_training(tmp_path, capsys):
+def test_damaged_data_is_found_before_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fm2.cli.training.NOTICEABLE", 0.0)
     data = fm2.prepare(planted(600, values=6), SCHEMA, tmp_path / "data").path
     options = ["--out", str(tmp_path / "run"), "--epochs", "1", "--threads", "1"]
     assert main(["train", "lr", str(data), *options]) == 0

@@ -86,9 +86,7 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--negative-rate", "keep this share of the training rows without a click", float, default=1.0),
         Argument("--crosses", "add crosses of fields that improve a model on the validation rows", choices=("auto",)),
         Argument("--crosses-model", "model that --crosses auto improves (default: fmfm)", metavar="MODEL"),
-        Argument(
-            "--trees", "add gradient-boosted trees as a field, always or if FmFM gains", choices=("auto", "always")
-        ),
+        Argument("--trees", "add a field of gradient-boosted trees, or auto: if it helps", choices=("auto", "always")),
         Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
         shared.OVERWRITE,
         shared.THREADS,
@@ -119,24 +117,25 @@ def prepare(options: argparse.Namespace) -> None:
     }
     if options.trees == "always":
         schema = schema.with_trees()
-    if options.crosses:
-        dataset = _prepare_with_crosses(options, schema, settings)
-        schema, settings = dataset.schema, {**settings, "overwrite": True}
-    elif options.trees != "auto":
-        dataset = prepare(options.source, like or schema, options.out, **settings)
     if options.trees == "auto":
         dataset = _prepare_with_trees(options, schema, settings)
+    elif options.crosses:
+        dataset = _prepare_with_crosses(options, schema, settings, options.out)
+    else:
+        dataset = prepare(options.source, like or schema, options.out, **settings)
     _print(describe(dataset), options.json)
 
 
-def _prepare_with_crosses(options: argparse.Namespace, schema: Schema, settings: dict[str, Any]) -> Dataset:
+def _prepare_with_crosses(
+    options: argparse.Namespace, schema: Schema, settings: dict[str, Any], out: str | Path
+) -> Dataset:
     from fm2.studies.crosses.auto import prepare_with_crosses
 
     if options.min_count is not None:
         settings = {**settings, "min_count": options.min_count}
     if options.crosses_model:
         settings = {**settings, "model": options.crosses_model}
-    dataset, chosen = prepare_with_crosses(options.source, schema, options.out, watch=shared.report_step, **settings)
+    dataset, chosen = prepare_with_crosses(options.source, schema, out, watch=shared.report_step, **settings)
     for cross in chosen:
         shared.warn(f"added the cross {cross}: log loss -{cross.gain:.6f} on the validation rows (z {cross.z:.1f})")
     if not chosen:
@@ -145,9 +144,17 @@ def _prepare_with_crosses(options: argparse.Namespace, schema: Schema, settings:
 
 
 def _prepare_with_trees(options: argparse.Namespace, schema: Schema, settings: dict[str, Any]) -> Dataset:
+    from fm2.data.manifest import MANIFEST
+    from fm2.files import check_output, temporary_directory
     from fm2.studies.trees import prepare_with_trees
 
-    dataset, gain = prepare_with_trees(options.source, schema, options.out, watch=shared.report_step, **settings)
+    out = Path(options.out)
+    check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=options.overwrite)
+    if options.crosses:  # only the last dataset appears under its name
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_directory(out) as folder:
+            schema = _prepare_with_crosses(options, schema, settings, folder / "crossed").schema
+    dataset, gain = prepare_with_trees(options.source, schema, out, watch=shared.report_step, **settings)
     shared.warn(str(gain))
     return dataset
 

@@ -165,7 +165,10 @@ class Dataset:
     @functools.cached_property
     def encoder(self) -> Encoder:
         """The encoder of this dataset."""
-        return Encoder(self.schema, self.vocabularies)
+        try:
+            return Encoder(self.schema, self.vocabularies)
+        except ValueError as error:
+            raise Fm2Error(f"{self.path} is damaged: {error}") from error
 
     def encode(self, rows: Any, threads: int = 0) -> NDArray[np.int32] | EncodedRows:
         """Encode rows with the vocabularies of this dataset; see :meth:`Encoder.encode`."""

@@ -112,12 +112,12 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
         rate = description["negative_rate"]
         say(f"train has {rate:g} of its rows without a click; models correct their bias for that")
     for field in description["fields"]:
+        name = printable(field["name"])
         if field.get("nearly_unique"):
             problem = f"{field['features'] + field['dropped']:,} values are nearly as many as rows"
-            say(f"warning: {field['name']}: {problem}; remove the field from the schema, or use a coarser value")
+            say(f"warning: {name}: {problem}; remove the field from the schema, or use a coarser value")
         if "lists" in field:
             shares = [f"{field['lists'][name]:.1%} of the lists are {name}" for name in ("empty", "missing")]
-            name = printable(field["name"])
             say(f"{name}: {', '.join(shares)}")
             if field["lists"]["single"]:
                 say(f"warning: {name}: no list has more than one value; check the separator in the schema")

@@ -36,6 +36,7 @@ from fm2.data.split_files import write_splits
 from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
 from fm2.data.text_files import TextFile
 from fm2.data.tree_fields import build_trees
+from fm2.data.tree_fitting import require_lightgbm
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
@@ -88,6 +89,8 @@ def prepare(
     schema = resolve_schema(schema)
     _check_options(split, vocabulary, bad_rows, seed)
     check_threads("prepare", threads)
+    if not known and any(field.trees for field in schema.fields):
+        require_lightgbm()  # before the log is read
     has_source = (False, validation is not None, test is not None)
     shares = check_fractions(fractions, has_source, training_required=not known)
     sources = _open_sources(source, validation, test, schema)

@@ -75,7 +75,7 @@ def library_errors(problem: str) -> Iterator[None]:
     """Convert any error of a DataFrame library to an :class:`Fm2Error` of one line, which starts with ``problem``."""
     try:
         yield
-    except (Fm2Error, GeneratorExit, KeyboardInterrupt, SystemExit):
+    except (Fm2Error, MemoryError, GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of polars is not an Exception
         text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)

@@ -61,30 +61,38 @@ def fit_trees(rows: TreeRows, validation: TreeRows, buckets: int, seed: int, thr
         final = boosting.fit_all(numbers, size)
     boundaries = _boundaries(predictions, rows.weights, buckets)
     roots = [tree["tree_structure"] for tree in final.dump_model()["tree_info"]]
-    trees = _convert(roots, pairs, tables, boundaries)
+    trees = _convert(roots, pairs, tables, len(rows.vocabularies), boundaries)
     return trees, np.searchsorted(boundaries, predictions, "right").astype(np.int32)
+
+
+def require_lightgbm() -> Any:
+    """Import LightGBM, or raise an error that says how to install it."""
+    return require("lightgbm", "trees", "fitting trees")
 
 
 class _Boosting:
     """LightGBM on training rows."""
 
     def __init__(self, rows: TreeRows, seed: int, threads: int) -> None:
-        self._lightgbm: Any = require("lightgbm", "trees", "fitting trees")
+        self._lightgbm = require_lightgbm()
         self._rows = rows
         self._settings = {**SETTINGS, "seed": seed % 2**31, "num_threads": threads}
 
     def fit_all(self, numbers: Floats, trees: int) -> Any:
-        """Fit so many trees to all rows."""
+        """Fit ``trees`` trees to all rows."""
         data = self._data(numbers, np.ones(len(numbers), np.bool_))
         return self._lightgbm.train(self._settings, data, trees)
 
     def predict(self, fitted: Any, numbers: Floats) -> Floats:
-        """Return the logits of rows; LightGBM refuses none at all."""
+        """Return the logits of rows; LightGBM raises an error for zero rows."""
         logits: Floats = np.empty(0, np.float32)
         return fitted.predict(numbers, raw_score=True).astype(np.float32) if len(numbers) else logits
 
     def predict_held_out(self, numbers: Floats) -> tuple[Floats, int]:
-        """Return the logit of each row by trees that were not fitted to its fold, and the mean number of trees."""
+        """Return the logit of each row by trees that were not fitted to its fold, and the mean number of trees.
+
+        The fold only decides when to stop adding trees.
+        """
         predictions, sizes = np.zeros(len(numbers), np.float32), []
         for fold in range(FOLDS):
             held_out = self._rows.folds == fold
@@ -108,8 +116,8 @@ def _boundaries(scores: Floats, weights: Floats, buckets: int) -> Floats:
     return np.unique(scores[order][at])
 
 
-def _convert(roots: list[Any], pairs: Sequence[Pair], tables: Sequence[Table], boundaries: Floats) -> Trees:
-    """Convert LightGBM's trees; inputs that they do not use are left out."""
+def _convert(roots: list[Any], pairs: Sequence[Pair], tables: Sequence[Table], parts: int, boundaries: Floats) -> Trees:
+    """Convert LightGBM's trees; inputs and pairs that they do not use are left out."""
     splits = list(_splits(roots))
     used = sorted({split["split_feature"] for split in splits})
     number = {id(split): at for at, split in enumerate(splits)}
@@ -126,8 +134,15 @@ def _convert(roots: list[Any], pairs: Sequence[Pair], tables: Sequence[Table], b
         children = next_of(split["left_child"]), next_of(split["right_child"])
         nodes[at] = (used.index(split["split_feature"]), _round_down(split["threshold"]), *children)
     first = np.array([next_of(root) for root in roots], np.int32)
-    inputs = tuple(tables[index] for index in used)
-    return Trees(tuple(pairs), inputs, first, nodes, np.array(leaves, np.float32), boundaries)
+    selected = _select(pairs, [tables[index] for index in used], parts)
+    return Trees(*selected, first, nodes, np.array(leaves, np.float32), boundaries)
+
+
+def _select(pairs: Sequence[Pair], inputs: Sequence[Table], parts: int) -> tuple[tuple[Pair, ...], tuple[Table, ...]]:
+    """Return the pairs that inputs read, and the inputs with the new numbers of these pairs."""
+    read = sorted({part - parts for part, _ in inputs if part >= parts})
+    numbered = [(part if part < parts else parts + read.index(part - parts), table) for part, table in inputs]
+    return tuple(pairs[pair] for pair in read), tuple(numbered)
 
 
 def _splits(roots: list[Any]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fm2 import _native
 from fm2.data.trees import Pair
 from fm2.data.vocabulary import Vocabulary
 
@@ -18,7 +19,7 @@ Table = tuple[int, Floats]  # a part, or the number of parts + a pair, and the n
 
 FOLDS = 4
 PRIOR_ROWS = 10.0  # the weight of the mean click rate in that of a feature
-MISSING = -1e30  # the input if there is no number: below all thresholds between numbers
+MISSING = _native.MISSING_NUMBER  # below all thresholds between numbers
 FEW_VALUES = 256  # numbers that trees can single out, as LightGBM has as many bins
 MOST_COMBINATIONS = 1 << 18  # of a pair, the most frequent ones
 

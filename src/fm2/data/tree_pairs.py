@@ -1,4 +1,4 @@
-"""Which pairs of fields know more than trees that read the fields one by one."""
+"""Select pairs of fields that explain the residuals of trees, which read the fields one by one."""
 
 from __future__ import annotations
 

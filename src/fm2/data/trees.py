@@ -61,11 +61,13 @@ class Trees:
             reader.take(n * width, np.uint32).reshape(n, width) for n, width in ((inputs, 2), (pairs, 3))
         )
         combinations = [reader.take(2 * size, np.int32).reshape(size, 2) for size in of_pairs[:, 2].tolist()]
-        return cls(
+        trees = cls(
             tuple(Pair((a, b), ids) for (a, b, _), ids in zip(of_pairs.tolist(), combinations, strict=True)),
             tuple((part, reader.take(size, np.float32)) for part, size in of_inputs.tolist()),
             *(reader.take(n, type) for n, type in zip(sizes, (np.int32, NODE, np.float32, np.float32), strict=True)),
         )
+        reader.finish()
+        return trees
 
     def for_features(self, ids: Sequence[Ints]) -> Trees:
         """Return the same trees for parts with other ids: ``ids[part]`` has the old id of each new one, or -1.
@@ -96,6 +98,11 @@ class _Reader:
             raise ValueError("the trees of a field are truncated")
         taken, self._left = self._left[:size], self._left[size:]
         return taken.view(type)
+
+    def finish(self) -> None:
+        """Raise ValueError if words are left."""
+        if len(self._left):
+            raise ValueError("the trees of a field are too long")
 
 
 def _inverse(ids: Ints) -> Ints:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.npy import read_array
+from fm2.data.trees import Trees
 from fm2.errors import Fm2Error
 from fm2.schema import Schema
 
@@ -150,6 +151,8 @@ def check_vocabularies(vocabularies: Sequence[Vocabulary], schema: Schema) -> No
         bits = schema.fields[owner].hash_bits
         if vocabulary.hashed != (1 << bits if bits else 0) or not np.isfinite(vocabulary.boundaries).all():
             raise ValueError(f"the vocabulary of the field '{field.name}' contradicts its schema")
+        if bool(field.trees) != bool(len(vocabulary.trees)):
+            raise ValueError(f"the field '{field.name}' should {'' if field.trees else 'not '}have trees")
 
 
 def checked(arrays: dict[str, Any]) -> Vocabulary:
@@ -159,4 +162,6 @@ def checked(arrays: dict[str, Any]) -> Vocabulary:
             raise ValueError(f"the array '{name}' has a wrong type or shape")
     vocabulary = Vocabulary(**(arrays | {"hashed": int(arrays["hashed"])}))
     vocabulary.check()
+    if len(vocabulary.trees):
+        Trees.of(vocabulary.trees)
     return vocabulary

@@ -63,8 +63,8 @@ class Ranker:
         form that :meth:`fm2.Scorer.predict` takes; an array has the ids of the candidates' fields. With multi-valued
         fields, :class:`fm2.EncodedRows` of a side's fields take the place of an array. Crosses of fields of both
         sides are candidates' fields; their ids follow from the others, so those in an array are not read. Trees that
-        read both sides are candidates' fields as well, but need values: with dicts or a table, they are evaluated for
-        each candidate; their ids in an array are used as they are.
+        read both sides are candidates' fields as well, but need values: with dicts, they are evaluated for each
+        candidate; their ids in an array are used as they are.
         """
         rows = self._candidate_rows(candidates, context)
         search = functools.partial(self._native.rank, candidate_lists=rows.native_lists())
@@ -153,19 +153,30 @@ class Ranker:
         if isinstance(candidates, EncodedRows):
             return self._checked(candidates, self._candidate)
         given = self._has_trees and context is not None
-        if given and not isinstance(context, Mapping):
-            raise Fm2Error("rank: trees read both sides, so the context must be a dict of values")
-        candidates = _to_dicts(candidates) if given else candidates
+        if given:
+            candidates = self._check_values(candidates, context)
         if isinstance(candidates, Mapping | Sequence):
             rows = [candidates] if isinstance(candidates, Mapping) else candidates
             checked = rows if self._check_candidate.pending else rows[:1]  # all of them only once: it takes long
             for number, candidate in enumerate(checked, start=1):
                 _check_columns(f"candidate {number}", candidate, self._candidate_columns)
             self._check_candidate(rows, "rank")
-        complete = [{**row, **context} for row in candidates] if given else candidates
+        values = {name: context.get(name) for name in self._context_columns} if given else {}
+        complete = [{**row, **values} for row in candidates] if given else candidates
         encoded = _select_fields(self.scorer.encode_rows(complete, self._candidate_columns), self._candidate)
         self._check_candidate.pending = self._check_candidate.pending and not len(encoded)
         return encoded
+
+    def _check_values(self, candidates: Any, context: Any) -> list[Any]:
+        """Return candidates as dicts; raise an error unless these and the context are values, which trees need."""
+        if not isinstance(context, Mapping):
+            raise Fm2Error("rank: trees read both sides, so the context must be a dict of values")
+        rows = candidates if isinstance(candidates, Sequence | Mapping) else None
+        if rows is None:
+            kind = type(candidates).__name__
+            raise Fm2Error(f"rank: trees read both sides, so the candidates must be a list of dicts, got {kind}")
+        dicts: list[Any] = normalize_rows(rows, "rank")
+        return dicts
 
     def _reads_context(self, field: int) -> bool:
         """Return whether a field of the candidates is derived from one of the context."""
@@ -240,18 +251,6 @@ def _context_fields(scorer: Scorer, context: Sequence[str], candidate: Sequence[
             if parts and bool(field.trees) == is_tree and fields.issuperset(parts)
         }
     return sorted(fields)
-
-
-def _to_dicts(table: Any) -> list[dict[str, Any]]:
-    rows = normalize_rows(table, "rank")
-    if isinstance(rows, list):
-        return rows
-    calls: dict[str, tuple[str, ...]] = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}
-    for method, arguments in calls.items():  # of polars, pyarrow and pandas
-        if hasattr(rows, method):
-            dicts: list[dict[str, Any]] = getattr(rows, method)(*arguments)
-            return dicts
-    raise Fm2Error("rank: trees read both sides, so the candidates must be dicts of values or a table")
 
 
 def _check_columns(name: str, row: Any, columns: Sequence[str]) -> None:

@@ -83,7 +83,7 @@ def adapt_defaults(
     highest_rate: float | None,
     l2_by_density: bool,
 ) -> dict[str, Any]:
-    """Return the default settings for a log with so many training rows (0: unknown) and such fields (none: unknown).
+    """Return the default settings for a log with ``rows`` training rows (0: unknown) and fields of these sizes.
 
     ``interaction`` is that of a factorization machine, in which fields interact in no other way. On logs with few
     fields, learning rates are higher, up to ``highest_rate``. With ``l2_by_density``, l2 is proportional to the number
@@ -92,7 +92,7 @@ def adapt_defaults(
     values = dict(small)
     if rows > SOME_ROWS:
         share = min(math.log(rows / SOME_ROWS) / math.log(MANY_ROWS / SOME_ROWS), 1.0)
-        values |= {name: interpolate(name, small[name], value, share) for name, value in large.items()}
+        values |= {name: interpolate(name, small.get(name), value, share) for name, value in large.items()}
     if 0 < rows < FEW_ROWS and values["batch_size"] == FEW_ROWS // STEPS:
         values["batch_size"] = 1 << max(rows // STEPS, SMALLEST_BATCH).bit_length() - 1
     if "warm_up" in values and rows:
@@ -105,12 +105,19 @@ def adapt_defaults(
     return values
 
 
-def interpolate(name: str, small: float, large: float, share: float) -> float:
+def interpolate(name: str, small: Any, large: Any, share: float) -> Any:
     """Return a setting between its values for small and for large logs, by its logarithm unless one of them is zero.
+
+    Only batch sizes and settings that are no integers change gradually. The others change on large logs.
 
     >>> interpolate("l2", 0.03, 0.0075, 0.5), interpolate("batch_size", 256, 1024, 0.5), interpolate("l2", 0.03, 0, 0.5)
     (0.015, 512, 0.015)
+    >>> interpolate("schedule", "constant", "linear", 0.5), interpolate("epochs", 50, 4, 1.0)
+    ('constant', 4)
     """
+    gradual = name == "batch_size" or any(isinstance(value, float) for value in (small, large))
+    if small is None or not gradual or not all(type(value) in (int, float) for value in (small, large)):
+        return large if share == 1 or small is None else small
     value = small * (large / small) ** share if small and large else small + (large - small) * share
     return 1 << round(math.log2(value)) if name == "batch_size" else float(f"{value:.4g}")
 

@@ -125,7 +125,8 @@ class Statistics:
 
     def caption(self, split: str) -> str:
         """Return a sentence that explains the intervals."""
-        rows = f"{self.confidence:.0%} intervals, valid for all differences at once, from {self.rows:,} {split} rows"
+        intervals = f"{self.confidence:.0%} intervals, valid for all differences of a metric at once"
+        rows = f"{intervals}, from {self.rows:,} {split} rows"
         if self.seeds > 1:
             return f"{rows} and {self.seeds} seeds"
         return f"{rows}; one seed, so they do not include the variation between trainings"

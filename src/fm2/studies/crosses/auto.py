@@ -82,7 +82,7 @@ def prepare_with_crosses(
         crossed = schema.replace(fields=[*schema.fields, *_new_fields(schema, chosen, min_count)])
         if chosen:
             watch(f"training {model} with and without {len(chosen)} crosses")
-            with_crosses = prepare(source, crossed, Path(folder.name) / "crossed", **common)
+            with_crosses = prepare(source, crossed, folder / "crossed", **common)
             before, after = (_validation_loss(model, each, seed, threads) for each in (dataset, with_crosses))
             if before - after < min_gain * before:
                 names = ", ".join(map(str, chosen))

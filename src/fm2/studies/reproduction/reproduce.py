@@ -191,9 +191,10 @@ def _shrink(
     Each seed starts from its own full model, whose embeddings determine the dimensions.
     """
     tables = []
-    for number, run in enumerate(comparison.finished_runs().get(SHRUNK_MODEL, [])):
+    first = f"{SHRUNK_MODEL}-{comparison.seeds[0]}"
+    for run in comparison.finished_runs().get(SHRUNK_MODEL, []):
         on_start(f"table 8, {run}")
-        out = reproduction.path / ("shrink" if number == 0 else f"shrink-{run}")
+        out = reproduction.path / ("shrink" if run == first else f"shrink-{run}")
         tables.append(
             shrink_all(
                 comparison.path / run,
