@@ -80,9 +80,8 @@ def ablate(options: argparse.Namespace) -> None:
         print((ablation.path / JSON).read_text(encoding="utf-8"), end="")
     else:
         print("\n".join(ablation.lines()))
-        print(
-            f"saved as {ablation.path / JSON} and {ablation.path / CSV}; fm2 report {options.out} --out report.html shows charts"
-        )
+        print(f"saved as {ablation.path / JSON} and {ablation.path / CSV}")
+        print(f"fm2 report {options.out} --out report.html shows charts")
     if ablation.failed:
         names = ", ".join(row["variant"] for row in ablation.failed)
         raise Fm2Error(f"ablate: {len(ablation.failed)} of {len(ablation.rows)} trainings failed: {names}")
