@@ -297,7 +297,7 @@ def test_the_report_shows_an_ablation(ablation, run, dataset, tmp_path, capsys):
     embeddings = page.figure("Embeddings in two dimensions")
     assert len(list(embeddings.iter(f"{SVG}svg"))) == 4
     assert any(title.startswith("v3: ") for title in titles_of(embeddings))
-    assert section is not None and "all differences at once" in page.said
+    assert section is not None and "all differences of a metric at once" in page.said
     beside = Page(fm2.report(run.path, tmp_path / "run.html", data=dataset))
     assert "Ablation" in beside.headings  # found next to the run
     with pytest.raises(Fm2Error, match=r"report: .* is not an ablation"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from fm2.cli import shared
@@ -10,13 +11,15 @@ from fm2.cli.command import Argument, command
 from fm2.errors import Fm2Error
 
 
-def _names(text: str) -> list[str] | None:
+def _names(text: str | None, known: Sequence[str]) -> list[str] | None:
     """Parse the names of fields.
 
-    >>> _names("all"), _names("none"), _names("C1, C2")
-    (None, [], ['C1', 'C2'])
+    >>> _names("all", ["C1"]), _names("none", ["C1"]), _names("C1, C2", ["C1"]), _names(None, ["C1"])
+    (['C1'], [], ['C1', 'C2'], None)
     """
-    return None if text == "all" else [] if text == "none" else [name.strip() for name in text.split(",")]
+    if text is None or text in ("all", "none"):
+        return {None: None, "all": list(known), "none": []}[text]
+    return [name.strip() for name in text.split(",")]
 
 
 @command(
@@ -36,7 +39,7 @@ def _names(text: str) -> list[str] | None:
         Argument("--out", "directory to create", metavar="DIR", required=True),
         Argument("--fields", "fields to leave out, one by one: a,b, all or none (default: all)", metavar="LIST"),
         Argument("--no-parts", "do not replace parts", action="store_false", dest="parts"),
-        Argument("--embeddings", "fields to map (default: the 6 that are needed most)", metavar="LIST"),
+        Argument("--embeddings", "fields to map: a,b, all or none (default: the 6 needed most)", metavar="LIST"),
         Argument("--seeds", "number of random seeds per variant (default: 1)", int, default=1),
         shared.RESUME,
         shared.OVERWRITE,
@@ -68,8 +71,8 @@ def ablate(options: argparse.Namespace) -> None:
             options.run_path,
             dataset,
             options.out,
-            fields=None if options.fields is None else _names(options.fields),
-            embeddings=None if options.embeddings is None else _names(options.embeddings),
+            fields=_names(options.fields, dataset.schema.names),
+            embeddings=_names(options.embeddings, dataset.schema.names),
             watch=watch,
             on_start=reporter.begin,
             on_result=lambda row, error: reporter.end({**row, "run": row["variant"]}, error),
