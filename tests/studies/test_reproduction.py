@@ -300,7 +300,7 @@ def test_table_8_uses_all_seeds_that_did_not_fail(log, tmp_path, monkeypatch):
     done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=3, **options)
     assert [row["run"] for row in done.failed] == ["fmfm-0"]
     table, differences = done.tables
-    of_seeds = [json.loads((done.path / name / "table.json").read_text()) for name in ("shrink", "shrink-fmfm-2")]
+    of_seeds = [json.loads((done.path / name / "table.json").read_text()) for name in ("shrink-fmfm-1", "shrink-fmfm-2")]
     assert [rows[0]["run"][-6:] for rows in of_seeds] == ["fmfm-1", "fmfm-2"]
     for row, *measured in zip(table.rows, *of_seeds, strict=True):
         losses = [each["log_loss"] for each in measured]
@@ -310,7 +310,11 @@ def test_table_8_uses_all_seeds_that_did_not_fail(log, tmp_path, monkeypatch):
     assert [row[0] for row in differences.rows] == ["full", "99%", "97%", "95%", "90%", "85%", "80%"]
     assert all("[" in cell for row in differences.rows[1:] for cell in row[1:])
     assert "and 2 seeds" in differences.notes[1]
-    assert {"variance-0.95", "shrink-fmfm-2/variance-0.95"} <= done.settings.keys()
+    assert {"shrink-fmfm-1/variance-0.95", "shrink-fmfm-2/variance-0.95"} <= done.settings.keys()
+    monkeypatch.undo()
+    resumed = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=3, resume=True)
+    assert not resumed.failed
+    assert (resumed.path / "shrink" / "table.json").is_file()  # of the first seed
 
 
 def test_a_sample_of_avazu(tmp_path):
