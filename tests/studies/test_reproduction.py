@@ -300,7 +300,9 @@ def test_table_8_uses_all_seeds_that_did_not_fail(log, tmp_path, monkeypatch):
     done = fm2.reproduce("criteo", log, tmp_path / "out", models="fmfm", tables=[8], seeds=3, **options)
     assert [row["run"] for row in done.failed] == ["fmfm-0"]
     table, differences = done.tables
-    of_seeds = [json.loads((done.path / name / "table.json").read_text()) for name in ("shrink-fmfm-1", "shrink-fmfm-2")]
+    of_seeds = [
+        json.loads((done.path / name / "table.json").read_text()) for name in ("shrink-fmfm-1", "shrink-fmfm-2")
+    ]
     assert [rows[0]["run"][-6:] for rows in of_seeds] == ["fmfm-1", "fmfm-2"]
     for row, *measured in zip(table.rows, *of_seeds, strict=True):
         losses = [each["log_loss"] for each in measured]
