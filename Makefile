@@ -94,11 +94,12 @@ torture-c: torture-commands
 	$(call torture_c,thread,thread)
 COMMA := ,
 
+# Without libstdc++, the sanitizer does not find the functions that throw exceptions.
 torture-python: torture-commands
 	$(call configure,build/torture-python) -DSKBUILD=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="-O1 -g -fsanitize=address" \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
 	$(BIN)/cmake --build build/torture-python --target _native
-	LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 FM2_TORTURE_NATIVE=$(CURDIR)/build/torture-python \
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 FM2_TORTURE_NATIVE=$(CURDIR)/build/torture-python \
 	  $(BIN)/python -m tests.torture --seconds $(TORTURE_SECONDS) --seed $(SEED) --keep $(TORTURE) --parts files,calls
 
 # dist/fm2-*.whl for this machine's Python. auditwheel fails if the wheel needs libraries that other Linux machines may lack.
