@@ -35,6 +35,18 @@ SCENARIOS = (
     _scenario(
         "prepare --overwrite", "prepare clicks.csv --label label --out data --overwrite", "clicks.csv data", "data"
     ),
+    _scenario(
+        "prepare --crosses",
+        "prepare clicks.csv --label label --out new/out --crosses auto --crosses-model lr --threads 1",
+        "clicks.csv",
+        "new/out",
+    ),
+    _scenario(
+        "prepare --trees",
+        "prepare clicks.csv --label label --out new/out --trees auto --threads 1",
+        "clicks.csv",
+        "new/out",
+    ),
     _scenario("train", "train fm data --out out", "data", "out", FAST),
     _scenario("train --overwrite", "train fm data --out run --overwrite", "data run", "run", FAST),
     _scenario("train --effort", "train lr data --out out --effort 2", "data", "out/model.safetensors", TRAIN),
@@ -50,6 +62,8 @@ SCENARIOS = (
     _scenario("shrink --warm", "shrink run data --out out --warm", "data run", "out"),
     _scenario("shrink sweep", "shrink run data --out out --variance 0.5,0.9", "data run", "out"),
     _scenario("prune", "prune run data --out out --keep 0.5", "data run", "out"),
+    _scenario("cut", "cut run data --out out --rank 2", "data run", "out"),
+    _scenario("ablate", "ablate fm data --out out --fields C1 --no-parts", "data fm", "out/complete-0"),
     _scenario("compile", "compile run --out out.fm2 --plan direct", "run", "out.fm2"),
     _scenario("compile auto", "compile run --out out.fm2", "run"),
     _scenario("predict csv", "predict run clicks.csv --out out.csv", "run clicks.csv", "out.csv"),
