@@ -309,3 +309,13 @@ def test_a_dataset_of_one_field_has_no_field_to_leave_out(tmp_path):
     data = fm2.prepare(log, Schema([Field("item", min_count=1)], label="click"), tmp_path / "data")
     variants = plan_variants("lr", {}, data, None, True)
     assert [variant.key for variant in variants] == ["complete"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"variants": [1]}, {"embeddings": [{}]}, {"gaps": 5}, {"gaps": {}}, {"seeds": 3}, {"seeds": ["0"]}]
+)
+def test_a_damaged_ablation_is_an_error_of_one_line(ablation, tmp_path, change):
+    values = json.loads((ablation.path / "ablate.json").read_text()) | change
+    (tmp_path / "ablate.json").write_text(json.dumps(values))
+    with pytest.raises(Fm2Error, match=r"ablate: .*ablate.json is damaged or not an ablation"):
+        Ablation.open(tmp_path)

@@ -53,8 +53,7 @@ class Ablation:
         def make(values: dict[str, Any]) -> Ablation:
             statistics = values.pop("statistics")
             ablation = cls(Path(path), **values, statistics=statistics and Statistics.from_dict(statistics))
-            for row in ablation.rows:
-                _ = [row[name] for name in COLUMNS]
+            _check(ablation)
             return ablation
 
         return read_results(Path(path) / JSON, "an ablation", (FORMAT, VERSION), operation, make)
@@ -137,3 +136,18 @@ class Ablation:
         if self.statistics:
             table += ["* significantly different from the complete model", self.statistics.caption(self.split)]
         return table + [f"{row['run']} failed: {row['error']}" for row in self.failed]
+
+
+def _check(ablation: Ablation) -> None:
+    """Raise an error if values of a file have other types than those that fm2 writes."""
+    for row in ablation.rows:
+        _ = [row[name] for name in COLUMNS]
+        if row["run"] in ("", "..") or row["run"] != Path(row["run"]).name:
+            raise ValueError(f"expected the name of a run, got {row['run']!r}")
+    if not isinstance(ablation.seeds, list) or not all(type(seed) is int for seed in ablation.seeds):
+        raise ValueError("seeds must be a list of integers")
+    for values, names in ((ablation.variants, ("key",)), (ablation.embeddings, ("field", "features", "variance"))):
+        if not all(set(names) <= set(each.keys()) for each in values):
+            raise ValueError(f"expected the keys {', '.join(names)}")
+    if ablation.gaps is not None and ablation.gaps.keys() != {"bins", "shares", "models"}:
+        raise ValueError("the gaps are incomplete")
