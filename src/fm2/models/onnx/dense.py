@@ -25,7 +25,7 @@ class DensePart(nn.Module):
         self.model = model
         self.names = [name for name in model.tables if name != "linear"]
         self._own_score = type(model).score is not GatheredModel.score
-        self.bias = 0.0 if self._own_score else float(model.bias)
+        self.bias = 0.0 if self._own_score else float(model.bias.detach())
 
     def forward(self, *rows: Tensor) -> Tensor:
         if not self._own_score:
