@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.helpers import crosses, trees
 from tests.helpers.list_log import EVERYTHING_SCHEMA, as_python_rows, everything_log
-from tests.helpers.networks import prune, random_run
+from tests.helpers.networks import pruned_run, random_run
 from tests.helpers.processes import run_python
 
 import fm2
@@ -153,18 +153,12 @@ def test_derived_fields_calibration_and_sampled_negatives(tmp_path, log):
     np.testing.assert_allclose(ranked.probabilities, complete[ranked.indices], **CLOSE)
 
 
-def pruned_run(data, folder, **changes) -> Run:
-    """Return a DeepLight with 95 % zeros."""
-    run = random_run("deeplight", data, folder, network_sparsity=0.95, warm_up=0, **changes)
-    prune(run.model, 10_000)
-    run.save(folder)
-    return Run.open(folder, threads=1)
-
-
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "tanh"])
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_a_pruned_network_is_scored_by_sparse_products(data, tmp_path, activation, batch_norm):
-    run = pruned_run(data, tmp_path / "run", activation=activation, batch_norm=batch_norm, hidden=(40, 30, 20))
+    run = pruned_run(
+        "deeplight", data, tmp_path / "run", activation=activation, batch_norm=batch_norm, hidden=(40, 30, 20)
+    )
     compiled = compile(run.path, tmp_path / "model.fm2")
     assert compiled.plan == "network, sparse products"
     scorer = load(compiled.path)
@@ -188,7 +182,7 @@ def test_a_pruned_network_is_scored_by_sparse_products(data, tmp_path, activatio
 
 
 def test_a_sparse_network_without_hidden_layers(data, tmp_path):
-    run = pruned_run(data, tmp_path / "run", hidden=())
+    run = pruned_run("deeplight", data, tmp_path / "run", hidden=())
     rows = data.train.encoded[:50]
     scorer = load(compile(run.path, tmp_path / "model.fm2").path)
     np.testing.assert_allclose(scorer.logits(rows), run.logits(rows), **CLOSE)
@@ -209,7 +203,7 @@ def test_scoring_needs_no_torch_and_names_the_extra_for_onnx_runtime(deepfm, dat
     done = run_python(without, MODEL=str(scorer.path))
     assert "is a network, and scoring it requires the package 'onnxruntime'" in done.stderr
     assert "pip install 'fm2[serve]'" in done.stderr
-    sparse = compile(pruned_run(data, tmp_path / "run").path, tmp_path / "sparse.fm2").path
+    sparse = compile(pruned_run("deeplight", data, tmp_path / "run").path, tmp_path / "sparse.fm2").path
     done = run_python(without, MODEL=str(sparse))
     assert done.returncode == 0, done.stderr
 

@@ -118,3 +118,12 @@ def random_run(name: str, dataset: Dataset, folder: Path, **changes: Any) -> Run
     folder.mkdir()
     Run(folder, model, Encoder(schema, dataset.vocabularies), {"auc": 0.5, "log_loss": 0.7}).save(folder)
     return Run.open(folder, threads=1)
+
+
+def pruned_run(name: str, dataset: Dataset, folder: Path, **changes: Any) -> Run:
+    """Save a network like :func:`random_run`, and prune 95 % of its layers."""
+    run = random_run(name, dataset, folder, network_sparsity=0.95, warm_up=0, **changes)
+    assert isinstance(run.model, DeepModel)
+    prune(run.model, 10_000)
+    run.save(folder)
+    return Run.open(folder, threads=1)
