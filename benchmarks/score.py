@@ -5,7 +5,7 @@
 39 fields with the sizes of the paper's table (1,327,180 features), random weights, ids from a Zipf distribution over
 each vocabulary. All are timed in turn on one thread unless noted; the best round counts, and for single rows its
 median. The result is the ratio to ONNX Runtime, which runs the block form of an FmFM with K = 16 on one thread, if it
-is installed.
+is installed. DeepFM (three layers of 400 units) and DeepLight are networks; score_networks.py compares them.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
         **ranking(models["95 % dims"], ids, settings.items),
     }
     tasks |= onnx_tasks(equal, ids, folder)
+    networks = network_tasks(equal, ids, folder)
+    tasks |= networks
     best = {name: min(times) for name, times in in_turn(tasks, settings.rounds).items()}
     for name, time in best.items():
         print(f"{name:<56}{time * 1e6:>12,.2f} µs")
@@ -71,6 +73,20 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
     print(f"{f'load {size:,.0f} MB and verify its checksum, 2 threads':<56}{best['load'] * 1e6:>12,.2f} µs")
     print_targets("microseconds", time_targets(best))
     print_targets("speed / ONNX Runtime", speed_targets(best))
+    if networks:
+        from score_networks import network_targets
+
+        print_targets("speed of networks", network_targets(best))
+
+
+def network_tasks(weights: Weights, ids: Ids, folder: Path) -> dict[str, Callable[[], float]]:
+    """Return measurements of compiled networks, if torch, onnx and ONNX Runtime are installed."""
+    try:
+        import score_networks
+    except ImportError as missing:
+        print(f"networks are not measured: package '{missing.name}' is not installed")
+        return {}
+    return score_networks.network_tasks(weights, ids, folder)
 
 
 def time_targets(best: dict[str, float]) -> list[Target]:

@@ -14,6 +14,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -44,6 +45,7 @@ void init_crosses(nb::module_& module);
 void init_training(nb::module_& module);
 void init_pairs(nb::module_& module);
 void init_layers(nb::module_& module);
+void init_network(nb::module_& module);
 void init_information(nb::module_& module);
 void init_numbers(nb::module_& module);
 
@@ -112,7 +114,13 @@ OwnedLists to_numpy(const fm2::Encoder& encoder, std::vector<fm2::ListBuffer> li
 struct Compiled : fm2::CompiledModel {
     using CompiledModel::CompiledModel;
     std::vector<nb::str> columns;  // the encoder's column names
+    nb::object dense;              // the layers of a network: a function of embeddings [rows, width] that returns numbers [rows]
 };
+
+// Calls embed(begin, end, embeddings, logits), without the GIL, and the model's dense part, for blocks of rows; adds up the logits. Throws
+// std::invalid_argument if there is no dense part, or its result has another shape.
+using Embed = std::function<void(std::size_t begin, std::size_t end, float* embeddings, float* logits)>;
+void score_in_blocks(const Compiled& model, std::size_t rows, float* logits, const Embed& embed);
 
 // Views the memory of a native object as an array, and keeps that object alive.
 template <class T, class... Sizes>

@@ -45,13 +45,22 @@ std::unique_ptr<Compiled> open_compiled(const std::string& path, bool verify, st
     return model;
 }
 
+// Scores rows, with the GIL.
+void score_rows(const Compiled& model, const fm2::Kernels& kernels, const fm2::Rows& rows, float* logits, std::size_t threads) {
+    if (!model.scorer.onnx_network()) return model.scorer.score(kernels, rows, logits, threads);
+    model.scorer.format().check_columns(rows);
+    score_in_blocks(model, rows.count, logits, [&](std::size_t begin, std::size_t end, float* embeddings, float* block) {
+        model.scorer.embed(kernels, fm2::rows_between(rows, begin, end), embeddings, block, threads);
+    });
+}
+
 float predict_one(const Compiled& model, nb::handle row) {
     static thread_local std::unique_ptr<fm2::RowBuffer> thread_rows;
     std::unique_ptr<fm2::RowBuffer> rows = take_buffer(thread_rows);
     rows->start(model.scorer, 1);
     encode_dict(model.encoder.encoder(), model.columns, row.ptr(), rows->row(0), rows->lists());
     float logit;
-    model.scorer.score(fm2::kernels(), rows->view(model.scorer), &logit, 1);
+    score_rows(model, fm2::kernels(), rows->view(model.scorer), &logit, 1);
     const fm2::Calibration& calibration = model.scorer.calibration();
     const float probability = calibration.probability(logit, calibration.shift(rows->row(0)));
     thread_rows = std::move(rows);
@@ -86,8 +95,10 @@ void score(const Compiled& model, const ConstIds& ids, const Floats& logits, std
            const RowLists& lists) {
     expect_shape("score", "ids", ids, logits.size(), model.scorer.fields());
     const std::vector<fm2::Lists> views = lists_of(lists, ids.shape(1));
+    const fm2::Rows rows{ids.data(), ids.shape(0), ids.shape(1), views};
+    if (model.scorer.onnx_network()) return score_rows(model, kernels_of(level), rows, logits.data(), threads);
     nb::gil_scoped_release release;
-    model.scorer.score(kernels_of(level), {ids.data(), ids.shape(0), ids.shape(1), views}, logits.data(), threads);
+    model.scorer.score(kernels_of(level), rows, logits.data(), threads);
 }
 
 // Scores each row on its own, on this thread, and writes how long that took.
@@ -95,12 +106,13 @@ void measure_rows(const Compiled& model, const ConstIds& ids, const Floats& nano
     expect_shape("measure_rows", "ids", ids, nanoseconds.size(), model.scorer.fields());
     const std::vector<fm2::Lists> views = lists_of(lists, ids.shape(1));
     const fm2::Rows rows{ids.data(), ids.shape(0), ids.shape(1), views};
-    nb::gil_scoped_release release;
+    std::optional<nb::gil_scoped_release> release;
+    if (!model.scorer.onnx_network()) release.emplace();
     using Clock = std::chrono::steady_clock;
     for (std::size_t r = 0; r < rows.count; ++r) {
         float logit;
         const Clock::time_point begin = Clock::now();
-        model.scorer.score(fm2::kernels(), fm2::rows_between(rows, r, r + 1), &logit, 1);
+        score_rows(model, fm2::kernels(), fm2::rows_between(rows, r, r + 1), &logit, 1);
         nanoseconds.data()[r] = std::chrono::duration<float, std::nano>(Clock::now() - begin).count();
     }
 }

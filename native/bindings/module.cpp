@@ -13,6 +13,7 @@ NB_MODULE(_native, module) {
     init_pairs(module);
     init_layers(module);
     init_engine(module);
+    init_network(module);
     init_ranking(module);
     init_calibration(module);
     init_information(module);

@@ -1,6 +1,6 @@
 // Ranking with compiled models.
 #include "bindings.h"
-#include "fm2/ranker.h"
+#include "fm2/network.h"
 
 namespace {
 
@@ -18,7 +18,7 @@ struct SideRows {
 // A ranker that checks the shapes of ids.
 struct Ranking {
     Ranking(const Compiled& model, const Positions& context)
-        : ranker(fm2::Ranker::make(model.shared, context, model.encoder.encoder().crosses())) {}
+        : model(model), ranker(fm2::Ranker::make(model.shared, context, model.encoder.encoder().crosses())) {}
 
     SideRows context(const Numbers& ids, const RowLists& lists) const {
         expect(ids.size() == ranker->context().size(), "expected a context of ", ranker->context().size(), " fields, got ", ids.size());
@@ -34,6 +34,7 @@ struct Ranking {
         return ranker->scorer().calibration().shift(fields, ids);
     }
 
+    const Compiled& model;
     std::unique_ptr<fm2::Ranker> ranker;
 };
 
@@ -57,14 +58,25 @@ Ranked rank(const Ranking& ranking, const Numbers& context, const ConstIds& cand
     const SideRows row = ranking.context(context, context_lists), given = ranking.candidates(candidates, candidate_lists);
     std::vector<std::int32_t> completed;
     fm2::Rows rows;
+    std::vector<float> logits(candidates.shape(0));
+    const fm2::Kernels& kernels = kernels_of(level);
+    const bool is_native = !ranking.model.scorer.onnx_network();
+    fm2::Query query;
+    {
+        nb::gil_scoped_release release;
+        query = ranking.ranker->query(kernels, row.rows);
+        rows = ranking.ranker->complete(query, given.rows, completed, threads);
+        if (is_native) ranking.ranker->score(kernels, query, rows, logits.data(), threads);
+    }
+    if (!is_native) {
+        const auto& network = static_cast<const fm2::NetworkRanker&>(*ranking.ranker);
+        score_in_blocks(ranking.model, rows.count, logits.data(), [&](std::size_t begin, std::size_t end, float* embeddings, float* block) {
+            network.embed(kernels, query, fm2::rows_between(rows, begin, end), embeddings, block, threads);
+        });
+    }
     std::vector<fm2::TopRow> best;
     {
         nb::gil_scoped_release release;
-        std::vector<float> logits(candidates.shape(0));
-        const fm2::Kernels& kernels = kernels_of(level);
-        const fm2::Query query = ranking.ranker->query(kernels, row.rows);
-        rows = ranking.ranker->complete(query, given.rows, completed, threads);
-        ranking.ranker->score(kernels, query, rows, logits.data(), threads);
         best = fm2::top_scores(logits.data(), logits.size(), std::min(k, logits.size()));
     }
     return to_python(ranking, best, 0, [&](std::size_t row) {
@@ -86,6 +98,7 @@ Ranked top(const Ranking& ranking, const Numbers& context, const Array<const flo
            const std::string& level, const OptionalFloats& shifts, const RowLists& lists) {
     expect_size("top", "shifts", shifts, rows.shape(0));
     const SideRows row = ranking.context(context, lists);
+    expect(ranking.ranker->has_vectors(), "a network has no catalogs");
     expect(rows.shape(1) > ranking.ranker->width(), "the catalog has rows of ", rows.shape(1), " floats; this ranker needs ",
            ranking.ranker->width() + 1);
     std::vector<fm2::TopRow> best;

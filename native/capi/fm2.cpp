@@ -23,6 +23,9 @@ using ListFormats = std::vector<std::optional<fm2::ListFormat>>;
 
 struct fm2_model : fm2::CompiledModel {
     explicit fm2_model(const std::shared_ptr<const fm2::ModelFile>& file) : CompiledModel(file) {
+        if (scorer.onnx_network())
+            throw fm2::BadModel(file->path() +
+                                ": this network needs ONNX Runtime, which the C interface does not have; use fm2.load in Python");
         for (std::size_t f = 0; f < scorer.fields(); ++f) formats.push_back(encoder.encoder().field(f).list);
     }
 

@@ -12,6 +12,8 @@
  * fm2_last_error returns the reason, and the outputs of the call are undefined. Null pointers and invalid counts return FM2_MISUSED;
  * they never crash.
  *
+ * Networks whose layers need ONNX Runtime cannot be opened (FM2_BAD_MODEL); fm2.load in Python scores them.
+ *
  * Any number of threads may use the same model at the same time. Do not close it while a call is running. An open model stays mapped
  * from its file: to update the file, rename a new one over it, as `fm2 compile` does; do not write into it.
  */

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <stdexcept>
 
 #include "fm2/expect.h"
 #include "fm2/poly2.h"
@@ -196,6 +197,10 @@ void explain(Explained& row, const FieldAwarePlan& plan) {
                 gradient[(f - (f > field)) * plan.dim + k] = vectors[f * width + (field - (field > f)) * plan.dim + k];
         return gradient;
     });
+}
+
+void explain(Explained&, const NetworkPlan&) {
+    throw std::invalid_argument("a network's logit is not a sum of terms of fields and pairs of fields");
 }
 
 void explain(Explained& row, const MatrixPlan& plan) { MatrixExplainer(row, plan).explain(); }

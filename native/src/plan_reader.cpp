@@ -9,10 +9,10 @@
 namespace fm2 {
 namespace {
 
-constexpr std::size_t max_fields = 1 << 16, max_rank = 1 << 16, max_columns = 1 << 16;
+constexpr std::size_t max_fields = 1 << 16, max_rank = 1 << 16, max_columns = 1 << 16, max_network_columns = 1 << 20;
 
 // The section "plan": the kind of plan, and the numbers needed to read the other sections.
-enum Kind : std::int64_t { field_matrices, sums, field_aware };
+enum Kind : std::int64_t { field_matrices, sums, field_aware, network };
 struct Head {
     std::int64_t kind, dtype, fields, dim, hash_bits, diagonal;
 };
@@ -21,7 +21,7 @@ Head read_head(const ModelFile& file) {
     const auto values = file.numbers<std::int64_t>("plan", sizeof(Head) / sizeof(std::int64_t));
     const Head head{values[0], values[1], values[2], values[3], values[4], values[5]};
     const auto within = [](std::int64_t value, std::int64_t max) { return value >= 0 && value <= max; };
-    if (!within(head.kind, field_aware) || !within(head.dtype, 2) || !within(head.fields, max_fields) || !within(head.dim, max_rank) ||
+    if (!within(head.kind, network) || !within(head.dtype, 2) || !within(head.fields, max_fields) || !within(head.dim, max_rank) ||
         !within(head.hash_bits, Poly2::max_hash_bits) || !within(head.diagonal, 1))
         file.reject("unknown plan");
     return head;
@@ -166,6 +166,36 @@ FieldAwarePlan read_field_aware(const ModelFile& file, const Head& head, std::sp
     return {read_tables(file, sizes, layout), layout, dim, dtype, bias};
 }
 
+// The sections "columns" and "dims" have the field and the dimension of each table of feature rows.
+NetworkPlan read_network(const ModelFile& file, const Head& head, std::span<const std::int32_t> sizes, float bias) {
+    const auto dims = file.numbers<std::int32_t>("dims");
+    const auto columns = file.numbers<std::int32_t>("columns", dims.size());
+    if (dims.empty() || dims.size() > max_fields) file.reject("invalid section 'dims'");
+    NetworkPlan plan{{}, 0, static_cast<Dtype>(head.dtype), bias, {}};
+    Parts rows(file, "rows");
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+        const auto column = static_cast<std::size_t>(columns[i]), dim = static_cast<std::size_t>(dims[i]);
+        if (columns[i] < 0 || column >= sizes.size()) file.reject("there is no field " + std::to_string(columns[i]));
+        if (dims[i] < 1 || dims[i] > Layout::max_dim || plan.width + dim > max_network_columns)
+            file.reject("invalid dimension " + std::to_string(dims[i]));
+        const auto size = static_cast<std::size_t>(sizes[column]);
+        const RowLayout layout(plan.dtype, 0, dim);
+        const std::byte* features = rows.take(size, layout.stride);
+        plan.fields.push_back({column, 0, dim, plan.width, 0, 0, layout, features, layout, features, nullptr, size});
+        plan.width += dim;
+    }
+    rows.finish();
+    if (!file.has("network.shapes")) {
+        file.bytes("network.onnx");
+        return plan;
+    }
+    for (std::size_t f = 0; f < dims.size(); ++f)
+        if (dims.size() != sizes.size() || plan.fields[f].field != f || dims[f] != dims[0])
+            file.reject("a sparse network requires one table, with equal dimensions");
+    plan.sparse.emplace(file, sizes.size(), static_cast<std::size_t>(dims[0]));
+    return plan;
+}
+
 }  // namespace
 
 Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes, std::span<const std::uint8_t> lists) {
@@ -176,6 +206,7 @@ Plan read_plan(const ModelFile& file, std::span<const std::int32_t> sizes, std::
     const float bias = file.numbers<float>("bias", 1)[0];
     if (head.kind == field_matrices) return MatrixPlanReader(file, head, sizes, bias).read();
     if (head.kind == sums) return read_sums(file, head, sizes, lists, bias);
+    if (head.kind == network) return read_network(file, head, sizes, bias);
     return read_field_aware(file, head, sizes, bias);
 }
 

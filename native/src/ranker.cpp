@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fm2/expect.h"
+#include "fm2/network.h"
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
 #include "side.h"
@@ -191,6 +192,8 @@ std::unique_ptr<Ranker> make_ranker(std::shared_ptr<const Scorer> scorer, std::v
         return std::make_unique<MatrixRanker>(std::move(scorer), std::move(context), std::move(candidate));
     if (std::holds_alternative<FieldAwarePlan>(scorer->plan()))
         return std::make_unique<FieldAwareRanker>(std::move(scorer), std::move(context), std::move(candidate));
+    if (std::holds_alternative<NetworkPlan>(scorer->plan()))
+        return std::make_unique<NetworkRanker>(std::move(scorer), std::move(context), std::move(candidate));
     expect(!std::get<SumsPlan>(scorer->plan()).hash_bits,
            "poly2 hashes its pairs, so candidates cannot be precomputed; score complete rows instead");
     return std::make_unique<SumsRanker>(std::move(scorer), std::move(context), std::move(candidate));
@@ -257,6 +260,7 @@ Query Ranker::query(const Kernels& kernels, const Rows& context) const {
 }
 
 void Ranker::describe(const Kernels& kernels, const Rows& candidates, float* catalog, std::size_t stride, std::size_t threads) const {
+    expect(has_vectors(), "a network does not compare candidates by an inner product, so they cannot be precomputed");
     expect(!crosses_sides(), "a cross combines fields of the context and the candidates, so candidates cannot be precomputed");
     candidate_.check_columns(candidates);
     parallel_ranges(candidates.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {

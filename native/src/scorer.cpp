@@ -8,6 +8,7 @@
 
 #include "aligned_buffer.h"
 #include "fm2/expect.h"
+#include "fm2/network.h"
 #include "fm2/plans.h"
 #include "fm2/pool.h"
 #include "kernels/kernels.h"
@@ -17,15 +18,16 @@ namespace {
 
 // Calls the kernel of a plan for rows that have been checked.
 struct PlanScorer {
-    const ScoringKernels& kernels;
+    const Kernels& kernels;
     const Rows& rows;
     float* logits;
 
-    void operator()(const MatrixPlan& plan) const { kernels.score_matrices(plan, rows, logits, scratch(plan.scratch_floats())); }
-    void operator()(const SumsPlan& plan) const { kernels.score_sums(plan, rows, logits); }
+    void operator()(const MatrixPlan& plan) const { kernels.scoring.score_matrices(plan, rows, logits, scratch(plan.scratch_floats())); }
+    void operator()(const SumsPlan& plan) const { kernels.scoring.score_sums(plan, rows, logits); }
     void operator()(const FieldAwarePlan& plan) const {
-        kernels.score_field_aware(plan, rows, logits, rows.lists.empty() ? nullptr : scratch(plan.scratch_floats()));
+        kernels.scoring.score_field_aware(plan, rows, logits, rows.lists.empty() ? nullptr : scratch(plan.scratch_floats()));
     }
+    void operator()(const NetworkPlan& plan) const { score_network(kernels, plan, rows, logits); }
 
     static float* scratch(std::size_t floats) {
         static thread_local AlignedBuffer buffer;
@@ -170,7 +172,22 @@ void Scorer::score(const Kernels& kernels, const Rows& rows, float* logits, std:
     constexpr std::size_t rows_per_task = 256;
     format_.check_columns(rows);
     parallel_ranges(rows.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
-        std::visit(PlanScorer{kernels.scoring, format_.checked_copy(rows, begin, end), logits + begin}, plan_);
+        std::visit(PlanScorer{kernels, format_.checked_copy(rows, begin, end), logits + begin}, plan_);
+    });
+}
+
+const NetworkPlan* Scorer::onnx_network() const {
+    const auto* network = std::get_if<NetworkPlan>(&plan_);
+    return network && !network->sparse ? network : nullptr;
+}
+
+void Scorer::embed(const Kernels& kernels, const Rows& rows, float* out, float* logits, std::size_t threads) const {
+    constexpr std::size_t rows_per_task = 128;
+    const auto& network = std::get<NetworkPlan>(plan_);
+    format_.check_columns(rows);
+    parallel_ranges(rows.count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
+        const Rows checked = format_.checked_copy(rows, begin, end);
+        fm2::embed(kernels, network, checked, out + begin * network.width, network.width, logits + begin);
     });
 }
 

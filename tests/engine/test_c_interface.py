@@ -16,6 +16,7 @@ from tests.helpers.list_models import compiled as compile_weights
 from tests.helpers.list_models import literal_logits, make_weights
 from tests.helpers.lists import random_rows, values_of
 from tests.helpers.mixed import SCHEMA, mixed
+from tests.helpers.networks import pruned_run, random_run
 from tests.helpers.planted import QUICK
 
 import fm2
@@ -493,3 +494,20 @@ def test_crosses_are_scored_and_ranked(library, tmp_path):
     assert library.fm2_ranker_open(handle, wrong.ctypes.data, 1, ctypes.byref(ranker)) == MISUSED
     assert b"a cross with a field of the candidates" in library.fm2_last_error()
     library.fm2_close(handle)
+
+
+def test_a_network_is_refused_unless_it_is_sparse(library, tmp_path):
+    data = fm2.prepare(mixed(600), SCHEMA, tmp_path / "data")
+    dense = compile(random_run("widedeep", data, tmp_path / "dense").path, tmp_path / "dense.fm2").path
+    opened = ctypes.c_void_p()
+    assert library.fm2_open(str(dense).encode(), 1, ctypes.byref(opened)) == BAD_MODEL
+    reason = "this network needs ONNX Runtime, which the C interface does not have; use fm2.load in Python"
+    assert library.fm2_last_error().decode() == f"fm2_open: {dense}: {reason}"
+    assert not opened
+    sparse = compile(pruned_run("deeplight", data, tmp_path / "sparse").path, tmp_path / "sparse.fm2").path
+    assert library.fm2_open(str(sparse).encode(), 1, ctypes.byref(opened)) == OK
+    ids, scores = np.array(data.train.ids[:100]), np.empty(100, np.float32)
+    pointers = ids.ctypes.data, 100, ids.shape[1], 0, 1, scores.ctypes.data
+    assert library.fm2_score_ids(opened, *pointers) == OK
+    np.testing.assert_allclose(scores, load(sparse).predict(ids), atol=1e-6)
+    library.fm2_close(opened)

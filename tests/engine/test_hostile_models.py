@@ -15,6 +15,8 @@ from tests.helpers.hostile import with_section
 from tests.helpers.list_models import compiled as compile_weights
 from tests.helpers.list_models import make_weights
 from tests.helpers.mixed import SCHEMA, mixed
+from tests.helpers.networks import pruned_run, random_run
+from tests.helpers.rejections import load_error
 
 import fm2
 from fm2.engine.compile import compile
@@ -47,8 +49,9 @@ LIST_KINDS = {
     "fmfm cached lists": ("fmfm", {"plan": "cached", "memory": 3000}),
     "fmfm spectral lists": ("fmfm", {"plan": "spectral", "dtype": "i8"}),
 }
+NETWORK_KINDS = ("deepfm", "fgcnn", "autoint", "deeplight")  # an MLP, several tables, many operations, sparse matrices
 DERIVED_KINDS = {"lr crosses": crosses, "fmfm crosses": crosses, "lr trees": trees}
-ALL_KINDS = (*KINDS, *LIST_KINDS, *DERIVED_KINDS)
+ALL_KINDS = (*KINDS, *LIST_KINDS, *DERIVED_KINDS, *NETWORK_KINDS)
 MUTATIONS = 300
 
 
@@ -80,14 +83,10 @@ def models(tmp_path_factory):
         dims = {"dim": 3} if kind.startswith("fmfm") else {}
         run = fm2.train(kind.split()[0], derived, folder / f"{kind}-run", epochs=1, batch_size=64, **dims)
         compiled[kind] = compile(run.path, folder / f"{kind}.fm2").path
+    for name in NETWORK_KINDS:
+        run = (pruned_run if name == "deeplight" else random_run)(name, dataset, folder / name)
+        compiled[name] = compile(run.path, folder / f"{name}.fm2").path
     return compiled
-
-
-def load_error(path: Path, *, verify: bool = True) -> str:
-    with pytest.raises(fm2.Fm2Error) as raised:
-        load(path, verify=verify)
-    assert str(path) in str(raised.value)
-    return str(raised.value)
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)

@@ -268,7 +268,13 @@ def test_a_classifier_compiles(fitted, tmp_path):
     x, _ = rows(300, seed=4)
     scorer = fitted.compile(tmp_path / "model.fm2", plan="direct")
     np.testing.assert_allclose(scorer.predict(x), fitted.predict_proba(x)[:, 1], atol=1e-6)
-    assert not hasattr(fm2.DeepFMClassifier(), "compile")
+
+
+def test_a_network_compiles(tmp_path):
+    x, y = rows(300, seed=4)
+    fitted = fm2.WideDeepClassifier(epochs=1, dim=2, hidden=(4,), threads=1).fit(x, y)
+    scorer = fitted.compile(tmp_path / "model.fm2")
+    np.testing.assert_allclose(scorer.predict(x), fitted.predict_proba(x)[:, 1], atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [float("inf"), -float("inf")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fm2.artifacts.settings import Settings
+from fm2.data.dataset import Dataset
+from fm2.data.encoder import Encoder
 from fm2.data.rows import EncodedRows
 from fm2.export.onnx import Graph
 from fm2.models import DeepModel, build, get_spec
 from fm2.training.backend import Backend
 from fm2.training.construction import make_backend, make_model
+from fm2.training.run import Run
 from fm2.training.torch_backend import TorchBackend
 from fm2.training.unknown import UnknownFeatures
 
@@ -100,3 +104,26 @@ def assert_exported(model: DeepModel) -> None:
         (probabilities,) = session.run(None, {"ids": ids[:rows]})
         np.testing.assert_allclose(probabilities, expected[:rows], atol=1e-5)
     assert expected.std() > 0.001
+
+
+def random_run(name: str, dataset: Dataset, folder: Path, **changes: Any) -> Run:
+    """Save a small network with random weights and statistics, as if it had been trained on a dataset."""
+    settings = Settings.of(name, **{"dim": 4, "embedding_std": 0.5, **options(name, **SMALL), **changes})
+    sizes, schema = [len(vocabulary) for vocabulary in dataset.vocabularies], dataset.schema
+    model = build(get_spec(name).config(settings.to_dict(), sizes, schema.owners))
+    generator = torch.Generator().manual_seed(1)
+    for key, value in model.state_dict().items():
+        if key != "embedding.weight":  # so that biases are not zero and running statistics not initial
+            value += 0.4 * (torch.rand(value.shape, generator=generator) - 0.5)
+    folder.mkdir()
+    Run(folder, model, Encoder(schema, dataset.vocabularies), {"auc": 0.5, "log_loss": 0.7}).save(folder)
+    return Run.open(folder, threads=1)
+
+
+def pruned_run(name: str, dataset: Dataset, folder: Path, **changes: Any) -> Run:
+    """Save a network like :func:`random_run`, and prune 95 % of its layers."""
+    run = random_run(name, dataset, folder, network_sparsity=0.95, warm_up=0, **changes)
+    assert isinstance(run.model, DeepModel)
+    prune(run.model, 10_000)
+    run.save(folder)
+    return Run.open(folder, threads=1)

@@ -196,13 +196,17 @@ def test_a_warm_start_continues_from_the_trained_weights(runs, dataset, tmp_path
 
 
 @every_network
-def test_a_network_can_be_inspected_but_not_compiled(runs, tmp_path, name):
-    description = inspect(runs(name).path)
-    assert description["parameters"] == runs(name).model.n_parameters
-    assert description["flops"] == {"network": runs(name).model.flops()}
-    message = f": {name} cannot be compiled; use fm2 export to write it as ONNX"
-    with pytest.raises(Fm2Error, match=message):
-        fm2.compile(runs(name).path, tmp_path / "model.fm2")
+def test_a_network_can_be_inspected_and_compiled(runs, dataset, tmp_path, name):
+    run, ids = runs(name), np.array(dataset.train.ids)
+    fm2.compile(run.path, tmp_path / "model.fm2")
+    for path in (run.path, tmp_path / "model.fm2"):
+        description = inspect(path)
+        assert description["parameters"] == run.model.n_parameters
+        assert description["flops"] == {"network": run.model.flops()}
+    scorer = fm2.load(tmp_path / "model.fm2", threads=1)
+    for rows in (0, 1, 300):
+        np.testing.assert_allclose(scorer.logits(ids[:rows]), run.logits(ids[:rows]), atol=1e-5)
+        np.testing.assert_allclose(scorer.predict(ids[:rows]), run.probabilities(ids[:rows]), atol=1e-5)
 
 
 @every_network

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -145,10 +146,27 @@ def test_it_has_a_classifier():
     assert classifier.predict_proba(rows.drop("click")).shape == (600, 2)
     assert "hidden_units`` (8): width of the hidden layer" in type(classifier).__doc__
     assert "ToyClassifier" in dir(fm2)
-    assert not hasattr(classifier, "compile")
+    assert hasattr(classifier, "compile")
 
 
-def test_it_cannot_be_compiled(dataset, tmp_path):
+def test_it_is_compiled(dataset, tmp_path):
+    run = fm2.train("toy", dataset, tmp_path / "run", **{**TOY, "epochs": 1})
+    fm2.compile(tmp_path / "run", tmp_path / "model.fm2")
+    ids = np.array(dataset.test.ids)
+    np.testing.assert_allclose(fm2.load(tmp_path / "model.fm2").logits(ids), run.logits(ids), atol=1e-5)
+
+
+def test_a_model_whose_linear_weights_are_not_just_added_cannot_be_compiled(dataset, tmp_path, monkeypatch):
+    fm2.train("toy", dataset, tmp_path / "run", **{**TOY, "epochs": 1})
+    monkeypatch.setattr(Toy, "score", lambda self, embedding, linear: self.bias + linear.square().sum(1))
+    reason = "toy cannot be compiled: its logit is not the sum of linear weights and a function of embeddings"
+    with pytest.raises(Fm2Error, match=reason):
+        fm2.compile(tmp_path / "run", tmp_path / "model.fm2")
+
+
+def test_a_model_may_declare_that_it_cannot_be_compiled(dataset, tmp_path):
+    unregister("toy")
+    register(replace(TOY_SPEC, compile_plan=None))
     fm2.train("toy", dataset, tmp_path / "run", **{**TOY, "epochs": 1})
     with pytest.raises(Fm2Error, match="toy cannot be compiled"):
         fm2.compile(tmp_path / "run", tmp_path / "model.fm2")

@@ -7,9 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
+
+#include "fm2/sparse_network.h"
 
 namespace fm2 {
 
@@ -114,7 +117,17 @@ struct FieldAwarePlan {
     std::size_t scratch_floats() const { return fields.size() * layout.second; }  // for rows with lists
 };
 
-using Plan = std::variant<MatrixPlan, SumsPlan, FieldAwarePlan>;
+// The plan of networks: a network maps the concatenated embeddings of a row to a number, to which the bias and the linear weights are
+// added. Either that is a sparse network, or the section "network.onnx" has it for another runtime.
+struct NetworkPlan {
+    std::vector<MatrixField> fields;  // without cached products; with several tables, a field of the model occurs once in each
+    std::size_t width;                // the sum of the dimensions
+    Dtype dtype;
+    float bias;
+    std::optional<SparseNetwork> sparse;
+};
+
+using Plan = std::variant<MatrixPlan, SumsPlan, FieldAwarePlan, NetworkPlan>;
 
 // Returns the plan of a model with fields of these sizes; lists[f] is 1 if field f is multi-valued. The plan points into the file. Throws
 // BadModel if sections do not match each other: the file may come from anyone, so nothing in it is trusted.

@@ -16,7 +16,7 @@ namespace fm2 {
 
 // The result of a context: a candidate's logit is base + its own part + <query vector, candidate vector>.
 struct Query {
-    float base;
+    float base = 0;
     std::vector<float> vector;
     std::vector<std::int32_t> context;  // the ids of the context
 };
@@ -35,6 +35,8 @@ public:
     std::span<const std::size_t> context() const { return context_.fields(); }
     std::span<const std::size_t> candidate() const { return candidate_.fields(); }
     virtual std::size_t width() const = 0;  // of a candidate's vector
+    // Whether candidates are compared by an inner product, so that they can be precomputed. Otherwise describe() throws.
+    virtual bool has_vectors() const { return true; }
 
     // Whether a cross of the candidates has a part of the context, so that its feature depends on both.
     bool crosses_sides() const { return !pair_crosses_.empty(); }
@@ -48,9 +50,10 @@ public:
     // padded(width() + 1), which is the smallest stride. Throws std::invalid_argument if a cross depends on the context as well.
     void describe(const Kernels& kernels, const Rows& candidates, float* catalog, std::size_t stride, std::size_t threads) const;
     // Writes the logits of complete rows of the candidates' fields.
-    void score(const Kernels& kernels, const Query& query, const Rows& candidates, float* logits, std::size_t threads) const;
+    virtual void score(const Kernels& kernels, const Query& query, const Rows& candidates, float* logits, std::size_t threads) const;
 
 protected:
+    const RowFormat& candidate_format() const { return candidate_; }
     virtual Query make_query(const Kernels& kernels, const Rows& context) const = 0;
     // Writes the vectors [rows, stride] and the own parts [rows] of candidates.
     virtual void make_vectors(const Kernels& kernels, const Rows& candidates, float* vectors, std::size_t stride, float* parts) const = 0;

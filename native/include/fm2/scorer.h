@@ -64,6 +64,11 @@ public:
     // field does not have an id. For up to 256 rows, nothing is allocated after the first call of a thread.
     void score(const Kernels& kernels, const Rows& rows, float* logits, std::size_t threads) const;
 
+    // Returns the plan of a network that score() cannot score, because the section "network.onnx" has its layers; null for other models.
+    const NetworkPlan* onnx_network() const;
+    // Writes the embeddings [rows, width] of a network's rows, and their logits without the network. Throws like score().
+    void embed(const Kernels& kernels, const Rows& rows, float* out, float* logits, std::size_t threads) const;
+
 private:
     std::shared_ptr<const ModelFile> file_;
     std::span<const std::int32_t> sizes_;

@@ -226,6 +226,11 @@ struct ScoringKernels {
     void (*inner_products)(const float* rows, std::size_t stride, std::size_t count, const float* vector, std::size_t width, float* out);
 };
 
+struct SparseKernels {
+    // out [matrix rows, lanes] = the matrix times x [matrix columns, lanes], plus a bias [matrix rows]. `lanes` is 1, or 8, 16, ..., 64.
+    void (*multiply)(const SparseMatrix& matrix, const float* bias, const float* x, std::size_t lanes, float* out);
+};
+
 struct Kernels {
     // Writes the positions in data[0, size) of all bytes equal to a or b, in order, to positions [size]; returns their number.
     std::size_t (*find_bytes)(const char* data, std::size_t size, char a, char b, std::uint32_t* positions);
@@ -237,6 +242,7 @@ struct Kernels {
     QuadraticKernels quadratic;
     AttentionKernels attention;
     ScoringKernels scoring;
+    SparseKernels sparse;
 };
 
 const Kernels& kernels();                         // of the level in use

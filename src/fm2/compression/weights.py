@@ -42,6 +42,7 @@ class Weights:
     pairs: Floats | None = None  # Poly2 only
     negative_rate: float = 1.0
     calibration: Calibration | None = None
+    costs: dict[str, int] | None = None  # of a network: the numbers of its parameters and operations
 
     @property
     def spec(self) -> ModelSpec:
@@ -82,7 +83,7 @@ def read_weights(path: str | Path) -> Weights:
         spec = get_spec(file.config["model"])
         if spec.compile_plan is None:
             raise Fm2Error(f"{path}: {spec.name} cannot be compiled; use fm2 export to write it as ONNX")
-        weights = _read(file, spec)
+        weights = _read_network(file, spec) if spec.is_network else _read(file, spec)
     calibration = read_calibration(Path(path), weights.sizes, weights.schema.fields)
     return dataclasses.replace(weights, calibration=calibration)
 
@@ -115,6 +116,13 @@ def _read(file: ModelFile, spec: ModelSpec) -> Weights:
         file.weights("pairs.weight").ravel() if "hash_bits" in config else None,
         file.negative_rate,
     )
+
+
+def _read_network(file: ModelFile, spec: ModelSpec) -> Weights:
+    """Read everything but the tables and layers of a network, which only its torch module understands."""
+    bias = float(file.weights("bias", ()))
+    parts = (file.config, file.schema, file.vocabularies, file.metrics, bias)
+    return Weights(spec.name, *parts, linear=[], embeddings=[], blocks={}, negative_rate=file.negative_rate)
 
 
 def _check_signs(config: dict[str, Any], dims: Sequence[int]) -> None:

@@ -23,6 +23,7 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.engine import plans
 from fm2.engine.matrix_plans import cached_features, field_orders, matrix_plan
 from fm2.engine.model_file import MODEL_START, ModelWriter, Sections
+from fm2.engine.network_plan import network_plan
 from fm2.engine.plans import Dtype, Plan
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error, suggest
@@ -79,6 +80,9 @@ def compile(
       feature frequency.
     - ``auto`` measures the exact plans on this machine, on rows drawn by feature frequency, and keeps the fastest.
 
+    A network has one plan: its embeddings are looked up, and ONNX Runtime computes its layers, or sparse products if
+    most weights are zero. Compiling one needs torch and the package onnx.
+
     ``watch`` is called with the name of each step.
     """
     _check_options(plan, rank, dtype, memory, data)
@@ -87,6 +91,9 @@ def compile(
     check_replaceable(out, "compile", "compiled model", MODEL_START)
     watch("reading the model")
     weights = read_weights(run)
+    if weights.spec.is_network and plan != "spectral":
+        weights, network = network_plan(run, weights, dtype)
+        return write(weights, [network], out, watch)
     if plan != "spectral":
         return write(weights, list(exact_plans(weights, plan, dtype, memory)), out, watch)
     rank = DEFAULT_RANK if rank is None else rank
@@ -170,6 +177,7 @@ class _Draft:
             "negative_rate": self._weights.negative_rate,
             "plan": self.plan.title,
             "measured": measured,
+            **({"counts": self._weights.costs} if self._weights.costs else {}),
         }
         return json.dumps(metadata).encode()
 

@@ -27,6 +27,7 @@ def inspect(path: str | Path) -> dict[str, Any]:
         config, schema, calibration = scorer.meta["model"], scorer.schema, scorer.calibration
         compiled = {"plan": scorer.meta["plan"], "dtype": scorer.dtype, "measured": scorer.meta["measured"]}
         order = scorer.field_order
+        counts = scorer.meta.get("counts", {})
     else:
         file = path / MODEL
         with open_model(path) as opened:

@@ -15,6 +15,7 @@ from fm2.schema import Schema
 
 LINEAR = ("features", "fields", "both")
 MAX_HASH_BITS, MAX_TITLE = 30, 200
+COUNTS = ("parameters", "flops")
 
 Check = tuple[str, bool]  # the name of a value, and whether it is valid
 
@@ -64,7 +65,17 @@ def _checks(meta: dict[str, Any], sizes: list[int]) -> Iterator[Check]:
     spec = get_spec(config["model"])
     yield "model", spec.compile_plan is not None
     yield "field_sizes", bool(sizes) and config.get("field_sizes") == sizes
-    yield from _matrix_checks(spec, config, len(sizes)) if spec.has_field_matrices else _other_checks(spec, config)
+    if spec.is_network:
+        yield from _network_checks(meta, config, len(sizes))
+    else:
+        yield from _matrix_checks(spec, config, len(sizes)) if spec.has_field_matrices else _other_checks(spec, config)
+
+
+def _network_checks(meta: dict[str, Any], config: dict[str, Any], fields: int) -> Iterator[Check]:
+    """Check the settings of a network that are read again; its layers are checked with the plan."""
+    dims, counts = config.get("dims"), meta.get("counts")
+    yield "dims", isinstance(dims, list) and len(dims) == fields and all(map(_is_count, dims))
+    yield "counts", isinstance(counts, dict) and all(_is_count(counts.get(name), 1 << 62) for name in COUNTS)
 
 
 def _matrix_checks(spec: ModelSpec, config: dict[str, Any], fields: int) -> Iterator[Check]:

@@ -1,7 +1,7 @@
 """Plans: how a compiled model is scored, and what its file stores for that.
 
 ``native/include/fm2/plans.h`` documents the kinds of plans and the layout of their feature rows. The plans of FwFM,
-FvFM and FmFM are in :mod:`fm2.engine.matrix_plans`.
+FvFM and FmFM are in :mod:`fm2.engine.matrix_plans`, those of networks in :mod:`fm2.engine.network_plan`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fm2.schema import Field
 
 Dtype = Literal["f32", "f16", "i8"]
 DTYPES: dict[Dtype, int] = {"f32": 0, "f16": 1, "i8": 2}
-FIELD_MATRICES, SUMS, FIELD_AWARE = 0, 1, 2  # kinds of plans
+FIELD_MATRICES, SUMS, FIELD_AWARE, NETWORK = 0, 1, 2, 3  # kinds of plans
 DEFAULT_VALUES = 4.0  # of a list, if nothing is known about its length
 LANES = 8  # kernels read eight numbers at a time
 FEATURES_PER_STEP = 1 << 16

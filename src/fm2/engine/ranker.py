@@ -73,7 +73,7 @@ class Ranker:
     def catalog(self, items: Any) -> Catalog:
         """Precompute the candidates' part of the score, for :meth:`Catalog.top`.
 
-        That is impossible if the model has a cross of fields of both sides, or trees that read both.
+        That is impossible for networks, and if the model has a cross of fields of both sides, or trees that read both.
         """
         self._check_catalog()
         encoded = self._candidate_rows(items)
@@ -107,6 +107,11 @@ class Ranker:
         return Catalog(self, rows, shifts)
 
     def _check_catalog(self) -> None:
+        if self.scorer.is_network:
+            raise Fm2Error(
+                f"catalog: {self.scorer.spec.name} is a network: it does not compare candidates by an inner product, "
+                "so they cannot be precomputed; rank rows instead (Ranker.rank)"
+            )
         if self._both_sides:
             names = ", ".join(f"'{self.scorer.schema.names[index]}'" for index in self._both_sides)
             raise Fm2Error(

@@ -24,6 +24,7 @@ from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, library_errors, n
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
+from fm2.engine.dense import GRAPH, DensePart
 from fm2.engine.metadata import read_metadata
 from fm2.engine.plans import DTYPES
 from fm2.engine.ranker import Ranker
@@ -31,6 +32,8 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid
 from fm2.files import check_utf8
+from fm2.models.registry import get_spec, specs
+from fm2.models.spec import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,7 @@ class Scorer:
         self.path = Path(path)
         self.threads = threads
         if self.path.is_dir():
-            raise Fm2Error(
-                f"load: {path} is a directory, not a file; fm2 compile turns a run into a model file "
-                "(for networks, fm2 export writes ONNX)"
-            )
+            raise Fm2Error(f"load: {path} is a directory, not a file; fm2 compile turns a run into a model file")
         if self.path.name == MODEL:
             raise Fm2Error(
                 f"load: {path} is a file of a run; fm2 compile turns the run {self.path.parent} into a model file"
@@ -112,8 +112,26 @@ class Scorer:
             raise Fm2Error(f"load: {error}") from error
         except ValueError as error:
             raise Fm2Error(f"load: {path}: not a valid compiled model: a column name is not UTF-8: {error}") from error
+        self._open_dense_part()
         self.calibration = self._read_calibration()
         self._check_keys, self._unchecked = KeyCheck(self.columns), True  # every prediction looks at the second one
+
+    def _open_dense_part(self) -> None:
+        """Open the layers of a network that native code does not compute."""
+        width = _native.network_width(self.native)
+        if width is not None:
+            part = DensePart(self.native.section(GRAPH), width, self.path, self.threads)
+            _native.set_dense(self.native, part)
+
+    @property
+    def is_network(self) -> bool:
+        """Whether the model is a network, whose logit is not a sum of terms of fields and pairs of fields."""
+        return self.spec.is_network
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The declaration of the model."""
+        return get_spec(self.meta["model"]["model"])
 
     @property
     def columns(self) -> list[str]:
@@ -144,7 +162,7 @@ class Scorer:
         """Return a ranker for candidates that share a context.
 
         ``context`` and ``candidate`` divide the columns; one of them may be left out. The context's part of the score
-        is computed only once for all candidates.
+        is computed only once for all candidates; of a network, that is encoding it and looking its embeddings up.
         """
         context = context or [name for name in self.columns if name not in candidate]
         candidate = candidate or [name for name in self.columns if name not in context]
@@ -262,6 +280,11 @@ class Scorer:
 
         ``row`` is a dict of values by column, an array of ids, or :class:`fm2.EncodedRows` with one row.
         """
+        if self.is_network:
+            raise Fm2Error(
+                f"explain: {self.spec.name} is a network: its logit is not a sum of contributions of fields and pairs "
+                f"of fields; explain one of {', '.join(spec.name for spec in specs() if not spec.is_network)}"
+            )
         if not isinstance(row, Mapping | EncodedRows):
             row = np.asarray(row).reshape(1, -1)
         encoded = self._encode([row] if isinstance(row, Mapping) else row, "explain")

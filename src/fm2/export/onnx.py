@@ -15,8 +15,9 @@ features (torch 2.13, onnxscript 0.7, onnxruntime 1.31, one thread). Latencies a
 All three agree with torch within 4e-7. The first two also raise errors for ids out of range and write files of similar
 size; the third was not checked for that. torch.onnx.export fixes the number of rows of Poly2, FFM and FvFM, writes
 nodes on which onnxruntime fails for an empty batch, and makes FM and FmFM 1.5 to 1.7 times slower for one row (18 µs
-for FmFM here). The third would replace the 200 lines of ``onnx_rules`` by about 40 that merge two graphs, and new
-networks would need no new rules, but it needs two more packages and a workaround for empty batches of four networks.
+for FmFM here). The third would replace the 200 lines of ``fm2.models.onnx.rules`` by about 40 that merge two graphs,
+and new networks would need no new rules, but it needs two more packages and a workaround for empty batches of four
+networks.
 """
 
 from __future__ import annotations
@@ -28,22 +29,21 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from torch import Tensor, nn
 
-from fm2 import __version__
 from fm2.artifacts.calibration import Calibration
 from fm2.compression.moments import field_matrix
 from fm2.compression.spectrum import assemble_blocks
 from fm2.errors import Fm2Error, require
 from fm2.export.onnx_lookups import Ids, Lookups
-from fm2.export.onnx_rules import Translation
 from fm2.files import atomic_file, check_replaceable, write_errors
 from fm2.models import FFM, LR, FactorizationMachine, GatheredModel, Model, Poly2
 from fm2.models.family.diagonal import Constant, Diagonal
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
+from fm2.models.onnx.rules import Translation
 from fm2.training.backend import to_numpy
 from fm2.training.run import Run
 
-OPSET, IR_VERSION = 18, 10  # supported by runtimes since 2024
 MAX_BYTES = 2_000_000_000
 
 
@@ -76,29 +76,26 @@ def export_onnx(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -
     return out
 
 
+class _Score(nn.Module):
+    """The part of a model after the lookups, with positional arguments as torch.export needs them."""
+
+    def __init__(self, model: GatheredModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *rows: Tensor) -> Tensor:
+        return self.model.score(**dict(zip(self.model.tables, rows, strict=True)))
+
+
 class Graph(Lookups):
     """The graph of a model."""
 
     def build(self, model: Model, calibration: Calibration | None = None) -> Any:
         """Return the ONNX model."""
-        helper = self.onnx.helper
         self.add_inputs(model)
         logits = self._logits(model)
         self.node("Sigmoid", self._calibrated(calibration, logits) if calibration else logits, out="probabilities")
-        graph = helper.make_graph(
-            self.nodes,
-            model.name,
-            self.inputs,
-            [helper.make_tensor_value_info("probabilities", self.onnx.TensorProto.FLOAT, ["rows"])],
-            list(self.constants.values()),
-        )
-        return helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
-            producer_name="fm2",
-            producer_version=__version__,
-        )
+        return self.model(model.name, "probabilities")
 
     def _logits(self, model: Model) -> str:
         if isinstance(model, FactorizationMachine):
@@ -110,8 +107,8 @@ class Graph(Lookups):
         elif isinstance(model, LR):
             pairs = []
         elif isinstance(model, GatheredModel):
-            rows = {name: self.gather(name, table) for name, table in model.tables.items()}
-            return Translation(self, model, rows).logits()
+            rows = {self.gather(name, table): table.width for name, table in model.tables.items()}
+            return Translation(self, _Score(model), rows, f"export: {model.name}").result()
         else:
             raise Fm2Error(f"export: the model '{model.name}' cannot be exported to ONNX")
         terms = [self.constant("bias", to_numpy(model.bias).reshape(1)), *pairs]

@@ -12,62 +12,38 @@ from typing import Any, Literal
 import numpy as np
 
 from fm2.models import FlatEmbedding, Model
+from fm2.models.onnx.nodes import Nodes
 from fm2.training.backend import to_numpy
 
 Ids = Literal["int64", "int32"]
 OUT_OF_RANGE = 1 << 42  # beyond any table, even after a multiplication by the dimension
 
 
-class Lookups:
-    """The nodes and constants of a graph; methods that add a node return the name of its output.
+class Lookups(Nodes):
+    """A graph that looks rows of tables up.
 
     ``lists`` has the names of list fields by their index.
     """
 
     def __init__(self, onnx: Any, ids: Ids, lists: Mapping[int, str] | None = None) -> None:
-        self.onnx = onnx
-        self.nodes: list[Any] = []
-        self.constants: dict[str, Any] = {}
-        self.inputs: list[Any] = []
+        super().__init__(onnx)
         self._lists = dict(lists or {})
         self._ids_type = onnx.TensorProto.INT64 if ids == "int64" else onnx.TensorProto.INT32
         self._fields: dict[tuple[int, ...], str] = {}  # the checked ids of the single-valued fields, and of each list
         self._weights_of: dict[int, str] = {}
-
-    def node(self, kind: str, *inputs: str, out: str = "", **attributes: Any) -> str:
-        """Add a node."""
-        out = out or f"{kind}.{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(kind, inputs, [out], **attributes))
-        return out
-
-    def constant(self, name: str, values: Any) -> str:
-        """Add a constant."""
-        self.constants[name] = self.onnx.numpy_helper.from_array(np.asarray(values, order="C"), name)
-        return name
-
-    def integers(self, *values: int) -> str:
-        """Add a constant vector of int64."""
-        return self.constant("int64 " + " ".join(map(str, values)), np.array(values, np.int64))
-
-    def sum(self, tensor: str, *axes: int) -> str:
-        """Add the sum of a tensor over axes, by default the second one."""
-        return self.node("ReduceSum", tensor, self.integers(*(axes or (1,))), keepdims=0)
 
     def add_inputs(self, model: Model) -> None:
         """Add the inputs of a model."""
         sizes = model.field_sizes
         singles = tuple(field for field in range(len(sizes)) if field not in self._lists)
         if singles:
-            self._add_input("ids", self._ids_type, len(singles))
+            self.add_input("ids", self._ids_type, len(singles))
             self._fields[singles] = self._check_ids("ids", [sizes[field] for field in singles])
         for field, name in self._lists.items():
-            self._add_input(f"{name}.ids", self._ids_type, f"{name}.values")
-            self._add_input(f"{name}.weights", self.onnx.TensorProto.FLOAT, f"{name}.values")
+            self.add_input(f"{name}.ids", self._ids_type, f"{name}.values")
+            self.add_input(f"{name}.weights", self.onnx.TensorProto.FLOAT, f"{name}.values")
             self._fields[field,] = self._check_ids(f"{name}.ids", [sizes[field]])
             self._weights_of[field] = f"{name}.weights"
-
-    def _add_input(self, name: str, kind: int, columns: int | str) -> None:
-        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["rows", columns]))
 
     def _check_ids(self, name: str, sizes: Sequence[int]) -> str:
         """Replace ids that their field does not have by an index that no table has."""

@@ -13,6 +13,7 @@ from fm2.errors import Fm2Error
 from fm2.models.embedding import FlatEmbedding
 from fm2.models.registry import get_spec, spec_of_class
 from fm2.models.rows import Rows
+from fm2.models.sparse import SparseNetwork
 from fm2.models.spec import ModelSpec
 
 
@@ -139,6 +140,10 @@ class GatheredModel(Model):
     def for_scoring(self) -> GatheredModel:
         """Return the fastest model that scores rows as this one does with its current weights."""
         return self
+
+    def sparse_network(self) -> SparseNetwork | None:
+        """Return what :meth:`network` computes as sparse matrices, if it is faster to score with these."""
+        return None
 
     def forward(self, rows: Rows) -> Tensor:
         return self.score(**{name: table(rows) for name, table in self.tables.items()})

@@ -18,5 +18,5 @@ Interaction = Literal["constant", "scalar", "vector", "matrix"]
 Dimensions = Literal["none", "scalar", "equal", "per_field"]
 # How native code computes logits and gradients for models that are scored from gathered rows.
 ForwardBackward = Literal["fused", "matrix", "autograd"]
-# How native code scores a compiled model.
-CompilePlan = Literal["sums", "embedding_sum", "field_matrices", "field_aware"]
+# How a compiled model is scored.
+CompilePlan = Literal["sums", "embedding_sum", "field_matrices", "field_aware", "network"]

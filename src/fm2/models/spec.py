@@ -100,12 +100,17 @@ class ModelSpec:
 
     rowwise: RowwiseTraining | None = None
     forward_backward: ForwardBackward | None = "autograd"
-    compile_plan: CompilePlan | None = None
+    compile_plan: CompilePlan | None = "network"
 
     @property
     def class_name(self) -> str:
         """The name of the torch class, from which the classifier takes its name."""
         return self.torch_class.partition(":")[2]
+
+    @property
+    def is_network(self) -> bool:
+        """Whether a compiled model looks embeddings up, and a network computes the rest."""
+        return self.compile_plan == "network"
 
     @property
     def option_names(self) -> list[str]:

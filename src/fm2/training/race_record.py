@@ -12,9 +12,7 @@ from fm2.artifacts.run_directory import RACE
 from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import metric_title
 from fm2.files import write_text
-from fm2.models.registry import get_spec
 from fm2.training.candidates import AUTO
-from fm2.training.loop import HIGHER_IS_BETTER
 
 FORMAT, VERSION = "fm2 race", 1
 
@@ -130,25 +128,7 @@ class Record:
         return self.candidates[self.winner].model if self.winner is not None and model == self.model else model
 
     def summary(self) -> str:
-        """Return one line: what the race chose, its score, and how much better that is than the defaults.
-
-        If ``auto`` chose a model that cannot be compiled, the line names the best one that can.
-        """
-        assert self.winner is not None
-        chosen = self.candidates[self.winner].model
-        if self.model != AUTO or _can_be_compiled(chosen):
-            return self._result()
-        best = self._best_compiled()
-        instead = f"; the best model that can is {best.model} ({best.scores[-1]:.4f})" if best else ""
-        return f"{self._result()}; {chosen} cannot be compiled by fm2 compile{instead}"
-
-    def _best_compiled(self) -> Candidate | None:
-        """Return the best candidate that can be compiled, among those that lasted longest."""
-        racing = [each for each in self.candidates if _can_be_compiled(each.model) and each.scores and not each.failed]
-        sign = -1 if HIGHER_IS_BETTER[self.metric] else 1
-        return min(racing, key=lambda each: (-len(each.scores), sign * final_score(each)), default=None)
-
-    def _result(self) -> str:
+        """Return one line: what the race chose, its score, and how much better that is than the defaults."""
         assert self.winner is not None
         winner, baseline = self.candidates[self.winner], self.candidates[self.entered[0]]
         chosen = str(winner) or "the defaults"
@@ -167,10 +147,6 @@ class Record:
         direction = "higher" if final_score(winner) > final_score(baseline) else "lower"
         defaults = f"{baseline.model} with" if self.model == AUTO else "with"
         return f"{text}, {self.gain:.4f} {direction} than {defaults} the defaults"
-
-
-def _can_be_compiled(model: str) -> bool:
-    return get_spec(model).compile_plan is not None
 
 
 def final_score(candidate: Candidate) -> float:

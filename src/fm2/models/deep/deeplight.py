@@ -18,6 +18,7 @@ from fm2.models.deep.base import DeepModel
 from fm2.models.deep.layers import MLP, BatchNorm, Linear
 from fm2.models.family.diagonal import Scalar
 from fm2.models.initial import fill_normal
+from fm2.models.sparse import SparseMatrix, SparseNetwork
 
 SETTLED = 0.99
 
@@ -162,6 +163,11 @@ class DeepLight(DeepModel):
         """Return a model with sparse matrix products if there are enough zeros for it to be faster."""
         return LightScoring(self) if self.sparsity()["network"] >= MIN_SPARSITY else self
 
+    def sparse_network(self) -> SparseNetwork | None:
+        """Return the nonzero weights if there are enough zeros for sparse products to be faster."""
+        scoring = self.for_scoring()
+        return scoring.sparse_network() if scoring is not self else None
+
     def flops(self) -> int:
         """Return the number of operations per prediction: FwFM with its linear part, and perceptron; zeros are free."""
         pruned_pairs, *layer_zeros = map(count_zeros, self.prunable_weights())
@@ -213,6 +219,19 @@ class LightScoring(GatheredModel):
         assert mlp.last is not None
         return torch.addmm(mlp.last.bias, mlp.last.weight, x)[0] + pairs
 
+    def sparse_network(self) -> SparseNetwork:
+        """Return the nonzero weights as arrays."""
+        mlp = self._model[0].mlp
+        assert mlp.last is not None
+        biases = [bias[:, 0] for _, bias in self._layers] + [mlp.last.bias.detach()]
+        return SparseNetwork(
+            pairs=_as_arrays(self._pairs),
+            layers=[_as_arrays(weight) for weight, _ in self._layers],
+            biases=torch.cat(biases).numpy(),
+            last=mlp.last.weight.detach()[0].numpy(),
+            activation=self.config["activation"],
+        )
+
     def flops(self) -> int:
         return self._model[0].flops()
 
@@ -221,3 +240,10 @@ def _sparse(matrix: Tensor) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         return matrix.to_sparse_csr()
+
+
+def _as_arrays(matrix: Tensor) -> SparseMatrix:
+    """Convert a sparse tensor."""
+    rows, columns = matrix.shape
+    begins, indices = matrix.crow_indices().numpy(), matrix.col_indices().numpy()
+    return SparseMatrix((rows, columns), begins.astype("uint32"), indices.astype("uint32"), matrix.values().numpy())

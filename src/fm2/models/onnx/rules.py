@@ -7,47 +7,36 @@ such as the block matrix of an FmFM, is computed during the translation and beco
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
 from fm2.errors import Fm2Error
-from fm2.models import GatheredModel
-
-if TYPE_CHECKING:
-    from fm2.export.onnx import Graph
+from fm2.models.onnx.nodes import Nodes
 
 TRACED_ROWS = 5
 
 
-class _Score(nn.Module):
-    """The part of a model after the lookups, with positional arguments as torch.export needs them."""
-
-    def __init__(self, model: GatheredModel, names: Sequence[str]) -> None:
-        super().__init__()
-        self.model = model
-        self._names = names
-
-    def forward(self, *rows: Tensor) -> Tensor:
-        return self.model.score(**dict(zip(self._names, rows, strict=True)))
-
-
 class Translation:
-    """Adds the nodes of a model to a graph; ``rows`` are the names of the tables' gathered rows in that graph."""
+    """Adds the nodes of a module to a graph.
 
-    def __init__(self, graph: Graph, model: GatheredModel, rows: dict[str, str]) -> None:
+    ``inputs`` has the names in the graph and the widths of the module's arguments, each [rows, width]. ``subject`` is
+    the operation and the model, for error messages.
+    """
+
+    def __init__(self, graph: Nodes, module: nn.Module, inputs: Mapping[str, int], subject: str) -> None:
         self.graph = graph
-        self._model_name = model.name
-        self._program = _trace(model, list(rows))
-        self._rows = list(rows.values())
+        self._subject = subject
+        self._program = _trace(module, list(inputs.values()))
+        self._rows = list(inputs)
         self._values: dict[fx.Node, Any] = {}  # a str is a tensor of the graph; anything else is known already
         self._ranks = dict.fromkeys(self._rows, 2)
 
-    def logits(self) -> str:
-        """Add all nodes and return the name of the logits [rows]."""
+    def result(self) -> str:
+        """Add all nodes and return the name of the module's result [rows]."""
         constants = {**self._program.state_dict, **self._program.constants}
         signature = self._program.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -68,8 +57,8 @@ class Translation:
         name = str(node.target).removeprefix("aten.").split(".")[0]
         if name not in RULES:
             raise Fm2Error(
-                f"export: {self._model_name} uses torch's {node.target}, which has no ONNX rule; "
-                "add one to fm2.export.onnx_rules.RULES"
+                f"{self._subject} uses torch's {node.target}, which has no ONNX rule; "
+                "add one to fm2.models.onnx.rules.RULES"
             )
         result = RULES[name](self, *args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
         if isinstance(result, str):
@@ -99,13 +88,13 @@ class Translation:
         return [dim % rank for dim in (dims if isinstance(dims, list | tuple) else [dims])]
 
 
-def _trace(model: GatheredModel, names: Sequence[str]) -> Any:
-    example = tuple(torch.zeros(TRACED_ROWS, model.tables[name].width) for name in names)
+def _trace(module: nn.Module, widths: Sequence[int]) -> Any:
+    example = tuple(torch.zeros(TRACED_ROWS, width) for width in widths)
     rows = torch.export.Dim("rows", min=2)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # from inside torch
-        shapes = (tuple({0: rows} for _ in names),)
-        return torch.export.export(_Score(model.eval(), names), example, dynamic_shapes=shapes).run_decompositions()
+        shapes = (tuple({0: rows} for _ in widths),)
+        return torch.export.export(module.eval(), example, dynamic_shapes=shapes).run_decompositions()
 
 
 def _reduce(kind: str) -> Callable[..., str]:
