@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from fm2.errors import Fm2Error, printable, require, suggest
 from fm2.field import DEFAULT_MIN_COUNT, MAX_TREE_HASH_BITS, PARTS, Field, Part, read_fields
+from fm2.remote.cache import local_path
 
 __all__ = ["Field", "Schema"]
 
@@ -237,7 +238,7 @@ class Schema:
     def load(cls, path: str | Path) -> Schema:
         """Read a schema from a TOML file."""
         try:
-            return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+            return cls.from_dict(tomllib.loads(local_path(path).read_text(encoding="utf-8")))
         except OSError as error:
             raise Fm2Error(f"schema: {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

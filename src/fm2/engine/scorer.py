@@ -31,6 +31,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid
 from fm2.files import check_utf8
+from fm2.remote.cache import local_path
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Scorer:
     def __init__(self, path: str | Path, *, threads: int = 0, verify: bool = True) -> None:
         check_threads("load", threads)
         check_utf8(path, "load")
-        self.path = Path(path)
+        path = self.path = local_path(path)
         self.threads = threads
         if self.path.is_dir():
             raise Fm2Error(

@@ -18,6 +18,7 @@ from fm2.data.text_files import TextFile
 from fm2.errors import Fm2Error
 from fm2.evaluation.prediction_files import Batch, check_keep, check_replaceable, write_batches
 from fm2.progress import Progress
+from fm2.remote.outputs import writes
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Predictor(Protocol):
         """Return the calibrated click probabilities of encoded rows."""
 
 
+@writes("out")
 def predict_files(
     model: Predictor, sources: Any, out: str | Path | None, *, keep: Sequence[str] = (), progress: bool | None = None
 ) -> Predictions:

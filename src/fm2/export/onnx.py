@@ -40,6 +40,7 @@ from fm2.files import atomic_file, check_replaceable, write_errors
 from fm2.models import FFM, LR, FactorizationMachine, GatheredModel, Model, Poly2
 from fm2.models.family.diagonal import Constant, Diagonal
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
+from fm2.remote.outputs import writes
 from fm2.training.backend import to_numpy
 from fm2.training.run import Run
 
@@ -47,6 +48,7 @@ OPSET, IR_VERSION = 18, 10  # supported by runtimes since 2024
 MAX_BYTES = 2_000_000_000
 
 
+@writes("out")
 def export_onnx(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -> Path:
     """Write the best model of a run as an ONNX file: ``ids`` [rows, fields] to ``probabilities`` [rows].
 

@@ -10,6 +10,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.calibration import CalibrationError, Method, fit_calibration
 from fm2.evaluation.evaluate import score_split
+from fm2.remote.outputs import writes
 from fm2.training.run import Run
 
 
@@ -30,6 +31,7 @@ class Calibrated:
     log_loss_after: float
 
 
+@writes("run", update=True)
 def calibrate(
     run: Run | str | Path,
     data: Dataset | str | Path,
@@ -81,6 +83,7 @@ def calibrate(
     return Calibrated(run, fitted, len(scores.logits), errors["uncalibrated"], errors["calibrated"], *log_losses)
 
 
+@writes("run", update=True)
 def remove_calibration(run: Run | str | Path) -> None:
     """Remove the calibration of a run, which then predicts the probabilities of its model again.
 
