@@ -9,22 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from fm2.cli import shared
-from fm2.cli.command import Argument, Command
+from fm2.cli.command import Command
 from fm2.errors import name_locations
-from fm2.remote.urls import is_remote
+from fm2.remote.urls import is_url
 
 
 @contextlib.contextmanager
 def local_arguments(command: Command, options: argparse.Namespace) -> Iterator[None]:
     """Replace URLs among the parsed arguments by the paths of local copies, and upload outputs at the end."""
-    given: dict[Argument, Any] = {
-        argument: getattr(options, argument.attribute, None) for argument in command.arguments()
-    }
-    locations = {
-        argument: value
-        for argument, value in given.items()
-        if argument.location and any(is_remote(each) for each in (value if isinstance(value, list) else [value]))
-    }
+    given = [(each, getattr(options, each.attribute)) for each in command.arguments() if each.location]
+    locations = [(argument, value) for argument, value in given if any(map(is_url, _listed(value)))]
     if not locations:
         yield
         return
@@ -34,7 +28,7 @@ def local_arguments(command: Command, options: argparse.Namespace) -> Iterator[N
 
     resume = bool(getattr(options, "resume", False))
     with contextlib.redirect_stdout(_NamingUrls(sys.stdout)), contextlib.ExitStack() as stack:
-        for argument, value in locations.items():
+        for argument, value in locations:
             if argument.location == "read":
                 paths = [str(local_path(each, report=shared.warn)) for each in _listed(value)]
                 local: Any = paths if isinstance(value, list) else paths[0]

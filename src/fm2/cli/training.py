@@ -250,9 +250,7 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
     arguments=(
         TRAINED_MODEL,
         Argument("input", "files with raw rows", metavar="INPUT", many=True),
-        Argument(
-            "--out", "output file; - writes CSV to standard output", metavar="FILE", required=True, location="write"
-        ),
+        output_path("--out", "output file; - writes CSV to standard output", "FILE"),
         Argument("--keep", "input columns to copy to CSV or Parquet, e.g. user,ad", metavar="COLUMNS"),
         shared.THREADS,
     ),

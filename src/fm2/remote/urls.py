@@ -33,7 +33,12 @@ def is_remote(location: object) -> TypeGuard[str]:
     >>> is_remote("s3://bucket/log.tsv"), is_remote("file:///log.tsv"), is_remote("log.tsv")
     (True, False, False)
     """
-    return isinstance(location, str) and URL.match(location) is not None and scheme_of(location) != "file"
+    return is_url(location) and scheme_of(location) != "file"
+
+
+def is_url(location: object) -> TypeGuard[str]:
+    """Return whether a location is a URL of any kind."""
+    return isinstance(location, str) and URL.match(location) is not None
 
 
 def scheme_of(url: str) -> str:
