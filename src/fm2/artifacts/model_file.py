@@ -18,7 +18,7 @@ from fm2.data.vocabulary import ARRAYS, Vocabulary, check_vocabularies, checked
 from fm2.errors import Fm2Error
 from fm2.files import write_errors
 from fm2.models.registry import get_spec
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 from fm2.schema import Schema
 
 if TYPE_CHECKING:  # its module needs torch

@@ -23,8 +23,8 @@ def local_arguments(command: Command, options: argparse.Namespace) -> Iterator[N
         yield
         return
 
-    from fm2.remote.cache import local_path
     from fm2.remote.outputs import output
+    from fm2.remote.paths import local_path
 
     resume = bool(getattr(options, "resume", False))
     with contextlib.redirect_stdout(_NamingUrls(sys.stdout)), contextlib.ExitStack() as stack:

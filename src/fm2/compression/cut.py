@@ -25,7 +25,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.id_mapping import map_ids
 from fm2.files import write_text
 from fm2.models import FM, FactorizationMachine
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.svg import COLORS, Axis, Plot, Point, svg, text, ticks
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run

@@ -25,7 +25,7 @@ from fm2.compression.spectrum import assemble_blocks, block_diagonal
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.training.backend import to_numpy
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run

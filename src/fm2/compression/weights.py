@@ -18,7 +18,7 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec
 from fm2.models.spec import ModelSpec
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 from fm2.schema import Schema
 
 Floats = NDArray[np.float32]

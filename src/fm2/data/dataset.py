@@ -20,7 +20,7 @@ from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import Vocabulary, load_vocabularies
 from fm2.errors import Fm2Error
 from fm2.files import checksum
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 from fm2.schema import Schema
 
 SCHEMA = "schema.toml"

@@ -41,7 +41,7 @@ from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
 from fm2.progress import Progress
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.remote.urls import as_path, is_remote
 from fm2.schema import Schema
 

@@ -29,8 +29,7 @@ from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
 from fm2.field import MAX_PARTS, Field, Pooling
 from fm2.files import check_replaceable, check_utf8, replace_file, temporary_directory, write_errors
-from fm2.remote.cache import local_path
-from fm2.remote.outputs import writes
+from fm2.remote.paths import local_path, writes
 from fm2.schema import Schema
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]

@@ -13,7 +13,7 @@ from fm2.engine.scorer import load
 from fm2.errors import printable
 from fm2.models import complexity
 from fm2.models.registry import get_spec
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 
 
 def inspect(path: str | Path) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from fm2.engine.model_file import CATALOG_START, ModelWriter, Sections, align, o
 from fm2.engine.plans import LANES
 from fm2.errors import Fm2Error, suggest
 from fm2.files import atomic_file, check_replaceable, write_errors
-from fm2.remote.cache import local_path
-from fm2.remote.outputs import writes
+from fm2.remote.paths import local_path, writes
 
 if TYPE_CHECKING:
     from fm2.engine.scorer import Scorer

@@ -31,7 +31,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid
 from fm2.files import check_utf8
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 
 
 @dataclass(frozen=True)

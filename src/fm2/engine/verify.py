@@ -21,7 +21,7 @@ from fm2.data.splits import SPLITS
 from fm2.engine.model_file import CATALOG_START, MODEL_START
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 
 Kind = Literal["dataset", "run", "compiled model", "catalog"]
 

@@ -23,8 +23,7 @@ from fm2.estimators.inputs import InputError, read_classes, read_labels, read_ta
 from fm2.evaluation.metrics import sigmoid
 from fm2.models.choices import Metric, Optimizer, Schedule
 from fm2.models.registry import get_spec
-from fm2.remote.cache import local_path
-from fm2.remote.outputs import writes
+from fm2.remote.paths import local_path, writes
 from fm2.training.candidates import check_effort
 
 if TYPE_CHECKING:

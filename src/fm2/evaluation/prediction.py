@@ -15,10 +15,10 @@ from fm2.data.encoder import Encoder
 from fm2.data.rows import EncodedRows
 from fm2.data.sources import ROW_BYTES, Source, open_sources
 from fm2.data.text_files import TextFile
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, name_locations
 from fm2.evaluation.prediction_files import Batch, check_keep, check_replaceable, write_batches
 from fm2.progress import Progress
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 
 
 @dataclass
@@ -82,7 +82,7 @@ def predict_files(
     check_keep(path, keep)
     opened = open_sources(sources, model.encoder.schema, labeled=False)
     if path is not None:
-        if path.exists() and any(path.samefile(str(source)) for source in opened if Path(str(source)).exists()):
+        if any(_is_same_file(path, str(source)) for source in opened):
             raise Fm2Error(f"predict: {path} is one of the input files; choose another output file")
         check_replaceable(path)
     names = model.encoder.schema.names
@@ -90,6 +90,12 @@ def predict_files(
     with Progress("scoring", sum(source.size for source in opened), progress) as bar:
         write_batches(path, opened, keep, _score(model, opened, keep, predictions, bar))
     return predictions
+
+
+def _is_same_file(path: Path, source: str) -> bool:
+    """Return whether an output is also the source of this name, a path or a URL."""
+    exist = path.exists() and Path(source).exists()
+    return path.samefile(source) if exist else name_locations(str(path)) == source
 
 
 def _score(

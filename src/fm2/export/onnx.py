@@ -40,7 +40,7 @@ from fm2.files import atomic_file, check_replaceable, write_errors
 from fm2.models import FFM, LR, FactorizationMachine, GatheredModel, Model, Poly2
 from fm2.models.family.diagonal import Constant, Diagonal
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.training.backend import to_numpy
 from fm2.training.run import Run
 

@@ -8,17 +8,16 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error, name_copy, name_locations
 from fm2.files import atomic_directory, atomic_file, write_errors, write_text
-from fm2.remote.trees import Tree, download, find_tree, total_size, versions
-from fm2.remote.urls import as_path, is_remote
+from fm2.remote.paths import Report
+from fm2.remote.trees import Tree, download, find_tree, format_size, total_size, versions
 
 STATE = "state.json"
-Report = Callable[[str], None]
 
 
 def cache_directory() -> Path:
@@ -42,27 +41,26 @@ def copy_path(url: str, kind: str) -> Path:
     return path
 
 
-def local_path(location: str | Path, report: Report = lambda message: None) -> Path:
-    """Return a path as it is, or download what a URL refers to, unless an up-to-date copy exists, and return its path.
-
-    >>> local_path("data")
-    PosixPath('data')
-    """
-    if not is_remote(location):
-        return as_path(location)
-    tree = find_tree(location)
-    path, entry = copy_path(location, "copies"), entry_of(location, "copies")
+def download_copy(url: str, report: Report) -> Path:
+    """Return the path of a local copy; download it unless it is up to date."""
+    tree = find_tree(url)
+    path, entry = copy_path(url, "copies"), entry_of(url, "copies")
     with write_errors(entry, "download"), locked(entry, wait=True):
         state = read_state(entry)
         if state.get("versions") == versions(tree) and state.get("files") == local_files(path):
             return path
         (entry / STATE).unlink(missing_ok=True)
         _replace(path, tree)
-        if versions(find_tree(location)) != versions(tree):
-            raise Fm2Error(f"cannot read {location}: it was replaced while it was downloaded; try again")
-        write_state(entry, {"url": name_locations(location), "versions": versions(tree), "files": local_files(path)})
-    report(f"downloaded {total_size(tree.values()) / 1e6:,.1f} MB of {location} to {entry}")
+        if versions(find_tree(url)) != versions(tree):
+            raise Fm2Error(f"cannot read {url}: it was replaced while it was downloaded; try again")
+        write_state(entry, {"url": name_locations(url), "versions": versions(tree), "files": local_files(path)})
+    report(f"downloaded {format_size(total_size(tree.values()))}, {name_locations(url)}, to {entry}")
     return path
+
+
+def is_copy(path: Path) -> bool:
+    """Return whether a path belongs to the cache; changes there would not reach the URL."""
+    return path.resolve().is_relative_to(cache_directory())
 
 
 def _replace(path: Path, tree: Tree) -> None:

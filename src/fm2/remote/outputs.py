@@ -8,16 +8,13 @@ are uploaded, files that it removed are deleted, and files that it did not touch
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from fm2.errors import Fm2Error, name_locations
 from fm2.files import PARTIAL, write_errors
 from fm2.remote.cache import (
-    Report,
     copy_path,
     entry_of,
     local_files,
@@ -26,37 +23,13 @@ from fm2.remote.cache import (
     remove,
     write_state,
 )
+from fm2.remote.paths import Report
 from fm2.remote.streams import RemoteFile
-from fm2.remote.trees import UPLOADING, Tree, download, find_tree, list_tree, versions
+from fm2.remote.trees import UPLOADING, Tree, download, find_tree, format_size, list_tree, versions
 from fm2.remote.uploads import check_writable, upload
 from fm2.remote.urls import as_path, is_remote
 
 HEAD_BYTES, TAIL_BYTES = 2 << 20, 1 << 20  # of a file, which show what kind of file it is
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
-def writes(
-    name: str, *, update: bool = False
-) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Let a function write the output that its parameter ``name`` refers to, a path, to a URL as well."""
-
-    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        @functools.wraps(function)
-        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            if not any(isinstance(value, str) and "://" in value for value in (*args, *kwargs.values())):
-                return function(*args, **kwargs)
-            bound = inspect.signature(function).bind(*args, **kwargs)
-            location = bound.arguments.get(name)
-            if not isinstance(location, str):
-                return function(*args, **kwargs)
-            with output(location, resume=bool(bound.arguments.get("resume")), update=update) as path:
-                bound.arguments[name] = path
-                return function(*bound.args, **bound.kwargs)
-
-        return call
-
-    return decorate
 
 
 @contextlib.contextmanager
@@ -88,6 +61,8 @@ def output(
             yield path
         except BaseException:
             staging.discard_if_unused()
+            if path.exists():
+                report(f"{name_locations(location)} was not uploaded; unfinished files are kept in {entry}")
             raise
         staging.finish(report)
 
@@ -132,7 +107,7 @@ class _Staging:
             tree, size = upload(self._url, self._path, files, removed)
         except Fm2Error as error:
             raise Fm2Error(f"{error}; the output is complete in {self._path.parent}") from error
-        report(f"uploaded {size / 1e6:,.1f} MB to {name_locations(self._url)}")
+        report(f"uploaded {format_size(size)} to {name_locations(self._url)}")
         self._save(phase="done")
         self._keep_copy(tree)
 

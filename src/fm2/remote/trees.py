@@ -78,13 +78,22 @@ def total_size(files: Iterable[RemoteFile]) -> int:
     return sum(file.size or 0 for file in files)
 
 
+def format_size(size: int) -> str:
+    """Return a size as messages show it.
+
+    >>> format_size(1234), format_size(1_234_567)
+    ('1,234 bytes', '1.2 MB')
+    """
+    return f"{size:,} bytes" if size < 100_000 else f"{size / 1e6:,.1f} MB"
+
+
 def download(tree: Tree, target: Path) -> None:
     """Download a file to ``target``, or the files of a directory into it."""
     total = total_size(tree.values())
     free = shutil.disk_usage(target.parent).free
     if total > free:
-        needed = f"needs {total / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free"
-        raise Fm2Error(f"cannot download: {target.parent} {needed}; FM2_CACHE selects another directory")
+        needed = f"cannot download {format_size(total)}: {format_size(free)} are free in {target.parent}"
+        raise Fm2Error(f"{needed}; FM2_CACHE selects another directory")
     done = 0
     with Progress("loading", total, unit="bytes") as progress:
         for name, file in tree.items():

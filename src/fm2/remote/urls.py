@@ -115,22 +115,33 @@ def retry(doing: str, action: Callable[[], Result]) -> Result:
 def explain(error: Exception) -> tuple[str, bool]:
     """Return the reason of an error in one line, and whether another attempt may succeed."""
     causes = list(_causes(error))  # fsspec's HTTP file system raises FileNotFoundError for every problem
-    status = next((value for each in causes if isinstance(value := getattr(each, "status", None), int)), None)
+    status = next((value for each in causes if (value := _status(each)) is not None), None)
     if status in (401, 403) or isinstance(error, PermissionError):
         return "permission denied; check the credentials", False
     if status == 404:
         return "not found", False
     if status is not None:
         return f"the server answered {status}", status >= 500 or status in TRANSIENT_STATUS
-    first = causes[-1] if isinstance(error, FileNotFoundError) else error
-    if isinstance(first, FileNotFoundError):
-        return "not found", False
-    names = {kind.__name__ for kind in type(first).__mro__}
-    if "NoCredentialsError" in names:
+    if isinstance(error, FileNotFoundError):
+        error = next((each for each in causes[1:] if isinstance(each, Exception) and _is_transient(each)), error)
+    if isinstance(error, FileNotFoundError):
+        text = _one_line(error)
+        return f"not found ({text})" if " " in text else "not found", False  # a sentence, or the path again
+    if type(error).__name__ == "NoCredentialsError":
         return "no credentials were found", False
-    if isinstance(first, OSError) and first.errno in PERMANENT:
-        return _one_line(first), False
-    return _one_line(first), isinstance(first, OSError | EOFError) or bool(names & TRANSIENT)
+    return _one_line(error), _is_transient(error)
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the HTTP status of an error of aiohttp or gcsfs."""
+    status = getattr(error, "code" if type(error).__name__ == "HttpError" else "status", None)
+    return status if isinstance(status, int) else None
+
+
+def _is_transient(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return not isinstance(error, FileNotFoundError | PermissionError) and error.errno not in PERMANENT
+    return isinstance(error, EOFError) or any(kind.__name__ in TRANSIENT for kind in type(error).__mro__)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -23,8 +23,7 @@ from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.id_mapping import IdMap, make_id_map, map_ids
 from fm2.evaluation.metrics import sigmoid
 from fm2.models import FactorizationMachine, Model, build
-from fm2.remote.cache import local_path
-from fm2.remote.outputs import writes
+from fm2.remote.paths import local_path, writes
 from fm2.training.backend import to_numpy
 from fm2.training.scorer import ModelScorer, make_scorer, torch_threads
 

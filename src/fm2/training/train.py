@@ -21,7 +21,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
 from fm2.files import checksum, write_errors, write_files
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
 from fm2.training.candidates import AUTO, check_effort

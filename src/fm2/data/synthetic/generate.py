@@ -17,7 +17,7 @@ from fm2.data.synthetic.lists import POOLING, CellTexts
 from fm2.data.synthetic.planted import CLICK_RATE, Planted, expected_auc, plant
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.schema import Field, Schema
 
 Format = Literal["tsv", "tsv.gz", "parquet"]

@@ -21,7 +21,7 @@ from fm2.errors import Fm2Error, Fm2Warning, name_locations, printable, suggest
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_split, targets
 from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.studies.ablation.embeddings import map_embeddings
 from fm2.studies.ablation.frequency import Part, bins_of_features, measure_gaps
 from fm2.studies.ablation.results import COLUMNS, CSV, JSON, PREDICTIONS, Ablation

@@ -11,7 +11,7 @@ from typing import Any
 
 from fm2.evaluation.metrics import metric_title
 from fm2.files import write_errors, write_text
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 from fm2.studies.ablation.variants import COMPLETE
 from fm2.studies.result_files import read_results, write_csv
 from fm2.studies.statistics import PredictionFiles, Statistics

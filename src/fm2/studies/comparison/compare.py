@@ -21,7 +21,7 @@ from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_calibrated, targets
 from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
 from fm2.models.registry import get_spec, is_model
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import ignored_settings, settings_for, state_of
 from fm2.studies.comparison.results import COLUMNS, CSV, DIFFERENCES, JSON, PREDICTIONS, Comparison

@@ -13,7 +13,7 @@ from typing import Any
 
 from fm2.files import write_errors, write_text
 from fm2.models.specs.shallow import LR
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 from fm2.studies.result_files import read_results, write_csv
 from fm2.studies.statistics import PairDifference, PredictionFiles, Statistics
 

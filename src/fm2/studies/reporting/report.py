@@ -17,8 +17,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import effective_rows, score_calibrated
 from fm2.evaluation.metrics import calibration, calibration_bins
 from fm2.files import atomic_file, check_replaceable, write_errors
-from fm2.remote.cache import local_path
-from fm2.remote.outputs import writes
+from fm2.remote.paths import local_path, writes
 from fm2.studies.ablation.results import JSON as ABLATION
 from fm2.studies.ablation.results import Ablation
 from fm2.studies.comparison.results import COLUMNS, Comparison

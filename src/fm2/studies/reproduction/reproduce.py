@@ -11,8 +11,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare
 from fm2.errors import Fm2Error, suggest
-from fm2.remote.cache import local_path
-from fm2.remote.outputs import writes
+from fm2.remote.paths import local_path, writes
 from fm2.studies.comparison.compare import compare
 from fm2.studies.comparison.plan import used_settings
 from fm2.studies.comparison.results import JSON as COMPARISON

@@ -15,7 +15,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
 from fm2.files import check_output
 from fm2.models.choices import Metric
-from fm2.remote.cache import local_path
+from fm2.remote.paths import local_path
 from fm2.studies.tuning.spaces import Candidates, Choices, Range, Space, space_around
 from fm2.training.inputs import fingerprint_of
 

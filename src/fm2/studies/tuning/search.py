@@ -18,7 +18,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
 from fm2.files import output_directory, remove_directory, write_errors, write_files, write_text
 from fm2.models.choices import Metric
-from fm2.remote.outputs import writes
+from fm2.remote.paths import writes
 from fm2.studies.tuning.plan import PLAN, Plan, find_plan, plan_files
 from fm2.studies.tuning.study import RunningTrial, Study, Trial
 from fm2.training.inputs import fingerprint_of_weights, read_row_weights
