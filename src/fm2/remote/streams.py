@@ -151,21 +151,35 @@ class RemoteStream(io.RawIOBase):
 
 
 def _open_http(file: RemoteFile, position: int) -> Any:
-    """Open one HTTP response for the bytes from a position on. A server may ignore the range and send all bytes."""
+    """Open one HTTP response for the bytes from a position on."""
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={position}-"} if position else {})
     response = file.fs.open(file.path, "rb", block_size=0, size=file.size or 1, headers=headers)
-    encoded = response.r.headers.get("Content-Encoding", "identity") != "identity"
-    if encoded and response.r.status == 206:  # the range counts encoded bytes
-        response = file.fs.open(file.path, "rb", block_size=0, size=file.size or 1)
-    partial = response.r.status == 206
-    length = response.r.headers.get("Content-Length")
-    expected = (file.size or 0) - (position if partial else 0)
-    if length is not None and file.size is not None and not encoded and int(length) != expected:
-        raise Fm2Error(f"cannot read {file}: the server reports different sizes ({length} and {expected} bytes)")
-    skipped = 0 if partial else position
-    while skipped:
-        data = response.read(min(skipped, BLOCK_BYTES))
-        if not data:
-            raise EOFError("the connection ended")
-        skipped -= len(data)
+    try:
+        if response.r.status == 206 and _is_encoded(response):  # the range counts encoded bytes
+            response.close()
+            response = file.fs.open(file.path, "rb", block_size=0, size=file.size or 1)
+        partial = response.r.status == 206
+        _check_length(file, response, position if partial else 0)
+        skipped = 0 if partial else position  # a server may ignore the range
+        while skipped:
+            data = response.read(min(skipped, BLOCK_BYTES))
+            if not data:
+                raise EOFError("the connection ended")
+            skipped -= len(data)
+    except BaseException:
+        response.close()
+        raise
     return response
+
+
+def _is_encoded(response: Any) -> bool:
+    return bool(response.r.headers.get("Content-Encoding", "identity") != "identity")
+
+
+def _check_length(file: RemoteFile, response: Any, position: int) -> None:
+    length = response.r.headers.get("Content-Length")
+    if length is None or file.size is None or _is_encoded(response):
+        return
+    if int(length) + position != file.size:
+        sizes = f"{int(length) + position:,} and {file.size:,} bytes"
+        raise Fm2Error(f"cannot read {file}: the server reports different sizes ({sizes})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,14 @@ def list_tree(url: str) -> Tree:
     """Return the files in a remote directory, or the single file; empty if there is nothing."""
     tree = retry(f"cannot read {url}", lambda: _list(url))
     for name in tree:
-        if name and any(part in ("", ".", "..") or "\0" in part for part in name.split("/")):
+        if name and not _is_safe(name):
             raise Fm2Error(f"cannot read {url}: unsafe file name '{printable(name)}'")
     return tree
+
+
+def _is_safe(name: str) -> bool:
+    """Return whether a name stays in its directory."""
+    return not any(part in ("", ".", "..") or "\0" in part for part in name.split("/"))
 
 
 def find_tree(url: str) -> Tree:
@@ -63,9 +68,19 @@ def _list_http(fs: Any, url: str) -> Tree:
     if info.get("mimetype") != "text/html" or url.lower().endswith((".html", ".htm")):
         return {"": RemoteFile.of(url, fs, url, info)}
     base = url.rstrip("/") + "/"
-    links = [link for link in fs.find(base, maxdepth=DEEPEST) if link.startswith(base) and not link.endswith("/")]
-    names = {link.removeprefix(base): link for link in sorted(links) if "?" not in link and "#" not in link}
+    links = {link.removeprefix(base): link for link in sorted(_links(fs, base, DEEPEST))}
+    names = {name: link for name, link in links.items() if _is_safe(name) and "?" not in name and "#" not in name}
     return {name: RemoteFile.of(link, fs, link, fs.info(link)) for name, link in names.items()}
+
+
+def _links(fs: Any, page: str, depth: int) -> Iterator[str]:
+    """Yield the links of a page to files below it, and those of the pages below it."""
+    for link in fs.ls(page, detail=False):
+        if link.startswith(page) and link != page and ".." not in link.split("/"):
+            if not link.endswith("/"):
+                yield link
+            elif depth > 1:
+                yield from _links(fs, link, depth - 1)
 
 
 def versions(tree: Mapping[str, RemoteFile]) -> dict[str, list[Any]]:

@@ -79,11 +79,11 @@ def _put(url: str, fs: Any, file: Path, target: str) -> None:
             partial = f"{folder}/.{name}{PARTIAL}{secrets.token_hex(4)}"
             try:
                 fs.put_file(str(file), partial)
-                if fs.exists(target):
+                if fs.isfile(target):
                     fs.rm_file(target)
                 fs.mv(partial, target)
             except BaseException:
-                if fs.exists(partial):
+                if fs.isfile(partial):
                     fs.rm_file(partial)
                 raise
         fs.invalidate_cache()
@@ -103,7 +103,7 @@ def _put_text(url: str, fs: Any, target: str) -> None:
 def _remove(url: str, fs: Any, target: str) -> None:
     def remove() -> None:
         fs.invalidate_cache()
-        if fs.exists(target):
+        if fs.isfile(target):
             fs.rm_file(target)
 
     retry(f"cannot write to {url}", remove)

@@ -23,6 +23,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0  # seconds
 PERMANENT = (errno.EINVAL, errno.EPERM, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.ENOTEMPTY, errno.EROFS, errno.ENOSPC)
 # Exceptions of drivers that are not OSErrors; the classes cannot be imported without the drivers.
 TRANSIENT = {"HTTPClientError", "ClientConnectionError", "ClientPayloadError", "RequestException", "FSTimeoutError"}
+LOST = ("ClientPayloadError", "ServerDisconnectedError", "ConnectionResetError", "IncompleteRead")
 TRANSIENT_STATUS = (408, 425, 429)
 Result = TypeVar("Result")
 
@@ -129,7 +130,7 @@ def explain(error: Exception) -> tuple[str, bool]:
         return f"not found ({text})" if " " in text else "not found", False  # a sentence, or the path again
     if type(error).__name__ == "NoCredentialsError":
         return "no credentials were found", False
-    return _one_line(error), _is_transient(error)
+    return "the connection was lost" if type(error).__name__ in LOST else _one_line(error), _is_transient(error)
 
 
 def _status(error: BaseException) -> int | None:
