@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fm2.cli.command import Argument, flag, input_path
-from fm2.errors import printable
+from fm2.errors import name_locations, printable
 
 CONTINUE = "run the same command with --resume to continue"
 
@@ -48,4 +48,4 @@ def report_step(step: str) -> None:
 
 def warn(message: str) -> None:
     """Print a message on standard error."""
-    print(f"fm2: {printable(message)}", file=sys.stderr)
+    print(f"fm2: {printable(name_locations(message))}", file=sys.stderr)

@@ -21,11 +21,14 @@ MAGIC: dict[bytes, FileKind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"
 
 def file_kind(path: LogFile) -> FileKind:
     """Return the kind of a file. Its first bytes decide, not its name."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-    except OSError as error:
-        raise Fm2Error(f"cannot read {path}: {error.strerror}") from error
+    if isinstance(path, RemoteFile):
+        start = path.magic
+    else:
+        try:
+            with path.open("rb") as file:
+                start = file.read(4)
+        except OSError as error:
+            raise Fm2Error(f"cannot read {path}: {error.strerror}") from error
     return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), "plain")
 
 

@@ -110,7 +110,12 @@ def locked(entry: Path, wait: bool) -> Iterator[None]:
     entry.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # a file system without locks: nothing shows whether another process is running
         yield
     finally:
         os.close(descriptor)

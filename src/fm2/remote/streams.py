@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,6 +43,12 @@ class RemoteFile:
     def open(self, mode: str = "rb") -> io.BufferedReader:
         """Open the file for reading."""
         return io.BufferedReader(RemoteStream(self), BLOCK_BYTES)
+
+    @functools.cached_property
+    def magic(self) -> bytes:
+        """The first bytes, which tell the kind of the file; they are read once."""
+        with self.open() as stream:
+            return stream.read(4)
 
     def described_again(self) -> RemoteFile:
         """Return the file as it is now."""
