@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
 import warnings
 from collections.abc import Collection, Iterable
 from types import ModuleType
+
+_USER = re.compile(r"(?<=://)[^/@\s'\"?#]+(?=@)")  # user:password in a URL
+_QUERY = re.compile(r"(://[^\s'\"?]*\?)[^\s'\"?]*=[^\s'\"]*[^\s'\",;:.)]")  # signatures; not the ? of a pattern
+_COPIES: dict[str, str] = {}  # the paths of local copies, and the URLs that messages name instead
 
 
 class Fm2Error(Exception):
     """An error that the user can correct; the command line prints it on one line, without a traceback.
 
     A message names parameters as Python does, for example ``overwrite=True``, ``split="time"`` or ``learning_rate=``.
-    The command line prints its own options instead: ``--overwrite``, ``--split time``, ``--learning-rate``.
+    The command line prints its own options instead: ``--overwrite``, ``--split time``, ``--learning-rate``. Locations
+    are named as by :func:`name_locations`.
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(name_locations(message))
 
 
 class Fm2Warning(UserWarning):
@@ -31,7 +40,23 @@ def warn(message: str) -> None:
     level = 1
     while (frame := sys._getframe(level)).f_back and str(frame.f_globals.get("__name__")).split(".")[0] == "fm2":
         level += 1
-    warnings.warn(message, Fm2Warning, stacklevel=level + 1)
+    warnings.warn(name_locations(message), Fm2Warning, stacklevel=level + 1)
+
+
+def name_locations(text: str) -> str:
+    """Return a text with URLs instead of the paths of their local copies, and without the secrets in URLs.
+
+    >>> name_locations("cannot read https://me:secret@host/log.gz?signature=secret: not found")
+    'cannot read https://***@host/log.gz?***: not found'
+    """
+    for path, url in _COPIES.items():
+        text = text.replace(path, url)
+    return _QUERY.sub(r"\1***", _USER.sub("***", text)) if "://" in text else text
+
+
+def name_copy(path: str, url: str) -> None:
+    """Let messages name a URL instead of the path of its local copy."""
+    _COPIES[path] = url
 
 
 def is_panic(error: BaseException) -> bool:
@@ -71,9 +96,20 @@ def suggest(name: str, names: Iterable[str], used: Collection[str] = ()) -> str:
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import a module of an optional package, or raise an error that names the extra to install."""
+    """Import a module of an optional package, or raise an error that names the extra, or the package, to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        install = f"install it with: pip install 'fm2[{extra}]'"
-        raise Fm2Error(f"{purpose} requires the package '{error.name}'; {install}") from error
+        raise missing_package(error, extra, purpose) from error
+
+
+def missing_package(error: ImportError, extra: str, purpose: str) -> Fm2Error:
+    """Return an error that names the extra, or if that is empty, the package to install."""
+    names: list[str | None] = []
+    cause: BaseException | None = error
+    while cause is not None and len(names) < 10:
+        names.append(getattr(cause, "name", None))
+        cause = cause.__cause__
+    package = next((name for name in names if name), str(error)).partition(".")[0]
+    install = f"'fm2[{extra}]'" if extra else package
+    return Fm2Error(f"{purpose} requires the package '{package}'; install it with: pip install {install}")

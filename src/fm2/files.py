@@ -166,7 +166,9 @@ def temporary_directory(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def atomic_directory(path: Path, operation: str, kind: str, marker: str, overwrite: bool = False) -> Iterator[Path]:
+def atomic_directory(
+    path: Path, operation: str, kind: str, marker: str | None, overwrite: bool = False
+) -> Iterator[Path]:
     """Yield a temporary directory that is renamed to ``path`` on success and removed on an error.
 
     ``kind``, ``marker`` and ``overwrite`` are those of :func:`check_output`.

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from fm2.errors import Fm2Error, printable, require, suggest
 from fm2.field import DEFAULT_MIN_COUNT, MAX_TREE_HASH_BITS, PARTS, Field, Part, read_fields
+from fm2.remote.paths import local_path, writes
 
 __all__ = ["Field", "Schema"]
 
@@ -226,6 +227,7 @@ class Schema:
         except (TypeError, AttributeError) as error:
             raise Fm2Error(f"schema: a setting has the wrong type: {error}") from error
 
+    @writes("path")
     def save(self, path: str | Path) -> None:
         """Write the schema to a TOML file, with a ``[[field]]`` block per field, so that more can be appended."""
         tomli_w = require("tomli_w", "train", "writing a schema")
@@ -237,7 +239,7 @@ class Schema:
     def load(cls, path: str | Path) -> Schema:
         """Read a schema from a TOML file."""
         try:
-            return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+            return cls.from_dict(tomllib.loads(local_path(path).read_text(encoding="utf-8")))
         except OSError as error:
             raise Fm2Error(f"schema: {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -21,6 +21,7 @@ from fm2.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^( *)(`{3,})(\w*)[^\n`]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+S3, IN_MEMORY = "s3://", "memory://"  # tests do not use the network
 DOCTEST_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -102,7 +103,7 @@ class Runner:
             if command.startswith(self._skipped):
                 continue
             if given[0] == "fm2" and not set(given) & {";", "<", ">", ">>", "|", "&", "&&"}:
-                code = _exit_code([self._smaller.get(word, word) for word in given[1:]])
+                code = _exit_code([self._smaller.get(word, word).replace(S3, IN_MEMORY) for word in given[1:]])
                 assert code == 0, f"{block}: {command}"
             else:
                 path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -118,7 +119,7 @@ class Runner:
             assert not said, "".join(said)
             self._names.update(test.globs)
         else:
-            code = compile("\n" * (block.line - 1) + block.text, block.page, "exec")
+            code = compile("\n" * (block.line - 1) + block.text.replace(S3, IN_MEMORY), block.page, "exec")
             exec(code, self._names)
 
 

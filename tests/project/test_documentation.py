@@ -55,6 +55,7 @@ def test_code_blocks_run(path, filled, tmp_path, monkeypatch):
     blocks = blocks_of(path)
     assert len(blocks) == len(re.findall(r"^ *```\w", path.read_text(encoding="utf-8"), re.MULTILINE))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FM2_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(ModelSpec, "default_settings", quick)
     made = made_by(str(path.relative_to(ROOT)), blocks)
     for entry in filled.iterdir():

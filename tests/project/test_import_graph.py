@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "fm2"
 
 # In the order in which data flows. A room may import from itself and from every room above it.
 LAYERS = (
-    {"_native", "errors", "cpu", "files", "progress", "svg", "field", "schema"},
+    {"_native", "errors", "cpu", "files", "progress", "remote", "svg", "field", "schema"},
     {"data"},
     {"models"},
     {"artifacts"},
@@ -33,7 +33,7 @@ ROOTS = ("__init__", "__main__")  # the public names, and what `python -m fm2` r
 
 TORCH_FREE = (
     *("artifacts", "evaluation", "engine", "serving", "data"),
-    *("field", "schema", "files", "errors", "cpu", "svg"),
+    *("field", "schema", "files", "errors", "remote", "cpu", "svg"),
 )
 TORCH_FREE_MODULES = (
     *("fm2.models", "fm2.models.spec", "fm2.models.registry", "fm2.models.specs", "fm2.models.complexity"),

@@ -18,6 +18,7 @@ from fm2.data.vocabulary import ARRAYS, Vocabulary, check_vocabularies, checked
 from fm2.errors import Fm2Error
 from fm2.files import write_errors
 from fm2.models.registry import get_spec
+from fm2.remote.paths import local_path
 from fm2.schema import Schema
 
 if TYPE_CHECKING:  # its module needs torch
@@ -103,7 +104,7 @@ def check_model(path: Path) -> None:
 @contextlib.contextmanager
 def open_model(run: str | Path) -> Iterator[ModelFile]:
     """Open the model file of a run. Errors in the body of the ``with`` statement are those of :func:`open_arrays`."""
-    path = Path(run)
+    path = local_path(run)
     check_model(path)
     with open_arrays(path / MODEL) as (arrays, values):
         if (values["format"], values["version"]) != (FORMAT, VERSION):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, name_locations
 from fm2.files import check_output, output_directory, write_errors, write_text
 
 CALIBRATION = "calibration.safetensors"
@@ -19,7 +19,7 @@ SETTINGS = "settings.toml"
 
 def check_run_output(operation: str, out: Path, resume: bool, overwrite: bool, source: Path | None = None) -> None:
     """Raise an error unless a run may be written to ``out``; ``source`` is the run that it is derived from."""
-    if source is not None and out.resolve() == source.resolve():
+    if source is not None and name_locations(str(out.resolve())) == name_locations(str(source.resolve())):
         raise Fm2Error(f"{operation}: {out} is the source run; choose another out=")
     check_output(operation, out, "run", SETTINGS, resume=resume, overwrite=overwrite)
 

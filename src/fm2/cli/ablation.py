@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fm2.cli import shared
-from fm2.cli.command import Argument, command
+from fm2.cli.command import Argument, command, input_path, output_path
 from fm2.errors import Fm2Error
 
 
@@ -35,8 +35,8 @@ def _names(text: str | None, known: Sequence[str]) -> list[str] | None:
     interrupted=shared.CONTINUE,
     arguments=(
         shared.RUN,
-        Argument("data", "the dataset that RUN was trained on", metavar="DATA"),
-        Argument("--out", "directory to create", metavar="DIR", required=True),
+        input_path("data", "the dataset that RUN was trained on", "DATA"),
+        output_path("--out", "directory to create", "DIR"),
         Argument("--fields", "fields to leave out, one by one: a,b, all or none (default: all)", metavar="LIST"),
         Argument("--no-parts", "do not replace parts", action="store_false", dest="parts"),
         Argument("--embeddings", "fields to map: a,b, all or none (default: the 6 needed most)", metavar="LIST"),

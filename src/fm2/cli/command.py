@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fm2.errors import suggest
 
 NOTHING_WRITTEN = "no output was written"
+Location = Literal["", "read", "write", "update"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Argument:
 
     ``action`` is one of argparse's actions; without it the argument takes a value. An ``alternative`` excludes the
     command's other alternatives, and one of them is required. A positional argument may be ``optional``. ``group`` is
-    the section of the help page.
+    the section of the help page. ``location`` says what the command does with the file or directory that the argument
+    names, which may then be a URL; commands that read URLs themselves, such as those of logs, leave it empty.
 
     >>> Argument("--min-count", "replace rarer values by 'unknown'", int, default=4).usage
     '--min-count N'
@@ -37,6 +39,12 @@ class Argument:
     action: Any = None
     dest: str = ""
     group: str = ""
+    location: Location = ""
+
+    @property
+    def attribute(self) -> str:
+        """The name of the parsed value."""
+        return self.dest or self.name.lstrip("-").replace("-", "_")
 
     @property
     def is_option(self) -> bool:
@@ -124,6 +132,16 @@ def command(
 def flag(name: str, help: str) -> Argument:
     """Declare an option without a value."""
     return Argument(name, help, action="store_true", default=False)
+
+
+def input_path(name: str, help: str, metavar: str, **more: Any) -> Argument:
+    """Declare a file or directory that the command reads; it may be a URL."""
+    return Argument(name, help, metavar=metavar, location="read", **more)
+
+
+def output_path(name: str, help: str, metavar: str) -> Argument:
+    """Declare a file or directory that the command writes; it may be a URL."""
+    return Argument(name, help, metavar=metavar, required=name.startswith("-"), location="write")
 
 
 DEBUG = Argument("--debug", "show the traceback of an error", action="store_true", default=argparse.SUPPRESS)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.cli.command import Argument, command, flag
+from fm2.cli.command import Argument, command, flag, output_path
 from fm2.errors import printable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _arguments(*specific: Argument, scale: str) -> Sequence[Argument]:
     return (
         shared.RUN,
         shared.MODEL_DATA,
-        Argument("--out", "run directory to create", metavar="RUN2", required=True),
+        output_path("--out", "run directory to create", "RUN2"),
         *specific,
         shared.SETTINGS,
         shared.RESUME,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.cli.command import Argument, command, flag
+from fm2.cli.command import Argument, command, flag, input_path, output_path
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     notes="The true probability of each row is written to OUT.truth.npy, and the schema of a log with lists to "
     "OUT.schema.toml.",
     arguments=(
-        Argument("out", "output file: .tsv or .tsv.gz in Criteo's format, or .parquet", metavar="OUT"),
+        output_path("out", "output file: .tsv or .tsv.gz in Criteo's format, or .parquet", "OUT"),
         Argument("--rows", "number of rows", int, default=1_000_000),
         Argument("--fields", "number of columns besides the label", int, default=39),
         Argument("--features", "number of distinct values in all fields together", int, default=1_000_000),
@@ -64,12 +64,12 @@ def generate(options: argparse.Namespace) -> None:
     arguments=(
         Argument("source", "files with the rows to learn from", metavar="SOURCE", many=True),
         Argument("--preset", "schema of a public log", choices=("criteo", "avazu"), alternative=True),
-        Argument("--schema", "TOML file that declares the fields and the label", metavar="FILE", alternative=True),
+        input_path("--schema", "TOML file that declares the fields and the label", "FILE", alternative=True),
         Argument("--label", "click column (0 or 1); the fields are inferred", metavar="COLUMN", alternative=True),
-        Argument("--like", "dataset whose schema, buckets and vocabulary are reused", metavar="DATA", alternative=True),
+        input_path("--like", "dataset whose schema, buckets and vocabulary are reused", "DATA", alternative=True),
         Argument("--impressions", "column of impressions; the label counts their clicks", metavar="COLUMN"),
         Argument("--weight", "column of row weights", metavar="COLUMN"),
-        Argument("--out", "output directory", metavar="DATA", required=True),
+        output_path("--out", "output directory", "DATA"),
         Argument("--validation", "separate files for the validation split", metavar="FILE", many=True),
         Argument("--test", "separate files for the test split", metavar="FILE", many=True),
         Argument("--split", "split the rows at random or by time", choices=("random", "time"), default="random"),

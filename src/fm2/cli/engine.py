@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.cli import shared
-from fm2.cli.command import Argument, command, flag
+from fm2.cli.command import Argument, command, flag, input_path, output_path
 from fm2.errors import Fm2Error, printable
 
 PLANS, DTYPES = ("auto", "direct", "cached", "spectral"), ("f32", "f16", "i8")
@@ -34,10 +34,10 @@ def read_size(text: str) -> float:
     "fastest. An existing compiled model is replaced.",
     arguments=(
         shared.RUN,
-        Argument("--out", "model file to write, e.g. model.fm2", metavar="FILE", required=True),
+        output_path("--out", "model file to write, e.g. model.fm2", "FILE"),
         Argument("--plan", "scoring plan", choices=PLANS, default="auto"),
         Argument("--rank", "rank of the spectral plan (default: 16)", int, metavar="R"),
-        Argument("--data", "dataset; it makes the spectral plan more accurate", metavar="DATA"),
+        input_path("--data", "dataset; it makes the spectral plan more accurate", "DATA"),
         Argument("--dtype", "number type of the feature tables", choices=DTYPES, default="f32"),
         Argument("--memory", "memory limit for cached products", read_size, metavar="SIZE", default="4GB"),
         shared.JSON,
@@ -71,7 +71,7 @@ def compile(options: argparse.Namespace) -> None:
     "show the parameters, size and cost of a model",
     description="Show the parameters, bytes, operations and dimensions of a run or a compiled model.",
     example="fm2 inspect model.fm2",
-    arguments=(Argument("model", "run directory or compiled model", metavar="MODEL"), shared.JSON),
+    arguments=(input_path("model", "run directory or compiled model", "MODEL"), shared.JSON),
 )
 def inspect(options: argparse.Namespace) -> None:
     from fm2.engine.inspect import inspect, print_inspection
@@ -92,9 +92,9 @@ def inspect(options: argparse.Namespace) -> None:
     notes="CONTEXT is a JSON object or a file with one; its keys are the context columns. CANDIDATES is a JSON Lines "
     "file with the other columns.",
     arguments=(
-        Argument("model", "compiled model (fm2 compile)", metavar="MODEL"),
-        Argument("context", "values of the context columns", metavar="CONTEXT"),
-        Argument("candidates", "candidates, one per line; - is standard input", metavar="CANDIDATES"),
+        input_path("model", "compiled model (fm2 compile)", "MODEL"),
+        input_path("context", "values of the context columns", "CONTEXT"),
+        input_path("candidates", "candidates, one per line; - is standard input", "CANDIDATES"),
         Argument("--top", "number of candidates to print", int, default=10),
         flag("--json", "print JSON Lines"),
     ),
@@ -157,8 +157,8 @@ def _read_candidates(path: str) -> list[dict[str, Any]]:
     notes="ROW is a JSON object or a file with one. The contributions of all fields and pairs and the bias add up to "
     "the logit.",
     arguments=(
-        Argument("model", "compiled model (fm2 compile)", metavar="MODEL"),
-        Argument("row", "values by column", metavar="ROW"),
+        input_path("model", "compiled model (fm2 compile)", "MODEL"),
+        input_path("row", "values by column", "ROW"),
         Argument("--top", "number of contributions to print", int, default=10),
         shared.JSON,
     ),
@@ -207,7 +207,7 @@ def explain(options: argparse.Namespace) -> None:
     notes="An ONNX file contains no vocabularies: encode raw values with fm2. An existing ONNX file is replaced.",
     arguments=(
         shared.RUN,
-        Argument("--out", "ONNX file to write", metavar="FILE", required=True),
+        output_path("--out", "ONNX file to write", "FILE"),
         Argument("--ids", "integer type of the ids", choices=("int64", "int32"), default="int64"),
     ),
 )
@@ -228,7 +228,10 @@ def export(options: argparse.Namespace) -> None:
     description="Read all files of a dataset, a run, a compiled model or a catalog, and compare their checksums.",
     example="fm2 verify data",
     notes="fm2 train verifies its dataset, and opening a compiled model or a catalog verifies the file.",
-    arguments=(Argument("path", "dataset, run, compiled model or catalog", metavar="PATH"), shared.JSON),
+    arguments=(
+        input_path("path", "dataset, run, compiled model or catalog", "PATH"),
+        shared.JSON,
+    ),
     interrupted="nothing was changed",
 )
 def verify(options: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fm2.cli.command import Command
-from fm2.errors import Fm2Error, Terminated, is_out_of_memory, is_panic, printable
+from fm2.errors import Fm2Error, Terminated, is_out_of_memory, is_panic, name_locations, printable
 
 SUCCESS, FAILED, MISUSED, INTERNAL_ERROR, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 EXIT_CODES = {
@@ -57,4 +57,4 @@ def _external_cause(error: BaseException) -> str | None:
 
 def _one_line(text: str) -> str:
     """Return a text without line breaks and without characters that a terminal would obey."""
-    return printable(" ".join(text.split()))
+    return printable(name_locations(" ".join(text.split())))

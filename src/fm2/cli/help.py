@@ -14,6 +14,10 @@ NO_BREAK = "\xa0"
 HELP = Argument("-h, --help", "show this page", action="help")
 
 INTRODUCTION = "Train click-through-rate models on CPUs and serve predictions in microseconds."
+LOCATIONS = (
+    "Every file or directory can be a URL, such as s3://bucket/log.tsv.gz, gs://, hdfs:// or https:// "
+    "(pip install 'fm2[remote]')."
+)
 EXAMPLES = """\
   fm2 prepare log.tsv --preset criteo --out data
   fm2 train fmfm data --out run
@@ -28,7 +32,7 @@ def main_help(groups: Mapping[str, Sequence[Command]]) -> str:
     codes = "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())
     general = (HELP, Argument("--version", "show the version", action="version"), DEBUG)
     sections += [_section("Options", general), f"Examples:\n{EXAMPLES}", f"Exit codes:\n{codes}"]
-    return "\n\n".join([*sections, "Run fm2 COMMAND --help for the options of a command."]) + "\n"
+    return "\n\n".join([*sections, _wrap(LOCATIONS), "Run fm2 COMMAND --help for the options of a command."]) + "\n"
 
 
 def command_help(command: Command) -> str:

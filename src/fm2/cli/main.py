@@ -21,8 +21,9 @@ from fm2.cli.command import DEBUG, Command
 from fm2.cli.completion import completion
 from fm2.cli.exit_codes import FAILED, MISUSED, SUCCESS, explain
 from fm2.cli.help import command_help, main_help
+from fm2.cli.locations import local_arguments
 from fm2.cli.parameters import name_options
-from fm2.errors import Fm2Warning, Terminated, is_panic, printable, suggest
+from fm2.errors import Fm2Warning, Terminated, is_panic, name_locations, printable, suggest
 
 # All commands, in the order and under the titles of ``fm2 --help``.
 GROUPS: dict[str, tuple[Command, ...]] = {
@@ -66,7 +67,7 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
     options.debug = debug or getattr(options, "debug", False)
     _escape_unprintable_characters()
     try:
-        with _termination(), _warnings_in_one_line(command):
+        with _termination(), _warnings_in_one_line(command), local_arguments(command, options):
             command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output exited, as in `fm2 describe DATA | head`
@@ -176,7 +177,7 @@ def check_option(program: str, word: str, options: Iterable[str]) -> None:
 def fail(program: str, message: str) -> NoReturn:
     """Exit with a one-line error; the usage of a command with eighty options would hide it."""
     hint = "" if message.endswith("?") else f"; see {program} --help"
-    print(f"{program.replace(' ', ': ')}: {printable(message)}{hint}", file=sys.stderr)
+    print(f"{program.replace(' ', ': ')}: {printable(name_locations(message))}{hint}", file=sys.stderr)
     sys.exit(MISUSED)
 
 

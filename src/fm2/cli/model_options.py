@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, get_args
 
 from fm2.artifacts.settings import model_options, read_dim
-from fm2.cli.command import Argument
+from fm2.cli.command import Argument, input_path
 from fm2.models.choices import Metric, Optimizer, Schedule
 from fm2.models.options import Option
 from fm2.models.registry import model_names, models_that_take
@@ -50,7 +50,7 @@ SHARED: tuple[tuple[str, Any, str, str], ...] = (
     ("device", str, "cpu (native code) or a torch device (default: cpu)", RUN),
 )
 METRICS: tuple[str, ...] = get_args(Metric)
-DIM = Argument("--dim", "embedding dimension: 16; one per field: 4,8,...; or a JSON file", metavar="K", group=MODEL)
+DIM = input_path("--dim", "embedding dimension: 16; one per field: 4,8,...; or a JSON file", "K", group=MODEL)
 
 
 def model_argument(auto: str = "") -> Argument:

@@ -26,8 +26,7 @@ def name_options(message: str, arguments: Iterable[Argument]) -> str:
     """
     names: dict[str, str] = {}
     for argument in arguments:
-        parameter = argument.dest or argument.name.lstrip("-").replace("-", "_")
-        names.setdefault(parameter, argument.name if argument.is_option else argument.placeholder)
+        names.setdefault(argument.attribute, argument.name if argument.is_option else argument.placeholder)
 
     def replace(match: re.Match[str]) -> str:
         name = names.get(match["name"])

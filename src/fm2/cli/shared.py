@@ -7,19 +7,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fm2.cli.command import Argument, flag
-from fm2.errors import printable
+from fm2.cli.command import Argument, flag, input_path
+from fm2.errors import name_locations, printable
 
 CONTINUE = "run the same command with --resume to continue"
 
-DATA = Argument("data", "dataset directory (fm2 prepare)", metavar="DATA")
-MODEL_DATA = Argument("data", "the training dataset, or a newer one", metavar="DATA")
-RUN = Argument("run_path", "run directory (fm2 train)", metavar="RUN")
-SETTINGS = Argument("--settings", "TOML file with settings; options override it", metavar="FILE")
+DATA = input_path("data", "dataset directory (fm2 prepare)", "DATA")
+MODEL_DATA = input_path("data", "the training dataset, or a newer one", "DATA")
+RUN = input_path("run_path", "run directory (fm2 train)", "RUN")
+SETTINGS = input_path("--settings", "TOML file with settings; options override it", "FILE")
 JSON = flag("--json", "print the result as JSON")
 OVERWRITE = flag("--overwrite", "replace existing output")
 RESUME = flag("--resume", "continue an interrupted run")
-ROW_WEIGHTS = Argument("--row-weights", ".npy file with one weight per row of the log", metavar="FILE")
+ROW_WEIGHTS = input_path("--row-weights", ".npy file with one weight per row of the log", "FILE")
 THREADS = Argument("--threads", "number of threads (default: all cores)", int, default=0)
 
 
@@ -48,4 +48,4 @@ def report_step(step: str) -> None:
 
 def warn(message: str) -> None:
     """Print a message on standard error."""
-    print(f"fm2: {printable(message)}", file=sys.stderr)
+    print(f"fm2: {printable(name_locations(message))}", file=sys.stderr)

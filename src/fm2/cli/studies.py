@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag
+from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag, input_path, output_path
 from fm2.errors import Fm2Error
 from fm2.field import DEFAULT_MIN_COUNT
 
@@ -42,20 +42,20 @@ def _compare_arguments() -> Sequence[Argument]:
 
     return (
         shared.DATA,
-        Argument("--out", "directory to create", metavar="DIR", required=True),
+        output_path("--out", "directory to create", "DIR"),
         Argument(
             "--models",
             "comma-separated models, e.g. lr,fm,fmfm; or shallow (the paper's seven), deep or all (default: shallow)",
             metavar="LIST",
         ),
         SEEDS,
-        Argument("--truth", ".npy file with the true probability of each row (fm2 generate)", metavar="FILE"),
+        input_path("--truth", ".npy file with the true probability of each row (fm2 generate)", "FILE"),
         shared.RESUME,
         shared.OVERWRITE,
-        Argument(
+        input_path(
             "--settings",
             "TOML files with settings for all models; for one model, in a table [MODEL] or with model = NAME",
-            metavar="FILE",
+            "FILE",
             many=True,
             default=[],
         ),
@@ -173,12 +173,12 @@ def _tune_arguments() -> Sequence[Argument]:
     return (
         model_argument(),
         shared.DATA,
-        Argument("--out", "directory to create", metavar="DIR", required=True),
+        output_path("--out", "directory to create", "DIR"),
         Argument("--trials", "total number of trials", int, default=20),
         Argument("--timeout", "stop the search after this time", float, metavar="SECONDS"),
         Argument("--metric", "validation metric to optimize (default: log_loss)", choices=METRICS),
         Argument("--fix", "setting of all trials; can be repeated", metavar="NAME=VALUE", action="append", default=[]),
-        Argument("--space", "TOML file with the search space (default: the model's)", metavar="FILE"),
+        input_path("--space", "TOML file with the search space (default: the model's)", "FILE"),
         shared.ROW_WEIGHTS,
         shared.RESUME,
         Argument("--seed", "random seed of the search and of all trials (default: 0)", int),
@@ -236,15 +236,13 @@ def tune(options: argparse.Namespace) -> None:
     example="fm2 report comparison --out report.html",
     notes="The page has the paper's charts for your data. An existing HTML page is replaced.",
     arguments=(
-        Argument("source", "directory of fm2 train, fm2 compare or fm2 ablate", metavar="RUN_OR_COMPARISON"),
-        Argument("--out", "HTML file to write, e.g. report.html", metavar="FILE", required=True),
-        Argument("--data", "dataset (default: the one that a comparison was made with)", metavar="DATA"),
-        Argument(
-            "--shrink",
-            "directory of fm2 shrink with several variances (default: searched next to the source)",
-            metavar="DIR",
+        input_path("source", "directory of fm2 train, fm2 compare or fm2 ablate", "RUN_OR_COMPARISON"),
+        output_path("--out", "HTML file to write, e.g. report.html", "FILE"),
+        input_path("--data", "dataset (default: the one that a comparison was made with)", "DATA"),
+        input_path(
+            "--shrink", "directory of fm2 shrink with several variances (default: searched next to the source)", "DIR"
         ),
-        Argument("--ablation", "directory of fm2 ablate (default: searched next to the source)", metavar="DIR"),
+        input_path("--ablation", "directory of fm2 ablate (default: searched next to the source)", "DIR"),
         shared.THREADS,
     ),
 )
@@ -268,8 +266,8 @@ def report(options: argparse.Namespace) -> None:
     interrupted=shared.CONTINUE,
     arguments=(
         Argument("log", "criteo or avazu", metavar="LOG", choices=("criteo", "avazu")),
-        Argument("source", "the log file", metavar="PATH"),
-        Argument("--out", "directory to create", metavar="DIR", required=True),
+        input_path("source", "the log file", "PATH"),
+        output_path("--out", "directory to create", "DIR"),
         Argument(
             "--protocol",
             "train with fm2's defaults, as the paper says, or as the authors' code does",
@@ -284,7 +282,7 @@ def report(options: argparse.Namespace) -> None:
             metavar="LIST",
         ),
         SEEDS,
-        Argument("--settings", "TOML files of settings, as for fm2 compare", metavar="FILE", many=True, default=[]),
+        input_path("--settings", "TOML files of settings, as for fm2 compare", "FILE", many=True, default=[]),
         shared.RESUME,
         shared.OVERWRITE,
         shared.THREADS,

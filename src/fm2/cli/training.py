@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag
+from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag, input_path, output_path
 from fm2.errors import Fm2Error
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "validation", "test")
 NOTICEABLE = 0.5  # seconds
 INTERVAL = "95% interval by a bootstrap over rows"
-TRAINED_MODEL = Argument("path", "run directory (fm2 train) or compiled model (fm2 compile)", metavar="MODEL")
+TRAINED_MODEL = input_path("path", "run directory (fm2 train) or compiled model (fm2 compile)", "MODEL")
 
 
 def _train_arguments() -> Sequence[Argument]:
@@ -31,10 +31,10 @@ def _train_arguments() -> Sequence[Argument]:
     return (
         model_argument(auto="try several models and keep the best one"),
         shared.DATA,
-        Argument("--out", "run directory to create", metavar="RUN", required=True),
+        output_path("--out", "run directory to create", "RUN"),
         shared.SETTINGS,
         shared.RESUME,
-        Argument("--from", "warm start: continue from this run's model on new data", metavar="RUN", dest="start"),
+        input_path("--from", "warm start: continue from this run's model on new data", "RUN", dest="start"),
         shared.OVERWRITE,
         Argument("--effort", "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1)", int, default=1),
         shared.ROW_WEIGHTS,
@@ -135,7 +135,7 @@ def _verify(dataset: Dataset) -> None:
     notes="Predictions, compiled and exported models use the calibration; compile again after calibrating. Both "
     "methods keep the order of the predictions; --by keeps it among rows with the same value.",
     arguments=(
-        shared.RUN,
+        dataclasses.replace(shared.RUN, location="update"),
         dataclasses.replace(shared.MODEL_DATA, optional=True),
         Argument(
             "--method", "increasing map of the logits, or a line", choices=("isotonic", "platt"), default="isotonic"
@@ -250,7 +250,7 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
     arguments=(
         TRAINED_MODEL,
         Argument("input", "files with raw rows", metavar="INPUT", many=True),
-        Argument("--out", "output file; - writes CSV to standard output", metavar="FILE", required=True),
+        output_path("--out", "output file; - writes CSV to standard output", "FILE"),
         Argument("--keep", "input columns to copy to CSV or Parquet, e.g. user,ad", metavar="COLUMNS"),
         shared.THREADS,
     ),

@@ -25,6 +25,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.id_mapping import map_ids
 from fm2.files import write_text
 from fm2.models import FM, FactorizationMachine
+from fm2.remote.paths import writes
 from fm2.svg import COLORS, Axis, Plot, Point, svg, text, ticks
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
@@ -39,6 +40,7 @@ WIDTH, PANEL, LEFT, RIGHT, TOP, BETWEEN, BOTTOM = 640, 200, 80, 24, 64, 56, 48  
 Series = dict[str, list[Point]]
 
 
+@writes("out")
 def cut(
     run: Run | str | Path,
     data: Dataset | str | Path,
@@ -81,6 +83,7 @@ def cut(
         return train(small.name, dataset, out, start=start, **options)
 
 
+@writes("out")
 def compare(
     run: Run | str | Path,
     data: Dataset | str | Path,

@@ -21,6 +21,7 @@ from fm2.compression.retraining import check_matrices, find_occurrences, retrain
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
+from fm2.remote.paths import writes
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -28,6 +29,7 @@ from fm2.training.train import train
 Pair = tuple[int, int]
 
 
+@writes("out")
 def prune(
     run: Run | str | Path,
     data: Dataset | str | Path,

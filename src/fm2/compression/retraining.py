@@ -18,7 +18,7 @@ from fm2.compression.moments import Occurrences
 from fm2.compression.spectrum import sample_rows
 from fm2.data.dataset import Dataset
 from fm2.data.rows import Lists
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, name_locations
 from fm2.evaluation.id_mapping import IdMap, map_ids
 from fm2.evaluation.metrics import evaluate, sigmoid
 from fm2.files import temporary_directory, write_errors, write_text
@@ -148,6 +148,6 @@ def sweep(
         check_run_output(operation, path, resumed[value] or (resume and overwrite), overwrite)
     rows: list[dict[str, Any]] = [{option: None, **first_row()}]
     for value, path in paths.items():
-        rows.append({option: value, "run": str(path), **make_row(value, path, resumed[value])})
+        rows.append({option: value, "run": name_locations(str(path)), **make_row(value, path, resumed[value])})
         write_text(out / TABLE, json.dumps(rows, indent=1) + "\n")
     return rows

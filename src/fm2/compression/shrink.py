@@ -25,12 +25,14 @@ from fm2.compression.spectrum import assemble_blocks, block_diagonal
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models import FactorizationMachine, build
+from fm2.remote.paths import writes
 from fm2.training.backend import to_numpy
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 
 
+@writes("out")
 def shrink(
     run: Run | str | Path,
     data: Dataset | str | Path,
@@ -71,6 +73,7 @@ def shrink(
         return train(model.name, dataset, out, start=start, **options)
 
 
+@writes("out")
 def compare(
     run: Run | str | Path,
     data: Dataset | str | Path,

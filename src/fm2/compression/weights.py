@@ -18,6 +18,7 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec
 from fm2.models.spec import ModelSpec
+from fm2.remote.paths import local_path
 from fm2.schema import Schema
 
 Floats = NDArray[np.float32]
@@ -79,12 +80,13 @@ class Weights:
 
 def read_weights(path: str | Path) -> Weights:
     """Read the best model of a run."""
+    path = local_path(path)
     with open_model(path) as file:
         spec = get_spec(file.config["model"])
         if spec.compile_plan is None:
             raise Fm2Error(f"{path}: {spec.name} cannot be compiled; use fm2 export to write it as ONNX")
         weights = _read_network(file, spec) if spec.is_network else _read(file, spec)
-    calibration = read_calibration(Path(path), weights.sizes, weights.schema.fields)
+    calibration = read_calibration(path, weights.sizes, weights.schema.fields)
     return dataclasses.replace(weights, calibration=calibration)
 
 

@@ -20,6 +20,7 @@ from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import Vocabulary, load_vocabularies
 from fm2.errors import Fm2Error
 from fm2.files import checksum
+from fm2.remote.paths import local_path
 from fm2.schema import Schema
 
 SCHEMA = "schema.toml"
@@ -75,7 +76,7 @@ class Dataset:
     @classmethod
     def open(cls, path: str | Path) -> Dataset:
         """Open a prepared dataset. Check that all files exist and have the right size."""
-        path = Path(path)
+        path = local_path(path)
         return cls(path, read_manifest(path))
 
     @classmethod
@@ -193,7 +194,7 @@ def read_row_values(
     """
     path = values if isinstance(values, str | Path) else None
     try:
-        loaded = values if path is None else np.load(path, mmap_mode="r", allow_pickle=False)
+        loaded = values if path is None else np.load(local_path(path), mmap_mode="r", allow_pickle=False)
         array: NDArray[Any] = np.asarray(loaded, dtype=dtype)
     except OSError as error:
         raise Fm2Error(f"{operation}: {kind}: {error.filename}: {error.strerror}") from error

@@ -7,10 +7,10 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any, Literal
 
 from fm2.errors import Fm2Error, require
+from fm2.remote.streams import LogFile, RemoteFile
 
 FileKind = Literal["plain", "gzip", "zstd", "parquet"]
 
@@ -19,14 +19,22 @@ START_BYTES = 1 << 20
 MAGIC: dict[bytes, FileKind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"PAR1": "parquet"}
 
 
-def file_kind(path: Path) -> FileKind:
+def file_kind(path: LogFile) -> FileKind:
     """Return the kind of a file. Its first bytes decide, not its name."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-    except OSError as error:
-        raise Fm2Error(f"cannot read {path}: {error.strerror}") from error
+    if isinstance(path, RemoteFile):
+        start = path.magic
+    else:
+        try:
+            with path.open("rb") as file:
+                start = file.read(4)
+        except OSError as error:
+            raise Fm2Error(f"cannot read {path}: {error.strerror}") from error
     return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), "plain")
+
+
+def file_size(path: LogFile) -> int:
+    """Return the size of a file in bytes; 0 if a server does not report it."""
+    return path.size or 0 if isinstance(path, RemoteFile) else path.stat().st_size
 
 
 class _ZstdFile(io.RawIOBase):
@@ -66,7 +74,7 @@ class _ZstdFile(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def open_stream(path: Path) -> Iterator[tuple[io.BufferedIOBase, IO[bytes]]]:
+def open_stream(path: LogFile) -> Iterator[tuple[io.BufferedIOBase, IO[bytes]]]:
     """Open a file for reading; yield the decompressed stream, and the file itself, whose position is the progress.
 
     The stream is buffered: it returns fewer bytes than requested only at the end.
@@ -86,7 +94,7 @@ def open_stream(path: Path) -> Iterator[tuple[io.BufferedIOBase, IO[bytes]]]:
             raise Fm2Error(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def read_start(path: Path, size: int = START_BYTES) -> bytes:
+def read_start(path: LogFile, size: int = START_BYTES) -> bytes:
     """Return the first bytes of a file, decompressed."""
     with open_stream(path) as (stream, _):
         return stream.read(size)

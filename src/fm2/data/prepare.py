@@ -41,11 +41,14 @@ from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
 from fm2.progress import Progress
+from fm2.remote.paths import writes
+from fm2.remote.urls import as_path, is_remote
 from fm2.schema import Schema
 
 Split = Callable[[Block], Assignment]
 
 
+@writes("out")
 def prepare(
     source: Any,
     schema: Schema | Dataset | Encoder | str | Path,
@@ -172,7 +175,7 @@ def resolve_schema(schema: Schema | Dataset | Encoder | str | Path) -> Schema:
     if not isinstance(schema, str | Path):
         expected = "a Schema, the name of a preset or the path of a file"
         raise Fm2Error(f"prepare: schema must be {expected}, got {type(schema).__name__}")
-    if isinstance(schema, str) and not Path(schema).exists():
+    if isinstance(schema, str) and not is_remote(schema) and not as_path(schema).exists():
         return Schema.preset(schema)
     return Schema.load(schema)
 

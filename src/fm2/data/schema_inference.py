@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fm2.data.row_identifiers import identifies_rows, warn_left_out
 from fm2.data.sources import find_files, is_frame, open_parquet
 from fm2.data.text_files import SEPARATORS, find_columns, first_line, is_libffm, split_line
 from fm2.errors import Fm2Error, require
+from fm2.remote.streams import LogFile
 from fm2.schema import Field, Schema
 
 SAMPLE_ROWS = 10_000
@@ -107,7 +107,7 @@ def _sample_frame(frame: Any) -> dict[str, list[str] | ListColumn]:
     return texts
 
 
-def _sample_file(path: Path, label: str) -> dict[str, list[str] | ListColumn]:
+def _sample_file(path: LogFile, label: str) -> dict[str, list[str] | ListColumn]:
     if file_kind(path) == "parquet":
         return _sample_frame(open_parquet(path).frame)
     line, header_bytes = first_line(path)
@@ -124,7 +124,7 @@ def _sample_file(path: Path, label: str) -> dict[str, list[str] | ListColumn]:
     return {name: [row[i] for row in rows if len(row) == len(names)] for i, name in enumerate(names)}
 
 
-def _libffm_fields(path: Path) -> dict[str, list[str] | ListColumn]:
+def _libffm_fields(path: LogFile) -> dict[str, list[str] | ListColumn]:
     """Return the fields of a libffm file. Read all of it, because a rare field may first appear late."""
     with open_stream(path) as (stream, _):
         fields = {field.decode(errors="replace"): lists for field, lists in libffm_lists(stream).items()}

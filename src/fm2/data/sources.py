@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from fm2 import _native
 from fm2.data.decompress import file_kind
+from fm2.data.remote_parquet import RemoteParquet
 from fm2.data.row_inputs import check_column_names, library_errors
 from fm2.data.text_files import TextFile, find_columns, open_text_file
 from fm2.errors import Fm2Error, require
+from fm2.remote.streams import LogFile, RemoteFile, find_remote_files
+from fm2.remote.urls import as_path, is_remote
 from fm2.schema import Schema
 
 if TYPE_CHECKING:
@@ -79,7 +82,7 @@ Source = TextFile | FrameSource
 
 
 def open_sources(sources: Any, schema: Schema, labeled: bool = True) -> list[Source]:
-    """Open a path, a glob pattern, a DataFrame, or a list of these. Without ``labeled``, the label may be absent."""
+    """Open a path, URL, glob pattern or DataFrame, or a list of these. Without ``labeled``, the label may be absent."""
     opened: list[Source] = []
     for source in sources if isinstance(sources, list | tuple) else [sources]:
         if isinstance(source, str | Path):
@@ -101,22 +104,27 @@ def is_frame(source: Any) -> bool:
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "collect_batches")
 
 
-def find_files(pattern: str | Path) -> list[Path]:
-    """Return the file of this name, or the sorted files that match a pattern like ``logs/*.tsv.gz``."""
-    path = Path(pattern)
+def find_files(pattern: str | Path) -> Sequence[LogFile]:
+    """Return the file of this name or URL, or the sorted files that match a pattern like ``logs/*.tsv.gz``."""
+    if is_remote(pattern):
+        return find_remote_files(pattern)
+    path = as_path(pattern)
     if path.is_file():
         return [path]
     if path.is_dir():
         raise Fm2Error(f"{pattern} is a directory; pass its files, for example {path / '*.csv'}")
-    matches = sorted(Path(match) for match in glob.glob(str(pattern)) if Path(match).is_file())  # noqa: PTH207
+    matches = sorted(Path(match) for match in glob.glob(str(path)) if Path(match).is_file())  # noqa: PTH207
     if not matches:
         raise Fm2Error(f"file not found: {pattern}")
     return matches
 
 
-def open_parquet(path: Path) -> FrameSource:
+def open_parquet(path: LogFile) -> FrameSource:
     """Open a Parquet file and count its rows, so that a damaged file cannot end early unnoticed."""
     polars = require("polars", "train", "reading Parquet")
     with library_errors(f"cannot read {path}"):
+        if isinstance(path, RemoteFile):
+            remote = RemoteParquet(path)
+            return FrameSource(str(path), remote, remote.rows)
         frame = polars.scan_parquet(path, glob=False)
         return FrameSource(str(path), frame, int(frame.select(polars.len()).collect().item()))

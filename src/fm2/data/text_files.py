@@ -7,14 +7,14 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.decompress import START_BYTES, open_stream, read_start
+from fm2.data.decompress import START_BYTES, file_size, open_stream, read_start
 from fm2.errors import Fm2Error, suggest
+from fm2.remote.streams import LogFile
 from fm2.schema import Schema
 
 SEPARATORS = "\t,;|\x01"
@@ -28,7 +28,7 @@ LONGEST_LINE = 64 << 20
 class TextFile:
     """A file of separated values, or in the libffm format."""
 
-    path: Path
+    path: LogFile
     names: tuple[str, ...]
     header_bytes: int
     format: _native.TextFormat
@@ -40,7 +40,7 @@ class TextFile:
     @property
     def size(self) -> int:
         """The size of the file in bytes."""
-        return self.path.stat().st_size
+        return file_size(self.path)
 
     def positions(self, columns: Sequence[str]) -> list[int]:
         """Return the positions of columns in a row."""
@@ -110,7 +110,7 @@ def _quoted(names: Sequence[str], limit: int = 12) -> str:
     return quoted + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def open_text_file(path: Path, schema: Schema, labeled: bool) -> TextFile:
+def open_text_file(path: LogFile, schema: Schema, labeled: bool) -> TextFile:
     """Detect the format of a text file. The columns come from its header, or from the schema if it has none."""
     line, header_bytes = first_line(path)
     mark_bytes = len(BYTE_ORDER_MARK) if read_start(path, len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
@@ -129,7 +129,9 @@ def open_text_file(path: Path, schema: Schema, labeled: bool) -> TextFile:
     return _separated(path, *_headerless_layout(cells, schema, labeled), mark_bytes)
 
 
-def _check_is_not_header(splittings: Sequence[list[str]], schema: Schema, required: Sequence[str], path: Path) -> None:
+def _check_is_not_header(
+    splittings: Sequence[list[str]], schema: Schema, required: Sequence[str], path: LogFile
+) -> None:
     """Raise an error if the first line is a header that lacks columns, or if it has to be one."""
     known, best = max(((len(set(names) & set(required)), names) for names in splittings), key=lambda pair: pair[0])
     if not schema.columns:
@@ -149,7 +151,7 @@ def _headerless_layout(cells: dict[str, list[str]], schema: Schema, labeled: boo
     return schema.columns, "\t"
 
 
-def _separated(path: Path, names: Sequence[str], separator: str, header_bytes: int) -> TextFile:
+def _separated(path: LogFile, names: Sequence[str], separator: str, header_bytes: int) -> TextFile:
     format = _native.TextFormat(separator, separator == ",", len(names))
     return TextFile(path, tuple(names), header_bytes, format)
 
@@ -162,7 +164,7 @@ def split_line(line: str, separator: str) -> list[str]:
     return line.split(separator)
 
 
-def first_line(path: Path) -> tuple[str, int]:
+def first_line(path: LogFile) -> tuple[str, int]:
     """Return the first line of a text file, and the number of bytes it takes including the line end."""
     start = read_start(path)
     if b"\n" not in start and len(start) == START_BYTES:  # thousands of columns

@@ -30,6 +30,7 @@ from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.id_mapping import make_id_map, map_ids
 from fm2.field import MAX_PARTS, Field, Pooling
 from fm2.files import check_replaceable, check_utf8, replace_file, temporary_directory, write_errors
+from fm2.remote.paths import local_path, writes
 from fm2.schema import Schema
 
 PlanName = Literal["auto", "direct", "cached", "spectral"]
@@ -57,6 +58,7 @@ class Compiled:
     logit_error: dict[str, float] = field(default_factory=dict)
 
 
+@writes("out")
 def compile(
     run: str | Path,
     out: str | Path,
@@ -86,7 +88,7 @@ def compile(
     ``watch`` is called with the name of each step.
     """
     _check_options(plan, rank, dtype, memory, data)
-    out = Path(out)
+    run, out = local_path(run), Path(out)
     check_utf8(out, "compile")
     check_replaceable(out, "compile", "compiled model", MODEL_START)
     watch("reading the model")
@@ -99,7 +101,7 @@ def compile(
     rank = DEFAULT_RANK if rank is None else rank
     spectrum.check_rank(weights, rank)
     watch("approximating the field matrices")
-    moments, rows = _measure(weights, Path(run), data)
+    moments, rows = _measure(weights, run, data)
     compiled = write(weights, [spectral_plan(weights, rank, dtype, moments)], out)
     return replace(compiled, logit_error=_logit_error(weights, out, rows))
 

@@ -13,11 +13,12 @@ from fm2.engine.scorer import load
 from fm2.errors import printable
 from fm2.models import complexity
 from fm2.models.registry import get_spec
+from fm2.remote.paths import local_path
 
 
 def inspect(path: str | Path) -> dict[str, Any]:
     """Return the properties of a run or a compiled model as plain values."""
-    path = Path(path)
+    path = local_path(path)
     compiled = {}
     counts = {}
     order: Sequence[int] = ()

@@ -19,6 +19,7 @@ from fm2.engine.model_file import CATALOG_START, ModelWriter, Sections, align, o
 from fm2.engine.plans import LANES
 from fm2.errors import Fm2Error, suggest
 from fm2.files import atomic_file, check_replaceable, write_errors
+from fm2.remote.paths import local_path, writes
 
 if TYPE_CHECKING:
     from fm2.engine.scorer import Scorer
@@ -93,7 +94,7 @@ class Ranker:
     def load_catalog(self, path: str | Path) -> Catalog:
         """Open a catalog written by :meth:`Catalog.save` for the same model and the same candidate columns."""
         self._check_catalog()
-        sections = open_sections(Path(path), "catalog")
+        sections = open_sections(local_path(path), "catalog")
         try:
             meta = json.loads(sections["meta"].tobytes())
             if meta != self._identity(meta["items"]):
@@ -218,6 +219,7 @@ class Catalog:
         search = functools.partial(self.ranker._native.top, shifts=self.shifts)
         return self.ranker._best(search, "lists", context, self.rows, k)
 
+    @writes("path")
     def save(self, path: str | Path) -> None:
         """Write the catalog to a file atomically, and replace the catalog there, if any."""
         path = Path(path)

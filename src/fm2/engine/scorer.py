@@ -34,6 +34,7 @@ from fm2.evaluation.metrics import sigmoid
 from fm2.files import check_utf8
 from fm2.models.registry import get_spec, specs
 from fm2.models.spec import ModelSpec
+from fm2.remote.paths import local_path
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Scorer:
     def __init__(self, path: str | Path, *, threads: int = 0, verify: bool = True) -> None:
         check_threads("load", threads)
         check_utf8(path, "load")
-        self.path = Path(path)
+        path = self.path = local_path(path)
         self.threads = threads
         if self.path.is_dir():
             raise Fm2Error(f"load: {path} is a directory, not a file; fm2 compile turns a run into a model file")

@@ -21,6 +21,7 @@ from fm2.data.splits import SPLITS
 from fm2.engine.model_file import CATALOG_START, MODEL_START
 from fm2.engine.scorer import load
 from fm2.errors import Fm2Error
+from fm2.remote.paths import local_path
 
 Kind = Literal["dataset", "run", "compiled model", "catalog"]
 
@@ -53,7 +54,7 @@ def verify(path: str | Path) -> Verified:
     >>> verify(folder).kind
     'dataset'
     """
-    path, began = Path(path), time.perf_counter()
+    path, began = local_path(path), time.perf_counter()
     kind, files, unchecked = _verify_file(path) if path.is_file() else _verify_directory(path)
     total = sum(file.stat().st_size for file in files)
     return Verified(kind, len(files), total, time.perf_counter() - began, tuple(unchecked))

@@ -23,6 +23,7 @@ from fm2.estimators.inputs import InputError, read_classes, read_labels, read_ta
 from fm2.evaluation.metrics import sigmoid
 from fm2.models.choices import Metric, Optimizer, Schedule
 from fm2.models.registry import get_spec
+from fm2.remote.paths import local_path, writes
 from fm2.training.candidates import check_effort
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes: NDArray[Any] = self.classes_[second.astype(np.intp)]
         return classes
 
+    @writes("path")
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a directory that :meth:`load` reads; all fm2 commands accept it as a run as well."""
         check_is_fitted(self)
@@ -186,7 +188,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a saved classifier; nothing in the directory can run code."""
-        return saving.load(cls, Path(path))
+        return saving.load(cls, local_path(path))
 
     @available_if(lambda self: get_spec(self.model).compile_plan is not None)  # type: ignore[untyped-decorator]
     def compile(self, path: str | Path, **options: Any) -> Scorer:

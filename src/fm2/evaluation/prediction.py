@@ -15,9 +15,10 @@ from fm2.data.encoder import Encoder
 from fm2.data.rows import EncodedRows
 from fm2.data.sources import ROW_BYTES, Source, open_sources
 from fm2.data.text_files import TextFile
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, name_locations
 from fm2.evaluation.prediction_files import Batch, check_keep, check_replaceable, write_batches
 from fm2.progress import Progress
+from fm2.remote.paths import writes
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Predictor(Protocol):
         """Return the calibrated click probabilities of encoded rows."""
 
 
+@writes("out")
 def predict_files(
     model: Predictor, sources: Any, out: str | Path | None, *, keep: Sequence[str] = (), progress: bool | None = None
 ) -> Predictions:
@@ -80,7 +82,7 @@ def predict_files(
     check_keep(path, keep)
     opened = open_sources(sources, model.encoder.schema, labeled=False)
     if path is not None:
-        if path.exists() and any(path.samefile(str(source)) for source in opened if Path(str(source)).exists()):
+        if any(_is_same_file(path, str(source)) for source in opened):
             raise Fm2Error(f"predict: {path} is one of the input files; choose another output file")
         check_replaceable(path)
     names = model.encoder.schema.names
@@ -88,6 +90,12 @@ def predict_files(
     with Progress("scoring", sum(source.size for source in opened), progress) as bar:
         write_batches(path, opened, keep, _score(model, opened, keep, predictions, bar))
     return predictions
+
+
+def _is_same_file(path: Path, source: str) -> bool:
+    """Return whether an output is also the source of this name, a path or a URL."""
+    exist = path.exists() and Path(source).exists()
+    return path.samefile(source) if exist else name_locations(str(path)) == source
 
 
 def _score(

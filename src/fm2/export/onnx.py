@@ -41,12 +41,14 @@ from fm2.models import FFM, LR, FactorizationMachine, GatheredModel, Model, Poly
 from fm2.models.family.diagonal import Constant, Diagonal
 from fm2.models.hashing import FIRST, INCREMENT, SECOND
 from fm2.models.onnx.rules import Translation
+from fm2.remote.paths import writes
 from fm2.training.backend import to_numpy
 from fm2.training.run import Run
 
 MAX_BYTES = 2_000_000_000
 
 
+@writes("out")
 def export_onnx(run: Run | str | Path, out: str | Path, *, ids: Ids = "int64") -> Path:
     """Write the best model of a run as an ONNX file: ``ids`` [rows, fields] to ``probabilities`` [rows].
 

@@ -19,6 +19,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation import metrics
 from fm2.evaluation.significance import compare_log_loss
 from fm2.files import atomic_directory, check_output, temporary_directory, write_errors
+from fm2.remote.paths import writes
 from fm2.schema import Schema
 from fm2.studies.crosses.auto import DEFAULT_MODEL, LEAST_GAIN
 from fm2.training.train import train
@@ -45,6 +46,7 @@ class TreeGain:
         return f"{'added' if self.helps else 'did not add'} trees: {losses}"
 
 
+@writes("out")
 def prepare_with_trees(
     source: Any,
     schema: Schema | str | Path,

@@ -10,6 +10,8 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, suggest
 from fm2.evaluation.calibration import CalibrationError, Method, fit_calibration
 from fm2.evaluation.evaluate import score_split
+from fm2.remote.cache import is_copy
+from fm2.remote.paths import writes
 from fm2.training.run import Run
 
 
@@ -30,6 +32,7 @@ class Calibrated:
     log_loss_after: float
 
 
+@writes("run", update=True)
 def calibrate(
     run: Run | str | Path,
     data: Dataset | str | Path,
@@ -57,6 +60,7 @@ def calibrate(
     >>> round(fitted.before.error, 1), round(fitted.after.error, 1)
     (0.3, 0.0)
     """
+    _check_path(run, "calibrate")
     run, dataset = Run.of(run), Dataset.of(data)
     names = run.encoder.schema.names
     if by is not None and by not in names:
@@ -81,11 +85,19 @@ def calibrate(
     return Calibrated(run, fitted, len(scores.logits), errors["uncalibrated"], errors["calibrated"], *log_losses)
 
 
+@writes("run", update=True)
 def remove_calibration(run: Run | str | Path) -> None:
     """Remove the calibration of a run, which then predicts the probabilities of its model again.
 
     Models compiled or exported before keep the calibration.
     """
+    _check_path(run, "remove_calibration")
     delete_calibration(run.path if isinstance(run, Run) else Path(run))
     if isinstance(run, Run):
         run.calibration = None
+
+
+def _check_path(run: Run | str | Path, operation: str) -> None:
+    """Raise an error for a run that was opened from a URL: only its local copy would change."""
+    if isinstance(run, Run) and is_copy(run.path):
+        raise Fm2Error(f"{operation}: pass the URL {run.path}, not the run that was opened from it")

@@ -23,6 +23,7 @@ from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.id_mapping import IdMap, make_id_map, map_ids
 from fm2.evaluation.metrics import sigmoid
 from fm2.models import FactorizationMachine, Model, build
+from fm2.remote.paths import local_path, writes
 from fm2.training.backend import to_numpy
 from fm2.training.scorer import ModelScorer, make_scorer, torch_threads
 
@@ -57,12 +58,13 @@ class Run:
     @classmethod
     def open(cls, path: str | Path, threads: int = 0) -> Run:
         """Open the best model of a run."""
+        path = local_path(path)
         with open_model(path) as file:
             model = build(file.config, seed=None)
             _load_weights(model, file)
             encoder = Encoder(file.schema, file.vocabularies)
-        calibration = read_calibration(Path(path), model.field_sizes, encoder.schema.fields)
-        return cls(Path(path), model.eval(), encoder, file.metrics, threads, file.negative_rate, calibration)
+        calibration = read_calibration(path, model.field_sizes, encoder.schema.fields)
+        return cls(path, model.eval(), encoder, file.metrics, threads, file.negative_rate, calibration)
 
     @classmethod
     def of(cls, run: Run | str | Path) -> Run:
@@ -118,6 +120,7 @@ class Run:
         encoded = rows if isinstance(rows, EncodedRows) else self.encoder.encode_rows(rows, self.threads)
         return self.probabilities(encoded)
 
+    @writes("directory")
     def save(self, directory: str | Path) -> None:
         """Write the model, with its calibration, to a directory, which can then be opened as a run."""
         weights = {name: to_numpy(value) for name, value in self.model.learned().items()}

@@ -21,6 +21,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
 from fm2.files import checksum, write_errors, write_files
+from fm2.remote.paths import writes
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
 from fm2.training.candidates import AUTO, check_effort
@@ -35,6 +36,7 @@ from fm2.training.torch_backend import check_device
 from fm2.training.tracking import Tracker, Tracking
 
 
+@writes("out")
 def train(
     model: str,
     data: Dataset | str | Path,

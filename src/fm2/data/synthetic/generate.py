@@ -17,6 +17,7 @@ from fm2.data.synthetic.lists import POOLING, CellTexts
 from fm2.data.synthetic.planted import CLICK_RATE, Planted, expected_auc, plant
 from fm2.errors import Fm2Error, require
 from fm2.files import atomic_file
+from fm2.remote.paths import writes
 from fm2.schema import Field, Schema
 
 Format = Literal["tsv", "tsv.gz", "parquet"]
@@ -71,6 +72,7 @@ class _Tally:
         return GeneratedLog(path, truth, rows, self.clicks / rows, best_auc, best_log_loss, schema)
 
 
+@writes("out")
 def generate(
     out: str | os.PathLike[str],
     rows: int,

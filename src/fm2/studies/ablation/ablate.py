@@ -17,10 +17,11 @@ from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
 from fm2.data.reduced import without_fields
-from fm2.errors import Fm2Error, Fm2Warning, printable, suggest
+from fm2.errors import Fm2Error, Fm2Warning, name_locations, printable, suggest
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_split, targets
 from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
+from fm2.remote.paths import writes
 from fm2.studies.ablation.embeddings import map_embeddings
 from fm2.studies.ablation.frequency import Part, bins_of_features, measure_gaps
 from fm2.studies.ablation.results import COLUMNS, CSV, JSON, PREDICTIONS, Ablation
@@ -38,6 +39,7 @@ REDUCED = ".reduced"  # the dataset without the fields of the current variant
 GAP_KINDS = ("complete", "interaction")
 
 
+@writes("out")
 def ablate(
     run: Run | str | Path,
     data: Dataset | str | Path,
@@ -78,8 +80,8 @@ def ablate(
         raise Fm2Error(f"ablate: seeds must be at least 1, got {seeds}")
     ablation = Ablation(
         path,
-        run=str(first.path.resolve()),
-        data=str(dataset.path.resolve()),
+        run=name_locations(str(first.path.resolve())),
+        data=name_locations(str(dataset.path.resolve())),
         fingerprint=fingerprint_of(dataset),
         split=measured_split(dataset),
         model=first.model.name,

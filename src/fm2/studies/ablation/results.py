@@ -11,6 +11,7 @@ from typing import Any
 
 from fm2.evaluation.metrics import metric_title
 from fm2.files import write_errors, write_text
+from fm2.remote.paths import local_path
 from fm2.studies.ablation.variants import COMPLETE
 from fm2.studies.result_files import read_results, write_csv
 from fm2.studies.statistics import PredictionFiles, Statistics
@@ -50,13 +51,15 @@ class Ablation:
     def open(cls, path: str | Path, operation: str = "ablate") -> Ablation:
         """Read the ablation in a directory. Errors start with ``operation``."""
 
+        path = local_path(path)
+
         def make(values: dict[str, Any]) -> Ablation:
             statistics = values.pop("statistics")
-            ablation = cls(Path(path), **values, statistics=statistics and Statistics.from_dict(statistics))
+            ablation = cls(path, **values, statistics=statistics and Statistics.from_dict(statistics))
             _check(ablation)
             return ablation
 
-        return read_results(Path(path) / JSON, "an ablation", (FORMAT, VERSION), operation, make)
+        return read_results(path / JSON, "an ablation", (FORMAT, VERSION), operation, make)
 
     @property
     def failed(self) -> list[dict[str, Any]]:

@@ -16,11 +16,12 @@ from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
 from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset, read_row_values
-from fm2.errors import Fm2Error, Fm2Warning, printable
+from fm2.errors import Fm2Error, Fm2Warning, name_locations, printable
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_calibrated, targets
 from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
 from fm2.models.registry import get_spec, is_model
+from fm2.remote.paths import writes
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import ignored_settings, settings_for, state_of
 from fm2.studies.comparison.results import COLUMNS, CSV, DIFFERENCES, JSON, PREDICTIONS, Comparison
@@ -31,6 +32,7 @@ from fm2.training.run import Run
 from fm2.training.train import train
 
 
+@writes("out")
 def compare(
     data: Dataset | str | Path,
     out: str | Path,
@@ -70,7 +72,7 @@ def compare(
     else:
         comparison = Comparison(
             path,
-            data=str(dataset.path.resolve()),
+            data=name_locations(str(dataset.path.resolve())),
             fingerprint=fingerprint_of(dataset),
             split=measured_split(dataset),
             models=chosen("shallow" if models is None else models),

@@ -13,6 +13,7 @@ from typing import Any
 
 from fm2.files import write_errors, write_text
 from fm2.models.specs.shallow import LR
+from fm2.remote.paths import local_path
 from fm2.studies.result_files import read_results, write_csv
 from fm2.studies.statistics import PairDifference, PredictionFiles, Statistics
 
@@ -53,13 +54,15 @@ class Comparison:
     def open(cls, path: str | Path, operation: str = "compare") -> Comparison:
         """Read the comparison in a directory. Errors start with ``operation``."""
 
+        path = local_path(path)
+
         def make(values: dict[str, Any]) -> Comparison:
             statistics = values.pop("statistics", None)
-            comparison = cls(Path(path), **values, statistics=statistics and Statistics.from_dict(statistics))
+            comparison = cls(path, **values, statistics=statistics and Statistics.from_dict(statistics))
             comparison._check()
             return comparison
 
-        return read_results(Path(path) / JSON, "a comparison", (FORMAT, VERSION), operation, make)
+        return read_results(path / JSON, "a comparison", (FORMAT, VERSION), operation, make)
 
     def _check(self) -> None:
         """Raise a TypeError, ValueError or KeyError if a value is not of the kind that ``save`` writes."""

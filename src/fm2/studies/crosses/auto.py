@@ -15,6 +15,7 @@ from fm2.errors import Fm2Error, warn
 from fm2.field import DEFAULT_MIN_COUNT
 from fm2.files import check_output, temporary_directory, write_errors
 from fm2.models.registry import get_spec, spec_of_interaction
+from fm2.remote.paths import writes
 from fm2.schema import Field, Schema
 from fm2.studies.crosses.rank import DEFAULT_ROWS, make_residuals, rank_residuals
 from fm2.studies.crosses.residuals import CrossGain, Residuals, Watch
@@ -26,6 +27,7 @@ LEAST_GAIN = 0.0005  # of the log loss
 REMEASURED = 64  # candidates, after every choice
 
 
+@writes("out")
 def prepare_with_crosses(
     source: Any,
     schema: Schema | str | Path,

@@ -17,6 +17,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.evaluate import effective_rows, score_calibrated
 from fm2.evaluation.metrics import calibration, calibration_bins
 from fm2.files import atomic_file, check_replaceable, write_errors
+from fm2.remote.paths import local_path, writes
 from fm2.studies.ablation.results import JSON as ABLATION
 from fm2.studies.ablation.results import Ablation
 from fm2.studies.comparison.results import COLUMNS, Comparison
@@ -29,6 +30,7 @@ from fm2.training.inputs import fingerprint_of
 from fm2.training.run import Run
 
 
+@writes("out")
 def report(
     source: str | Path,
     out: str | Path,
@@ -47,13 +49,13 @@ def report(
     run.
     """
     check_threads("report", threads)
-    path = Path(source)
+    path = local_path(source)
     _check_out(Path(out))
     if ablation is None and (path / ABLATION).is_file():
         ablation = path
     ablated = None if ablation is None else Ablation.open(ablation, "report")
     if ablated is not None and ablation == path:
-        path, data = Path(ablated.run), data or ablated.data
+        path, data = local_path(ablated.run), data or ablated.data
     is_comparison = (path / COMPARISON).is_file()
     comparison = Comparison.open(path, "report") if is_comparison else None
     dataset, note = _open_data(data, comparison)
@@ -61,7 +63,7 @@ def report(
         comparison = _evaluate(Run.open(path, threads), dataset)
     models = inputs.finished(comparison)
     runs = [path / row["run"] for rows in models.values() for row in rows]
-    shrunk = inputs.read_shrunk(Path(shrink)) if shrink else inputs.find_shrunk(path, runs)
+    shrunk = inputs.read_shrunk(local_path(shrink)) if shrink else inputs.find_shrunk(path, runs)
     ablated = ablated or inputs.find_ablation(path, runs)
     parts = [note and paragraph(note, "soft"), *_parts(comparison, dataset, shrunk, ablated, threads)]
     title = f"Comparison of {len(models)} models" if is_comparison else f"Training run of {comparison.models[0]}"

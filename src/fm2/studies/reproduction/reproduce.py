@@ -11,6 +11,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare
 from fm2.errors import Fm2Error, suggest
+from fm2.remote.paths import local_path, writes
 from fm2.studies.comparison.compare import compare
 from fm2.studies.comparison.plan import used_settings
 from fm2.studies.comparison.results import JSON as COMPARISON
@@ -33,6 +34,7 @@ QUALITY_TABLES = {6, 7}
 TRAINING_TABLES = QUALITY_TABLES | {8}
 
 
+@writes("out")
 def reproduce(
     log: str,
     source: str | Path,
@@ -58,6 +60,7 @@ def reproduce(
     ``model_settings`` override the protocol; they and the other options are those of :func:`fm2.compare`. The results
     are written to ``out``: ``data``, ``compare``, ``shrink``, the tables, and ``reproduction.html`` with the figures.
     """
+    source = local_path(source)
     reproduction = _plan(log, source, Path(out), protocol, models, tables, resume, overwrite)
     threads = int(settings.get("threads", 0))
     dataset = _prepare(reproduction, resume, overwrite, threads)

@@ -15,6 +15,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
 from fm2.files import check_output
 from fm2.models.choices import Metric
+from fm2.remote.paths import local_path
 from fm2.studies.tuning.spaces import Candidates, Choices, Range, Space, space_around
 from fm2.training.inputs import fingerprint_of
 
@@ -150,7 +151,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Plan]:
 def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
     space, source = arguments["space"], "space"
     if isinstance(space, str | Path):
-        space, source = read_settings(Path(space), "tune"), str(space)
+        space, source = read_settings(local_path(space), "tune"), str(space)
     metric: Metric = arguments["metric"] or "log_loss"
     size = len(dataset.train), dataset.field_sizes
     return make_plan(model, *size, metric, arguments["seed"] or 0, arguments["fix"] or {}, space, source)

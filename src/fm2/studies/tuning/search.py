@@ -18,6 +18,7 @@ from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, require
 from fm2.files import output_directory, remove_directory, write_errors, write_files, write_text
 from fm2.models.choices import Metric
+from fm2.remote.paths import writes
 from fm2.studies.tuning.plan import PLAN, Plan, find_plan, plan_files
 from fm2.studies.tuning.study import RunningTrial, Study, Trial
 from fm2.training.inputs import fingerprint_of_weights, read_row_weights
@@ -52,6 +53,7 @@ class Pruned(Exception):
     """Ends the training of a trial that will not be the best."""
 
 
+@writes("out")
 def tune(
     model: str,
     data: Dataset | str | Path,

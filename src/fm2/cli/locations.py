@@ -1,0 +1,58 @@
+"""Arguments that are URLs: commands get local paths instead, and print the URLs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from fm2.cli import shared
+from fm2.cli.command import Command
+from fm2.errors import name_locations
+from fm2.remote.urls import is_url
+
+
+@contextlib.contextmanager
+def local_arguments(command: Command, options: argparse.Namespace) -> Iterator[None]:
+    """Replace URLs among the parsed arguments by the paths of local copies, and upload outputs at the end."""
+    given = [(each, getattr(options, each.attribute)) for each in command.arguments() if each.location]
+    locations = [(argument, value) for argument, value in given if any(map(is_url, _listed(value)))]
+    if not locations:
+        yield
+        return
+
+    from fm2.remote.outputs import output
+    from fm2.remote.paths import local_path
+
+    resume = bool(getattr(options, "resume", False))
+    with contextlib.redirect_stdout(_NamingUrls(sys.stdout)), contextlib.ExitStack() as stack:
+        for argument, value in locations:
+            if argument.location == "read":
+                paths = [str(local_path(each, report=shared.warn)) for each in _listed(value)]
+                local: Any = paths if isinstance(value, list) else paths[0]
+            else:
+                update = argument.location == "update"
+                local = str(stack.enter_context(output(value, resume=resume, update=update, report=shared.warn)))
+            setattr(options, argument.attribute, local)
+        yield
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+class _NamingUrls:
+    """A text stream that names URLs instead of the paths of their local copies."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text with URLs."""
+        self._stream.write(name_locations(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
