@@ -118,7 +118,7 @@ class App:
             if not done:
                 future.cancel()
                 seconds = self.settings.limits.seconds
-                raise Refused(503, f"no answer within {seconds:g} seconds (max_seconds=)", "timeout")
+                raise Refused(503, f"no answer within {seconds:g} seconds (--max-seconds)", "timeout")
             return future.result()
         finally:
             self.intake.running -= 1

@@ -35,7 +35,7 @@ class Intake:
     def check(self, headers: Any) -> str | None:
         """Refuse a request that is too large, or one too many. Return its content length."""
         if len(self.reading) + self.running >= self.limits.queue:
-            message = f"the server already has {self.limits.queue} requests; try again later, or raise max_queue="
+            message = f"the server already has {self.limits.queue} requests; try again later, or raise --max-queue"
             raise Refused(429, message, "overloaded", [("retry-after", "1")])
         length: str | None = headers.get("content-length")
         if length is not None and (len(length) > 18 or int(length) > self.limits.body):
@@ -44,7 +44,7 @@ class Intake:
 
     def too_large(self, length: str | int) -> Refused:
         """Return the error for a body that is too large."""
-        message = f"the body has {length} bytes; the limit is {self.limits.body} (max_body=)"
+        message = f"the body has {length} bytes; the limit is {self.limits.body} (--max-body)"
         return Refused(413, message, "body_too_large", [("connection", "close")])
 
     async def read(self, proto: Any, length: str | None) -> bytes:
@@ -58,7 +58,7 @@ class Intake:
                 return body
             return await self._read_chunks(proto)
         except asyncio.CancelledError:
-            message = f"the body did not arrive within {self.limits.seconds:g} seconds (max_seconds=)"
+            message = f"the body did not arrive within {self.limits.seconds:g} seconds (--max-seconds)"
             raise Refused(408, message, "slow_sender", [("connection", "close")]) from None
         finally:
             del self.reading[task]
