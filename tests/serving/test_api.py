@@ -130,7 +130,7 @@ def test_a_catalog_is_created_extended_pruned_and_deleted_in_all_workers(server)
     assert "did you mean 'new'?" in server.error(404, "POST", f"{SHOP}/catalogs/nwe/items", {"items": []})
     assert "no item 'i0'" in server.error(400, "DELETE", f"{path}/items", {"ids": ["i0"]})
     assert "did you mean 'ad'?" in server.error(
-        400, "PUT", path, {"candidate": ["ad"], "items": [{"id": "a", "da": "1"}]}
+        400, "PUT", path, {"candidate": ["ad"], "items": [{"id": "a", "adx": "1"}]}
     )
     assert 'no "id"' in server.error(400, "PUT", path, {"candidate": ["ad"], "items": [{"ad": "1"}]})
     assert "unknown column" in server.error(400, "PUT", path, {"candidate": ["adx"], "items": []})
@@ -152,7 +152,7 @@ def test_a_model_is_described_for_forms(server):
         assert all(isinstance(value, int | float) for value in columns[name]["values"])
     row = {name: column["values"][0] for name, column in columns.items()}
     before = server.get("/v1/stats")["models"]["shop"]["1"]
-    server.post(f"{SHOP}/predict", {"rows": [row, {"site": "never seen"}]})
+    server.post(f"{SHOP}/predict", {"rows": [row, {**row, "site": "never seen"}]})
     after = server.get("/v1/stats")["models"]["shop"]["1"]
     assert after["requests"] == before["requests"] + 1
     assert after["rows"] == before["rows"] + 2

@@ -55,6 +55,7 @@ class Server(MPServer):
         self._ssp = None
         self._sso = socket.socket(fileno=self._sfd)
         self._sso.set_inheritable(True)
+        self._sso.listen(self.backlog)  # connections wait for the first worker
         self.bind_port = self._sso.getsockname()[1]
 
 
