@@ -8,32 +8,39 @@ others take the usual way. This uses parts of granian that are not documented, s
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from typing import Any
 
 from granian._futures import _future_watcher_wrapper
-from granian._granian import CallbackScheduler, RSGIWorker
-from granian._signals import set_loop_signals
+from granian._granian import CallbackScheduler, RSGIWorker, WorkerSignal
 from granian.server.common import WORKERS_METHODS
 from granian.server.mp import WorkerProcess
 
 from fm2.serving.direct import CONTEXT, Answer
 
+ALONE_SECONDS = 3.0  # after a signal, if the main process does not stop the worker
 
-class Loop:
-    """asyncio's loop, except that direct answers are computed on the thread that calls it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+def answer_directly(loop: asyncio.AbstractEventLoop) -> None:
+    """Let direct answers be computed on the thread that schedules them, which is granian's."""
+    schedule = loop.call_soon_threadsafe
 
-    def call_soon_threadsafe(self, call: Any, *arguments: Any, context: Any = None) -> Any:
-        """Call a function: at once, or on asyncio's thread."""
-        if type(call) is Answer:
-            return call(*arguments)
-        return self._loop.call_soon_threadsafe(call, *arguments, context=context)
+    def call_soon_threadsafe(call: Any, *arguments: Any, context: Any = None) -> Any:
+        return call(*arguments) if type(call) is Answer else schedule(call, *arguments, context=context)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
+    loop.call_soon_threadsafe = call_soon_threadsafe  # type: ignore[assignment, method-assign]
+
+
+def stop_on_signals(loop: asyncio.AbstractEventLoop, app: Any) -> WorkerSignal:
+    """Return what a signal sets, once the main process has let clients know.
+
+    A terminal and systemd send signals to all processes at once; the main process sends another one.
+    """
+    stop = WorkerSignal()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, lambda: loop.call_later(0 if app.table.draining else ALONE_SECONDS, stop.set))
+    return stop
 
 
 class Scheduler(CallbackScheduler):
@@ -82,7 +89,8 @@ def run_worker(
     metrics: Any,
 ) -> None:
     """Run a worker, as granian does for RSGI, with our scheduler."""
-    stop = set_loop_signals(loop)  # type: ignore[no-untyped-call]
+    stop = stop_on_signals(loop, app)
+    answer_directly(loop)
     stopped = asyncio.Event()
     stop.add_cb(lambda: loop.call_soon_threadsafe(stopped.set))
     app.__rsgi_init__(loop)
@@ -106,6 +114,6 @@ def run_worker(
     )
     serve = getattr(worker, WORKERS_METHODS[runtime_mode][(sock[0] or sock[1]).is_uds()])
     run = _future_watcher_wrapper(app.__rsgi__)  # type: ignore[no-untyped-call]
-    serve(Scheduler(loop, _scheduler(loop, app.start, run), None, None, None), Loop(loop), stop)
+    serve(Scheduler(loop, _scheduler(loop, app.start, run), None, None, None), loop, stop)
     loop.run_until_complete(stopped.wait())
     app.__rsgi_del__(loop)
