@@ -19,7 +19,7 @@ from fm2.serving.table import ServedModel, Table
 if TYPE_CHECKING:
     from fm2.serving.app import App
 
-RETRY_SECONDS = 0.2
+RETRY_SECONDS, START_SECONDS = 0.2, 10.0
 
 
 class Worker:
@@ -31,9 +31,20 @@ class Worker:
 
     def start(self) -> None:
         """Load the models, then follow changes on another thread."""
-        connection = self._connect()
+        connection = self._connect_at_start()
         self._apply(connection, warm=False)
         threading.Thread(target=self._follow, args=(connection,), name="fm2-models", daemon=True).start()
+
+    def _connect_at_start(self) -> socket.socket:
+        """Connect; wait for a keeper that is just being restarted."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return self._connect()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_SECONDS)
 
     def _connect(self) -> socket.socket:
         connection = channel.connect(self._path)
