@@ -129,9 +129,9 @@ def command(
     return lambda run: Command(name, summary, run=run, arguments=listed, **declared)
 
 
-def flag(name: str, help: str) -> Argument:
+def flag(name: str, help: str, group: str = "") -> Argument:
     """Declare an option without a value."""
-    return Argument(name, help, action="store_true", default=False)
+    return Argument(name, help, action="store_true", default=False, group=group)
 
 
 def input_path(name: str, help: str, metavar: str, **more: Any) -> Argument:
