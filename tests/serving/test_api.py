@@ -21,7 +21,7 @@ def server(files, tmp_path_factory):
 
 
 def test_rows_get_the_same_probabilities_as_in_python(server, scorers):
-    rows = [ROW, {"site": "site3"}, {}]
+    rows = [ROW, {"site": "site3"}, {"ad": None}]
     answer = server.post(f"{SHOP}/predict", {"rows": rows, "id": "7"})
     assert (answer["model"], answer["version"], answer["id"]) == ("shop", "1", "7")
     assert answer["probabilities"] == pytest.approx(scorers[0].predict(rows).tolist(), abs=1e-6)
@@ -58,7 +58,7 @@ def test_a_large_request_is_scored_on_another_thread(server, scorers):
         ({"rows": [ROW, 3]}, "rows[1]"),
         ({"row": [ROW]}, "row"),
         (b'{"rows": [{"site": "a"', "JSON"),
-        (b"\xff\xfe", "JSON"),
+        (b"\xff\xfe", "UTF-8"),
         (b"", "JSON"),
         ([], "object"),
     ],
@@ -130,7 +130,7 @@ def test_a_catalog_is_created_extended_pruned_and_deleted_in_all_workers(server)
     assert "did you mean 'new'?" in server.error(404, "POST", f"{SHOP}/catalogs/nwe/items", {"items": []})
     assert "no item 'i0'" in server.error(400, "DELETE", f"{path}/items", {"ids": ["i0"]})
     assert "did you mean 'ad'?" in server.error(
-        400, "PUT", path, {"candidate": ["ad"], "items": [{"id": "a", "da": "1"}]}
+        400, "PUT", path, {"candidate": ["ad"], "items": [{"id": "a", "adx": "1"}]}
     )
     assert 'no "id"' in server.error(400, "PUT", path, {"candidate": ["ad"], "items": [{"ad": "1"}]})
     assert "unknown column" in server.error(400, "PUT", path, {"candidate": ["adx"], "items": []})
@@ -152,7 +152,7 @@ def test_a_model_is_described_for_forms(server):
         assert all(isinstance(value, int | float) for value in columns[name]["values"])
     row = {name: column["values"][0] for name, column in columns.items()}
     before = server.get("/v1/stats")["models"]["shop"]["1"]
-    server.post(f"{SHOP}/predict", {"rows": [row, {"site": "never seen"}]})
+    server.post(f"{SHOP}/predict", {"rows": [row, {**row, "site": "never seen"}]})
     after = server.get("/v1/stats")["models"]["shop"]["1"]
     assert after["requests"] == before["requests"] + 1
     assert after["rows"] == before["rows"] + 2

@@ -36,7 +36,7 @@ def test_a_canary_gets_its_share_and_the_same_requests_every_time(server):
     connection = server.connect()
 
     def by_header(key):
-        connection.request("POST", f"{SHOP}/predict", b'{"rows": [{}]}', {"X-Request-Id": key})
+        connection.request("POST", f"{SHOP}/predict", b'{"rows": [{"ad": 1}]}', {"X-Request-Id": key})
         return '"2"' in connection.getresponse().read().decode().replace(" ", "").partition("version")[2][:6]
 
     chosen = [by_header(f"user{i}") for i in range(300)]

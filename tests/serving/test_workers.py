@@ -75,10 +75,10 @@ def test_stopping_answers_all_requests(files, tmp_path):
         def slow_request():
             connection = server.connect()
             connection.putrequest("POST", f"{SHOP}/predict")
-            connection.putheader("Content-Length", "14")
+            connection.putheader("Content-Length", "21")
             connection.endheaders()
             time.sleep(1.5)
-            connection.send(b'{"rows": [{}]}')
+            connection.send(b'{"rows": [{"ad": 1}]}')
             answers.append(connection.getresponse().status)
 
         thread = threading.Thread(target=slow_request)

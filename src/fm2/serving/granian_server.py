@@ -7,7 +7,7 @@ import socket
 import time
 from typing import Any
 
-from granian.constants import HTTPModes, Interfaces
+from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.net import SocketSpec  # type: ignore[attr-defined]
@@ -55,6 +55,7 @@ class Server(MPServer):
         self._ssp = None
         self._sso = socket.socket(fileno=self._sfd)
         self._sso.set_inheritable(True)
+        self._sso.listen(self.backlog)  # connections wait for the first worker
         self.bind_port = self._sso.getsockname()[1]
 
 
@@ -67,6 +68,7 @@ def create_server(settings: Settings) -> Any:
         address=settings.host,
         port=settings.port,
         interface=Interfaces.RSGI,
+        loop=Loops.asyncio,
         workers=settings.workers,
         http=HTTPModes.auto if settings.certificate else HTTPModes.http1,
         websockets=False,

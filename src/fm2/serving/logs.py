@@ -45,7 +45,7 @@ class RequestLog:
         self._every = round(1 / sample) if sample > 0 else 0
         self._left = self._every
 
-    def is_next(self, status: int) -> bool:
+    def is_next(self) -> bool:
         """Return whether to log this request: one of so many."""
         if not self._every:
             return False

@@ -32,6 +32,7 @@ def serve(settings: Settings) -> None:
     if settings.traces:
         check_traces(settings.traces)
     from fm2.serving.granian_server import create_server
+    from fm2.serving.granian_worker import run_worker
 
     multiprocessing.set_start_method("fork", force=True)  # workers share the memory of imported modules
     with _runtime_directory() as runtime:
@@ -45,7 +46,11 @@ def serve(settings: Settings) -> None:
             server.on_startup(lambda: log("info", "listening", url=f"{scheme}://{host}:{server.bind_port}"))
             server.on_startup(gc.freeze)  # collecting garbage would copy shared pages
             keeper.watch()
-            server.serve(target_loader=functools.partial(_load_app, settings), wrap_loader=False)
+            server.serve(
+                spawn_target=None if settings.traces else run_worker,
+                target_loader=functools.partial(_load_app, settings),
+                wrap_loader=False,
+            )
         finally:
             keeper.stop()
         log("info", "stopped")
