@@ -6,8 +6,9 @@ import multiprocessing
 import sys
 from typing import Any
 
-from fm2.serving.granian_server import create_server
-from fm2.serving.settings import Settings
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.log import LogLevels
 
 HEADERS = [("content-type", "text/plain")]
 
@@ -24,5 +25,15 @@ class Hello:
 
 if __name__ == "__main__":
     multiprocessing.set_start_method("fork")
-    server = create_server(Settings(sources=(), port=int(sys.argv[1])))
-    server.serve(target_loader=Hello, wrap_loader=False)
+    server = Granian(
+        "serve_hello",
+        port=int(sys.argv[1]),
+        interface=Interfaces.RSGI,
+        loop=Loops.asyncio,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=2048,
+        backpressure=2048,
+        log_level=LogLevels.error,
+    )
+    server.serve(target_loader=lambda: Hello(), wrap_loader=False)  # type: ignore[arg-type, return-value]
