@@ -48,15 +48,8 @@ class Server:
             return response.status, response.read()
 
     def workers(self) -> list[int]:
-        """Return the processes that answer requests: those in which granian's runtime has a thread."""
-        return [pid for pid in processes_of(self.pid) if pid != self.pid and _is_worker(pid)]
-
-
-def _is_worker(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        names = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
-        return any("tokio" in name for name in names)
-    return False
+        """Return the processes of fm2 serve that answer requests; its first child watches the files."""
+        return processes_of(self.pid)[2:]
 
 
 @contextlib.contextmanager
