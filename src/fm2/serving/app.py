@@ -107,15 +107,15 @@ class App:
         self._send(scope, proto, target, reply, body, length, began)
 
     def _send(self, scope: Any, proto: Any, target: Target, reply: Any, body: bytes, length: int, began: int) -> None:
-        """Send an answer, count it, and remember the request."""
+        """Count an answer, send it, and remember the request."""
+        total = time.perf_counter_ns() - began
+        served = target.served
+        served.block.count(target.kind, reply, total)
         if reply.header_length:
             headers = [BINARY, (LENGTH, str(reply.header_length)), *self.headers[1:]]
             proto.response_bytes(reply.status, headers, reply.body)
         else:
             proto.response_bytes(reply.status, self.headers, reply.body)
-        total = time.perf_counter_ns() - began
-        served = target.served
-        served.block.count(target.kind, reply, total)
         served.seen += 1
         if reply.status == 200:
             if not served.seen % EVERY:

@@ -74,7 +74,7 @@ class RequestLog:
             details |= {"rows": reply.rows, "reason": reply.reason} if reply.reason else {"rows": reply.rows}
         if error is not None:
             details["reason"] = str(error) or type(error).__name__
-        if status >= 500 and error is not None:
+        if status == 500 and error is not None:
             details["traceback"] = "".join(traceback.format_exception(error)[-3:]).strip()
             self._log("error", "request failed", **details)
         elif error is None or self._every:

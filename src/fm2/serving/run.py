@@ -23,6 +23,7 @@ from fm2.serving.settings import Settings
 from fm2.serving.tracing import TracedApp, check_traces
 
 PREFIX = "fm2-serve-"
+RESTART_SECONDS = 0.2
 START_SECONDS = 600.0  # to verify all models
 
 
@@ -117,7 +118,7 @@ class KeeperProcess:
     def _watch(self) -> None:
         while True:
             self._process.join()
-            if self._stopping.wait(1):
+            if self._stopping.wait(RESTART_SECONDS):
                 return
             self._log("error", "restarting the keeper", code=self._process.exitcode)
             (self._settings.runtime / SOCKET).unlink(missing_ok=True)
