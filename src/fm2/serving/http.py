@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from granian.rsgi import ProtocolClosed
+
 from fm2.errors import Fm2Error, suggest
 from fm2.serving.refusals import JSON, Headers, Refused
 from fm2.serving.table import ServedModel, Table
@@ -106,6 +108,9 @@ def refused(error: Exception) -> Refused:
     if isinstance(error, Fm2Error):
         message = str(error)
         return Refused(404 if message.startswith("unknown ") else 400, message, "invalid_request")
+    if isinstance(error, ProtocolClosed):
+        message = "the body ended before as many bytes as Content-Length announces, or the connection was closed"
+        return Refused(400, message, "invalid_request")
     if isinstance(error, TimeoutError):
         return Refused(503, str(error) or "the request took too long", "timeout")
     return Refused(500, "internal error; the server's log has the reason", "internal_error")
