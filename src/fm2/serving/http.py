@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from granian.rsgi import ProtocolClosed
+from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
 from fm2.errors import Fm2Error, suggest
 from fm2.serving.refusals import JSON, Headers, Refused
@@ -50,9 +50,15 @@ class Request:
     def json(self) -> Any:
         """Return the body as JSON."""
         try:
-            return json.loads(self.body)
+            value = json.loads(self.body)
+            if rb"\u" in self.body:
+                json.dumps(value, ensure_ascii=False).encode()  # an unpaired surrogate cannot be stored or sent
+        except UnicodeEncodeError as error:
+            message = f"the body has a text that is not Unicode: the unpaired surrogate {error.object[error.start]!r}"
+            raise Refused(400, message, "invalid_json") from error
         except (ValueError, RecursionError) as error:
             raise Refused(400, f"the body is not JSON: {error}", "invalid_json") from error
+        return value
 
     def json_object(self, *keys: str) -> dict[str, Any]:
         """Return the body as an object that has only these keys."""
