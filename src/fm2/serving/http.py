@@ -50,7 +50,7 @@ class Request:
     def json(self) -> Any:
         """Return the body as JSON."""
         try:
-            value = json.loads(self.body)
+            value = json.loads(self.body.decode())
             if rb"\u" in self.body:
                 json.dumps(value, ensure_ascii=False).encode()  # an unpaired surrogate cannot be stored or sent
         except UnicodeEncodeError as error:
