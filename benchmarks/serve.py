@@ -11,6 +11,7 @@ turn, and the best round counts. MLServer (`make peers`) runs the same model in 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -18,8 +19,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -99,19 +98,21 @@ def measure_peer(workload: Workload, settings: argparse.Namespace, folder: Path)
     if not MLSERVER.exists():
         print(f"\nMLServer is not installed; run make peers. Its authors report {MLSERVER_RATE:,} requests/s.")
     requests = workload.requests["columns"]
-    rates: dict[str, list[float]] = {}
-    servers: dict[str, Callable[[], AbstractContextManager[Server]]] = {"fm2": partial(serve_fm2, workload.model)}
-    if MLSERVER.exists():
-        servers["MLServer"] = partial(serve_mlserver, workload.model, folder / "mlserver")
-    for title, start in servers.items():
-        with start() as server:
+    best: dict[str, Load] = {}
+    with contextlib.ExitStack() as stack:
+        servers = {"fm2": stack.enter_context(serve_fm2(workload.model))}
+        if MLSERVER.exists():
+            servers["MLServer"] = stack.enter_context(serve_mlserver(workload.model, folder / "mlserver"))
+        for server in servers.values():
             check_answer(server, workload)
-            loads = [run_wrk(server.pid, server.port, requests, settings.seconds) for _ in range(settings.rounds)]
-        rates[title] = [load.rate for load in loads]
-        print(f"{title:48}{max(rates[title]):>12,.0f} requests/s{min(load.cpu for load in loads) * 1e6:>12,.0f} µs")
-    best = {title: max(found) for title, found in rates.items()}
-    peer = max((rate for title, rate in best.items() if title != "fm2"), default=float(MLSERVER_RATE))
-    print_targets("requests/s / MLServer", [Target(TITLES["columns"], best["fm2"] / peer, at_least=10)])
+        for title, server in list(servers.items()) * settings.rounds:
+            load = run_wrk(server.pid, server.port, requests, settings.seconds)
+            best[title] = max(best.get(title, load), load, key=lambda load: load.rate)
+    for title, load in best.items():
+        print(f"{title:48}{load.rate:>12,.0f} requests/s{load.cpu * 1e6:>12,.0f} µs of CPU time")
+    peer = best["MLServer"].rate if "MLServer" in best else MLSERVER_RATE
+    ratio = best["fm2"].rate / peer
+    print_targets("requests/s / MLServer", [Target(TITLES["columns"], ratio, at_least=10)])
 
 
 def check_answer(server: Server, workload: Workload) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import doctest
 import json
 import os
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from tests.helpers.servers import Server
 
 import fm2
@@ -46,11 +48,14 @@ class Block:
         command = ""
         for line in self.text.replace("\\\n", " ").splitlines():
             command = f"{command}\n{line}" if command else line
-            if command.count("'") % 2:  # a quoted text spans several lines
+            try:
+                found = words(command)
+            except ValueError:  # a quoted text spans several lines
                 continue
-            if words(command):
+            if found:
                 yield command.strip()
             command = ""
+        assert not command, f"{self}: a quotation mark is missing"
 
 
 def pages() -> list[Path]:
@@ -106,6 +111,8 @@ class Runner:
             "python": self._python,
             "toml": _toml,
             "json": _json,
+            "yaml": _yaml,
+            "ini": _ini,
             "c": _c,
             "text": lambda block: None,  # output
         }
@@ -165,6 +172,14 @@ def _toml(block: Block) -> None:
 
 def _json(block: Block) -> None:
     json.loads(block.text)
+
+
+def _yaml(block: Block) -> None:
+    yaml.safe_load(block.text)
+
+
+def _ini(block: Block) -> None:
+    configparser.ConfigParser().read_string(block.text)
 
 
 def _c(block: Block) -> None:
