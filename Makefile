@@ -122,7 +122,8 @@ demo: setup
 	$(BIN)/python examples/demo.py
 
 # The libraries that the benchmarks compare fm2 with: xLearn (which reads $USER when imported), LightGBM, CatBoost and
-# scikit-learn in an environment of their own, and deepctr-torch in a directory that is used together with .venv.
+# scikit-learn in an environment of their own, deepctr-torch in a directory that is used together with .venv, and MLServer in a
+# third environment.
 peers: setup .peers/installed
 
 .peers/installed: constraints.txt benchmarks/peers.txt
@@ -131,6 +132,8 @@ peers: setup .peers/installed
 	.peers/bin/python -m pip install --quiet --requirement benchmarks/peers.txt
 	USER=fm2 .peers/bin/python -c 'import xlearn, lightgbm, catboost, sklearn, polars'
 	$(BIN)/python -m pip install --quiet --no-deps --target .peers/deepctr deepctr-torch==0.3.0 tqdm==4.70.1
+	$(PYTHON) -m venv .peers/mlserver
+	.peers/mlserver/bin/python -m pip install --quiet mlserver==1.7.1 numpy==2.4.6
 	@touch $@
 
 clean:

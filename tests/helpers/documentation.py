@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import doctest
 import json
 import os
@@ -15,6 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
+from tests.helpers.servers import Server
 
 import fm2
 from fm2.cli.main import main
@@ -42,9 +46,17 @@ class Block:
         if "<<" in self.text:  # a here-document spans several lines
             yield self.text
             return
+        command = ""
         for line in self.text.replace("\\\n", " ").splitlines():
-            if words(line):
-                yield line.strip()
+            command = f"{command}\n{line}" if command else line
+            try:
+                found = words(command)
+            except ValueError:  # a quoted text spans several lines
+                continue
+            if found:
+                yield command.strip()
+            command = ""
+        assert not command, f"{self}: a quotation mark is missing"
 
 
 def pages() -> list[Path]:
@@ -76,13 +88,22 @@ def words(command: str) -> list[str]:
 class Runner:
     """Runs blocks in the current directory. Python blocks share a namespace, in which ``fm2`` is imported.
 
-    ``skipped`` are prefixes of commands that cannot run; ``smaller`` maps words to replacements that run faster.
+    ``fm2 serve`` runs in the background, on a free port, until the next one or the end of the page. ``skipped`` are
+    prefixes of commands that cannot run; ``smaller`` maps words to replacements that run faster.
     """
 
     def __init__(self, skipped: Iterable[str], smaller: Mapping[str, str]) -> None:
         self._names: dict[str, Any] = {"__name__": "page", "fm2": fm2}
         self._skipped = tuple(skipped)
         self._smaller = smaller
+        self._server: Server | None = None
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server:
+            self._server.__exit__()
 
     def run(self, block: Block) -> None:
         """Run a block, or parse it if it cannot run."""
@@ -91,6 +112,8 @@ class Runner:
             "python": self._python,
             "toml": _toml,
             "json": _json,
+            "yaml": _yaml,
+            "ini": _ini,
             "c": _c,
             "text": lambda block: None,  # output
         }
@@ -102,14 +125,19 @@ class Runner:
             given = words(command)
             if command.startswith(self._skipped):
                 continue
-            if given[0] == "fm2" and not set(given) & {";", "<", ">", ">>", "|", "&", "&&"}:
+            if given[:2] == ["fm2", "serve"]:
+                self.__exit__()
+                self._server = Server(Path.cwd(), *given[2:])
+            elif given[0] == "fm2" and not set(given) & {";", "<", ">", ">>", "|", "&", "&&"}:
                 code = _exit_code([self._smaller.get(word, word).replace(S3, IN_MEMORY) for word in given[1:]])
                 assert code == 0, f"{block}: {command}"
             else:
                 path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-                environment = {**os.environ, "PATH": path}
+                Path(".curlrc").write_text("fail-with-body\n")
+                environment = {**os.environ, "PATH": path, "CURL_HOME": str(Path.cwd())}
+                command = self._with_port(command)
                 done = subprocess.run(["bash", "-ec", command], env=environment, capture_output=True, text=True)
-                assert done.returncode == 0, f"{block}: {command}\n{done.stderr}"
+                assert done.returncode == 0, f"{block}: {command}\n{done.stderr}{done.stdout}"
 
     def _python(self, block: Block) -> None:
         if block.text.startswith(">>>"):
@@ -119,8 +147,13 @@ class Runner:
             assert not said, "".join(said)
             self._names.update(test.globs)
         else:
-            code = compile("\n" * (block.line - 1) + block.text.replace(S3, IN_MEMORY), block.page, "exec")
+            text = self._with_port(block.text).replace(S3, IN_MEMORY)
+            code = compile("\n" * (block.line - 1) + text, block.page, "exec")
             exec(code, self._names)
+
+    def _with_port(self, text: str) -> str:
+        """Replace the default port by that of the server of this page."""
+        return text.replace("localhost:8000", f"localhost:{self._server.port}") if self._server else text
 
 
 def _exit_code(arguments: list[str]) -> int:
@@ -141,6 +174,14 @@ def _toml(block: Block) -> None:
 
 def _json(block: Block) -> None:
     json.loads(block.text)
+
+
+def _yaml(block: Block) -> None:
+    yaml.safe_load(block.text)
+
+
+def _ini(block: Block) -> None:
+    configparser.ConfigParser().read_string(block.text)
 
 
 def _c(block: Block) -> None:

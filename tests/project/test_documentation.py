@@ -61,9 +61,9 @@ def test_code_blocks_run(path, filled, tmp_path, monkeypatch):
     for entry in filled.iterdir():
         if entry.name not in made:
             (shutil.copytree if entry.is_dir() else shutil.copy)(entry, tmp_path / entry.name)
-    runner = Runner(SKIPPED, LESS)
-    for block in blocks:
-        runner.run(block)
+    with Runner(SKIPPED, LESS) as runner:
+        for block in blocks:
+            runner.run(block)
 
 
 def test_skipped_commands_exist_and_are_few():

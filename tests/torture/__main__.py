@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="selects the points and mutations that are tried")
     parser.add_argument("--only", default="", help="only scenarios whose name contains this")
     parser.add_argument("--keep", help="work in this directory and keep it")
-    parser.add_argument("--parts", default="commands,files,calls", help="parts of the campaign (default: all)")
+    parser.add_argument("--parts", default="commands,files,calls,requests", help="parts of the campaign (default: all)")
     options = parser.parse_args()
     if READY not in os.environ:
         return _restart_with_faults()

@@ -9,6 +9,7 @@ from tests.torture.calls import torture_calls
 from tests.torture.kills import torture_commands
 from tests.torture.mutations import torture_files
 from tests.torture.processes import Budget, cpu_seconds
+from tests.torture.requests import torture_requests
 from tests.torture.scenarios import make_base
 
 MODULES = (
@@ -26,8 +27,13 @@ MODULES = (
     "polars",
 )
 
-PARTS = {"commands": torture_commands, "files": torture_files, "calls": torture_calls}
-SHARES = {"commands": 0.65, "files": 0.2, "calls": 0.15}
+PARTS = {
+    "commands": torture_commands,
+    "files": torture_files,
+    "calls": torture_calls,
+    "requests": torture_requests,
+}
+SHARES = {"commands": 0.6, "files": 0.2, "calls": 0.1, "requests": 0.1}
 
 
 def run(folder: Path, parts: list[str], seconds: float, seed: int, only: str = "") -> int:

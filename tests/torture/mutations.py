@@ -94,15 +94,15 @@ def _mutate(source: Path, folder: Path, generator: random.Random) -> Path:
         mutant.change()
         path.write_bytes(mutant.sealed(mutant.sections))
     elif source.suffix == ".json" and generator.random() < 0.7:
-        path.write_text(json.dumps(_change_json(json.loads(content), generator)))
+        path.write_text(json.dumps(change_json(json.loads(content), generator)))
     elif source.suffix == ".safetensors" and generator.random() < 0.5:
         path.write_bytes(_change_header(content, generator))
     else:
-        path.write_bytes(_change_bytes(content, generator))
+        path.write_bytes(change_bytes(content, generator))
     return path
 
 
-def _change_bytes(content: bytes, generator: random.Random) -> bytes:
+def change_bytes(content: bytes, generator: random.Random) -> bytes:
     """Flip, insert, remove or overwrite bytes, or cut the file off."""
     changed = bytearray(content)
     for _ in range(generator.choice((1, 1, 1, 2, 8))):
@@ -121,17 +121,17 @@ def _change_bytes(content: bytes, generator: random.Random) -> bytes:
     return bytes(changed)
 
 
-def _change_json(value: Any, generator: random.Random) -> Any:
+def change_json(value: Any, generator: random.Random) -> Any:
     """Replace a value anywhere in a document, or remove or rename a key."""
     if isinstance(value, dict) and value and generator.random() < 0.85:
         key = generator.choice(list(value))
         rest = {name: part for name, part in value.items() if name != key}
         if generator.random() < 0.1:
             return rest | ({"odd": value[key]} if generator.random() < 0.5 else {})
-        return rest | {key: _change_json(value[key], generator)}
+        return rest | {key: change_json(value[key], generator)}
     if isinstance(value, list) and value and generator.random() < 0.85:
         at = generator.randrange(len(value))
-        return [*value[:at], _change_json(value[at], generator), *value[at + 1 :]]
+        return [*value[:at], change_json(value[at], generator), *value[at + 1 :]]
     return generator.choice(ODD_VALUES)
 
 
@@ -140,10 +140,10 @@ def _change_header(content: bytes, generator: random.Random) -> bytes:
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     if generator.random() < 0.7:
-        values = _change_json(json.loads(header["__metadata__"]["fm2"]), generator)
+        values = change_json(json.loads(header["__metadata__"]["fm2"]), generator)
         header["__metadata__"]["fm2"] = json.dumps(values)
     else:
-        header = _change_json(header, generator)
+        header = change_json(header, generator)
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + content[8 + size :]
 
