@@ -1,0 +1,165 @@
+// The page: which model is shown, when it is scored, and what is refreshed.
+import { $, showMessage } from "./dom.js";
+import { address, ApiError, getModels, getStats, request } from "./api.js";
+import { clearExplanation, drawExplanation } from "./explanation.js";
+import { RowForm } from "./form.js";
+import { percent } from "./format.js";
+import { Live } from "./live.js";
+import { Ranking } from "./ranking.js";
+import { drawModels, drawVersions } from "./versions.js";
+
+const DEBOUNCE = 120; // milliseconds
+const REFRESH = 2000;
+
+const live = new Live();
+const form = new RowForm(() => score.soon());
+const ranking = new Ranking(() => rank.soon());
+const state = { models: [], name: null, pinned: null, model: null }; // pinned: a version that the user chose
+
+/** Runs a task after the last of several changes. The answer of an earlier run is ignored. */
+class Latest {
+  constructor(task, failed) {
+    this.task = task;
+    this.failed = failed;
+    this.timer = 0;
+    this.controller = null;
+  }
+
+  soon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.now(), DEBOUNCE);
+  }
+
+  async now() {
+    clearTimeout(this.timer);
+    this.controller?.abort();
+    const controller = (this.controller = new AbortController());
+    try {
+      const show = await this.task(controller.signal);
+      if (!controller.signal.aborted) show();
+    } catch (error) {
+      if (!controller.signal.aborted) report(error, this.failed);
+    }
+  }
+}
+
+/** Show an error of the API where it belongs. A version that is gone was swapped out: look for the new one. */
+function report(error, show) {
+  if (!(error instanceof ApiError)) throw error;
+  if (error.status === 404) refreshModels().catch((other) => report(other, notify));
+  else if (error.status === 0 || error.status === 401) notify(error);
+  else show(error);
+}
+
+function notify(error) {
+  showMessage($("notice"), error?.message);
+}
+
+const call = (operation, body, signal) => request(address(state.model.name, state.model.version, operation), body, signal);
+
+const score = new Latest(scoreRow, (error) => {
+  form.showError(error);
+  drawProbability(null);
+  clearExplanation("No explanation.");
+});
+const rank = new Latest(async (signal) => {
+  const answer = await call("rank", ranking.body(form), signal);
+  return () => ranking.show(answer);
+}, (error) => ranking.showError(error));
+
+async function scoreRow(signal) {
+  rank.soon(); // the row is the context of the ranking
+  const row = form.read();
+  const explaining = state.model.explainable ? call("explain", { row }, signal) : null;
+  explaining?.catch(() => {}); // awaited below
+  const [probability] = (await call("predict", { rows: [row] }, signal)).probabilities;
+  const explanation = await explaining;
+  return () => {
+    form.showError(null);
+    drawProbability(probability);
+    if (explanation) drawExplanation(explanation);
+    else clearExplanation("A network computes its score from all fields together, so it has no contributions of fields and pairs.");
+  };
+}
+
+function drawProbability(probability) {
+  $("probability").textContent = probability === null ? "–" : percent(probability);
+  $("probability-bar").style.width = `${100 * (probability ?? 0)}%`;
+  const { name, version, calibrated } = state.model;
+  $("probability-note").textContent = `${name}, version ${version}${calibrated ? ", calibrated" : ""}`;
+}
+
+/** The version that the page uses: the one that the user chose, or else the one that serves. */
+function usedVersion({ versions }) {
+  const pinned = versions.find(({ version }) => version === state.pinned);
+  return pinned ?? versions.find(({ label }) => !label) ?? versions[0];
+}
+
+async function refreshModels() {
+  const { models } = await getModels();
+  const before = JSON.stringify(state.models);
+  if (JSON.stringify(models) === before) return;
+  state.models = models;
+  if (!models.some(({ name }) => name === state.name)) state.name = models[0]?.name ?? null;
+  drawModels(models, state.name);
+  const entry = models.find(({ name }) => name === state.name);
+  if (!entry?.versions.length) {
+    notify(new Error(models.length ? `${state.name} has no version.` : "The server has no models yet."));
+    return;
+  }
+  const used = usedVersion(entry);
+  const isSame = state.model?.name === entry.name && state.model.version === used.version && state.model.loaded === used.loaded;
+  drawVersions(entry.versions, used.version, chooseVersion);
+  if (!isSame) await openModel(entry.name, used);
+}
+
+async function openModel(name, { version, loaded }) {
+  const isSwap = state.model?.name === name && state.pinned === null;
+  const model = { ...(await request(address(name, version))), name, version, loaded };
+  if (state.model?.name !== name) live.reset();
+  state.model = model;
+  document.title = `${name} · fm2`;
+  notify(isSwap ? new Error(`Version ${version} of ${name} was loaded.`) : null);
+  form.draw(model.columns);
+  ranking.draw(model);
+  $("content").hidden = false;
+  await score.now();
+}
+
+function chooseVersion(version) {
+  const entry = state.models.find(({ name }) => name === state.name);
+  const used = entry.versions.find((candidate) => candidate.version === version);
+  state.pinned = used.label ? version : null; // who uses the serving version follows it
+  openModel(entry.name, used).catch((error) => report(error, notify));
+}
+
+$("model").addEventListener("change", () => {
+  Object.assign(state, { name: $("model").value, pinned: null, models: [] });
+  refreshModels().catch((error) => report(error, notify));
+});
+
+async function refresh() {
+  await refreshModels();
+  const stats = await getStats();
+  if (state.model) live.add(stats.time, stats.models[state.model.name] ?? {});
+}
+
+/** Refresh every two seconds while the page is visible. */
+async function keepRefreshing() {
+  let failed = false;
+  for (;;) {
+    if (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+    try {
+      await refresh();
+      if (failed) notify(null);
+      failed = false;
+    } catch (error) {
+      report(error, notify);
+      if (error.status === 401) return;
+      failed = true;
+    }
+    await new Promise((resolve) => setTimeout(resolve, REFRESH));
+  }
+}
+
+keepRefreshing();

@@ -1,0 +1,44 @@
+// The models and their versions, with their key facts.
+import { $, h } from "./dom.js";
+import { bytes, count, moment, percent } from "./format.js";
+
+export function drawModels(models, selected) {
+  const options = models.map(({ name }) => h("option", { value: name }, name));
+  $("model").replaceChildren(...options);
+  if (selected !== null) $("model").value = selected;
+}
+
+export function drawVersions(versions, selected, choose) {
+  const cards = versions.map((version) => card(version, version.version === selected, choose));
+  $("versions").replaceChildren($("versions").querySelector("legend"), ...cards);
+}
+
+function card(version, isSelected, choose) {
+  const radio = h("input", { type: "radio", name: "version", value: version.version, onchange: () => choose(version.version) });
+  radio.checked = isSelected;
+  const title = h("span", { class: "version-name" }, `Version ${version.version}`);
+  const facts = factsOf(version).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  return h("label", { class: "version panel" }, h("span", { class: "version-title" }, radio, title, badge(version)), h("dl", {}, facts));
+}
+
+function badge({ label, share }) {
+  if (!label) return h("span", { class: "badge serving" }, "serving");
+  const text = label === "canary" && share ? `canary, ${percent(share)} of the traffic` : label;
+  return h("span", { class: "badge" }, text);
+}
+
+function factsOf(version) {
+  const { metrics } = version;
+  const number = (value, digits) => (typeof value === "number" ? value.toFixed(digits) : "–");
+  return [
+    ["model", version.model],
+    ["plan", version.plan],
+    ["size", `${bytes(version.bytes)}, ${version.dtype}`],
+    ["fields", count(version.fields)],
+    ["features", count(version.features)],
+    ["AUC (validation)", number(metrics?.auc, 4)],
+    ["log loss", number(metrics?.log_loss, 4)],
+    ["calibrated", version.calibrated ? "yes" : "no"],
+    ["loaded", moment(version.loaded)],
+  ];
+}
