@@ -16,16 +16,14 @@ const form = new RowForm(() => score.soon());
 const ranking = new Ranking(() => rank.soon());
 const state = { models: [], name: null, pinned: null, model: null }; // pinned: a version that the user chose
 
-/** Runs a task after the last of several changes. The answer of an earlier run is ignored. */
+/** Runs a task after the last of several changes; until then, its region is busy. Answers of earlier runs are ignored. */
 class Latest {
-  constructor(task, failed) {
-    this.task = task;
-    this.failed = failed;
-    this.timer = 0;
-    this.controller = null;
+  constructor(region, task, failed) {
+    Object.assign(this, { region, task, failed, timer: 0, controller: null });
   }
 
   soon() {
+    this.region.setAttribute("aria-busy", "true");
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.now(), DEBOUNCE);
   }
@@ -33,20 +31,22 @@ class Latest {
   async now() {
     clearTimeout(this.timer);
     this.controller?.abort();
-    const controller = (this.controller = new AbortController());
+    const { signal } = (this.controller = new AbortController());
+    this.timer = 0;
     try {
-      const show = await this.task(controller.signal);
-      if (!controller.signal.aborted) show();
+      const show = await this.task(signal);
+      if (!signal.aborted) show();
     } catch (error) {
-      if (!controller.signal.aborted) report(error, this.failed);
+      if (!signal.aborted) report(error, this.failed);
     }
+    if (!signal.aborted && !this.timer) this.region.setAttribute("aria-busy", "false");
   }
 }
 
 /** Show an error of the API where it belongs. A version that is gone was swapped out: look for the new one. */
 function report(error, show) {
   if (!(error instanceof ApiError)) throw error;
-  if (error.status === 404) refreshModels().catch((other) => report(other, notify));
+  if (error.status === 404) refreshModels().then((changed) => changed || show(error), (other) => report(other, notify));
   else if (error.status === 0 || error.status === 401) notify(error);
   else show(error);
 }
@@ -57,12 +57,12 @@ function notify(error) {
 
 const call = (operation, body, signal) => request(address(state.model.name, state.model.version, operation), body, signal);
 
-const score = new Latest(scoreRow, (error) => {
+const score = new Latest($("result"), scoreRow, (error) => {
   form.showError(error);
   drawProbability(null);
   clearExplanation("No explanation.");
 });
-const rank = new Latest(async (signal) => {
+const rank = new Latest($("ranking"), async (signal) => {
   const answer = await call("rank", ranking.body(form), signal);
   return () => ranking.show(answer);
 }, (error) => ranking.showError(error));
@@ -95,22 +95,23 @@ function usedVersion({ versions }) {
   return pinned ?? versions.find(({ label }) => !label) ?? versions[0];
 }
 
+/** Read the models, and open the one to use if it is another one, or was loaded again. Return whether any changed. */
 async function refreshModels() {
   const { models } = await getModels();
-  const before = JSON.stringify(state.models);
-  if (JSON.stringify(models) === before) return;
+  if (JSON.stringify(models) === JSON.stringify(state.models)) return false;
   state.models = models;
   if (!models.some(({ name }) => name === state.name)) state.name = models[0]?.name ?? null;
   drawModels(models, state.name);
   const entry = models.find(({ name }) => name === state.name);
   if (!entry?.versions.length) {
     notify(new Error(models.length ? `${state.name} has no version.` : "The server has no models yet."));
-    return;
+    return true;
   }
   const used = usedVersion(entry);
   const isSame = state.model?.name === entry.name && state.model.version === used.version && state.model.loaded === used.loaded;
   drawVersions(entry.versions, used.version, chooseVersion);
   if (!isSame) await openModel(entry.name, used);
+  return true;
 }
 
 async function openModel(name, { version, loaded }) {

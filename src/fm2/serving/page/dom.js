@@ -23,6 +23,11 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/** The columns of a table, by the classes that give them their widths. */
+export function columns(...classes) {
+  return h("colgroup", {}, classes.map((name) => h("col", { class: name })));
+}
+
 /** Place a bar inside its track, between two shares of the track's width. */
 export function placeBar(bar, from, to) {
   bar.style.left = `${100 * Math.min(from, to)}%`; // the style property is allowed by the content security policy

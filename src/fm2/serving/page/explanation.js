@@ -1,5 +1,5 @@
 // The explanation of a score: a waterfall from the bias over fields and pairs to the logit.
-import { $, h, placeBar } from "./dom.js";
+import { $, columns, h, placeBar } from "./dom.js";
 import { logit, percent, signed } from "./format.js";
 
 const SHOWN = 12;
@@ -30,9 +30,10 @@ export function drawExplanation(answer) {
   $("explanation").replaceChildren(
     h("h3", {}, "Explanation"),
     h("p", { class: "quiet" }, "Contributions of fields and pairs of fields. Each bar starts where the one above ends."),
-    h("table", { class: "waterfall" },
+    h("table", { class: "bars" },
       h("caption", { class: "unseen" }, "Contributions to the logit"),
-      h("thead", { class: "unseen" }, h("tr", {}, ["Term", "Value", "Bar", "Contribution"].map((name) => h("th", { scope: "col" }, name)))),
+      columns("term", "track", "figures"),
+      h("thead", { class: "unseen" }, h("tr", {}, ["Term", "Bar", "Contribution"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, rows, totalRow(answer.logit, scale)),
     ),
     conclusion(answer),
@@ -67,11 +68,10 @@ function makeScale(steps) {
 }
 
 function termRow(step, scale, from, to, redraw) {
-  const value = h("span", { class: step.special ? "special" : "", title: step.value }, step.value);
+  const value = h("span", { class: step.special ? "value special" : "value", title: step.value }, step.value);
   return h("tr", { "data-term": step.term },
-    h("th", { scope: "row", title: step.name }, step.name),
-    h("td", { class: "value" }, step.list?.length ? disclosure(step, redraw) : value),
-    track(scale, from, to, step.term < 0 ? "negative" : "positive"),
+    h("th", { scope: "row", title: step.name }, step.name, " ", step.list?.length ? disclosure(step, redraw) : value),
+    track(scale, from, to, step.term < 0 ? "link negative" : "link positive"),
     h("td", { class: "number" }, signed(step.term)),
   );
 }
@@ -85,7 +85,6 @@ function track(scale, from, to, kind) {
 function totalRow(total, scale) {
   return h("tr", { class: "total" },
     h("th", { scope: "row" }, "logit"),
-    h("td", { class: "value" }),
     track(scale, 0, total, "sum"),
     h("td", { class: "number", id: "logit" }, logit(total)),
   );
@@ -114,7 +113,7 @@ function valueRows(step) {
   );
   const caption = h("caption", { class: "unseen" }, `Values of ${step.name}`);
   const table = h("table", { class: "values" }, caption, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows));
-  return [h("tr", { class: "nested" }, h("td", { colspan: 4 }, table))];
+  return [h("tr", { class: "nested" }, h("td", { colspan: 3 }, table))];
 }
 
 function conclusion(answer) {

@@ -1,11 +1,12 @@
 // Numbers and times as text.
 const MINUS = "\u2212";
 
-/** 0.37123 -> "37.1%", 0.00123 -> "0.123%". */
+/** A share with three digits: 0.37123 -> "37.1%", 0.00123 -> "0.123%". */
 export function percent(share) {
   const value = 100 * share;
-  if (value === 0 || value >= 99.95) return `${value.toFixed(value === 0 ? 0 : 1)}%`;
-  return `${value >= 10 ? value.toFixed(1) : Number(value.toPrecision(3)).toString()}%`;
+  if (value === 0) return "0%";
+  const digits = 2 - Math.floor(Math.log10(Math.abs(value)));
+  return `${value.toFixed(Math.min(Math.max(digits, 1), 6))}%`;
 }
 
 /** A contribution with its sign: "+0.146", "−1.020". */

@@ -1,5 +1,5 @@
 // Ranking: candidates that the user edits, or the best items of a catalog, in the context of the row.
-import { $, h, placeBar, showMessage } from "./dom.js";
+import { $, columns, h, placeBar, showMessage } from "./dom.js";
 import { Candidates } from "./candidates.js";
 import { columnOf, editable } from "./form.js";
 import { percent } from "./format.js";
@@ -39,7 +39,7 @@ export class Ranking {
     const head = ["Place", "Candidate", "Bar", "Probability"].map((name) => h("th", { scope: "col" }, name));
     $("ranking").replaceChildren(
       h("h3", {}, title),
-      h("table", { class: "ranking" }, h("thead", { class: "unseen" }, h("tr", {}, head)), h("tbody", {}, entries)),
+      h("table", { class: "bars" }, columns("place", "term", "track", "figures"), h("thead", { class: "unseen" }, h("tr", {}, head)), h("tbody", {}, entries)),
     );
   }
 
@@ -59,7 +59,7 @@ export class Ranking {
     const bar = placeBar(h("span", { class: "bar-piece positive" }), 0, probability / highest);
     return h("tr", { "data-index": index },
       h("td", { class: "place" }, place + 1),
-      h("th", { scope: "row", title: text }, letter && h("b", {}, letter), " ", text),
+      h("th", { scope: "row", title: text }, letter && h("b", {}, `${letter} `), h("span", { class: letter ? "value" : "" }, text)),
       h("td", { class: "track-cell" }, h("div", { class: "track" }, bar)),
       h("td", { class: "number" }, percent(probability)),
     );
