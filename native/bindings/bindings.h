@@ -46,6 +46,7 @@ void init_pairs(nb::module_& module);
 void init_layers(nb::module_& module);
 void init_information(nb::module_& module);
 void init_numbers(nb::module_& module);
+void init_serving(nb::module_& module);
 
 template <class T, int Dimensions>
 using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;

@@ -166,6 +166,17 @@ void init_engine(nb::module_& module) {
         .def("predict_one", &predict_one, "row"_a, "Return the click probability of a dict of values.")
         .def("section", &section, "name"_a, "Return the bytes of a section of the file.")
         .def(
+            "map_section",
+            [](const nb::object& model, const std::string& name) {
+                const std::span<const std::byte> bytes = nb::cast<const Compiled&>(model).scorer.file().bytes(name);
+                return nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>(bytes.data(), {bytes.size()}, model);
+            },
+            nb::sig("def map_section(self, name: str) -> NDArray[numpy.uint8]"), "name"_a,
+            "Return the bytes of a section as a read-only array, without a copy.")
+        .def(
+            "prefault", [](const Compiled& model) { model.scorer.file().prefault(); }, nb::call_guard<nb::gil_scoped_release>(),
+            "Read all pages of the file into memory.")
+        .def(
             "has_section", [](const Compiled& model, const std::string& name) { return model.scorer.file().has(name); }, "name"_a,
             "Return whether the file has a section.")
         .def("score", &score, "ids"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "lists"_a = RowLists(),

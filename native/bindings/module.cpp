@@ -16,4 +16,5 @@ NB_MODULE(_native, module) {
     init_ranking(module);
     init_calibration(module);
     init_information(module);
+    init_serving(module);
 }

@@ -207,18 +207,19 @@ void Encoder::encode(std::string_view text, const TextFormat& format, const std:
 }
 
 void Encoder::encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids,
-                     std::vector<ListBuffer>& lists) const {
-    lists.resize(fields_.size());
+                     std::vector<ListBuffer>& lists, std::span<const std::uint8_t> selected) const {
+    lists.resize(std::max(lists.size(), fields_.size()));
     // The ids of a block stay in the cache while the fields fill them one by one.
     constexpr std::size_t block = 1024;
     std::vector<std::vector<ListBuffer>> parts;  // the lists of each block
     if (count > block && has_lists()) parts.resize((count + block - 1) / block, std::vector<ListBuffer>(fields_.size()));
     parallel_ranges(count, block, threads, [&](std::size_t begin, std::size_t end) {
-        encode_block(columns, first + begin, end - begin, ids + begin * fields_.size(), parts.empty() ? lists : parts[begin / block]);
+        encode_block(columns, first + begin, end - begin, ids + begin * fields_.size(), parts.empty() ? lists : parts[begin / block],
+                     selected);
     });
     for (std::size_t part = 0; part < parts.size(); ++part)
         for (std::size_t field = 0; field < fields_.size(); ++field) {
-            if (!fields_[field].is_list()) continue;
+            if (!fields_[field].is_list() || (!selected.empty() && !selected[field])) continue;
             const auto numbered = static_cast<std::int32_t>(lists[field].offsets.size()) - 1;
             append(parts[part][field], lists[field]);
             for (std::size_t row = part * block; row < std::min(count, (part + 1) * block); ++row)
@@ -226,10 +227,10 @@ void Encoder::encode(const Columns& columns, std::size_t first, std::size_t coun
         }
 }
 
-void Encoder::encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
-                           std::vector<ListBuffer>& lists) const {
+void Encoder::encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids, std::vector<ListBuffer>& lists,
+                           std::span<const std::uint8_t> selected) const {
     for (std::size_t field = 0; field < fields_.size(); ++field) {
-        if (fields_[field].is_derived()) continue;
+        if (fields_[field].is_derived() || (!selected.empty() && !selected[field])) continue;
         if (fields_[field].list) encode_lists(field, columns, first, count, ids, lists[field]);
         else if (fields_[field].is_list()) encode_numbers(field, *columns[fields_[field].column], first, count, ids, lists[field]);
         else encode_field(field, *columns[fields_[field].column], first, count, ids);
@@ -362,7 +363,7 @@ void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids,
                      std::span<ListCell* const> values) const {
     static thread_local CellScratch scratch;
     scratch.batch.size = 1;
-    if (has_lists_) lists.resize(fields_.size());
+    if (has_lists_ && lists.size() < fields_.size()) lists.resize(fields_.size());
     encode_row(cells, ids, lists, values, scratch);
 }
 

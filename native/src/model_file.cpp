@@ -128,6 +128,16 @@ void ModelFile::read_index() {
     }
 }
 
+void ModelFile::prefault() const {
+    auto* const at = const_cast<std::byte*>(mapping_.data());
+#ifdef MADV_POPULATE_READ
+    if (madvise(at, mapping_.size(), MADV_POPULATE_READ) == 0) return;
+#endif
+    madvise(at, mapping_.size(), MADV_WILLNEED);
+    constexpr std::size_t page = 4096;
+    for (std::size_t i = 0; i < mapping_.size(); i += page) static_cast<void>(*const_cast<volatile const std::byte*>(at + i));
+}
+
 std::vector<std::string> ModelFile::names() const {
     std::vector<std::string> names;
     for (const Section& section : sections_) names.push_back(section.name);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 namespace fm2 {
@@ -187,6 +188,10 @@ bool is_utf8(std::string_view text) {
         const unsigned c = at(i);
         if (c < 0x80) {
             i += 1;
+            for (std::uint64_t word; i + sizeof word <= text.size(); i += sizeof word) {  // most texts are ASCII
+                std::memcpy(&word, text.data() + i, sizeof word);
+                if (word & 0x8080808080808080) break;
+            }
         } else if (c >= 0xC2 && c <= 0xDF && follows(i + 1)) {
             i += 2;
         } else if ((c & 0xF0) == 0xE0 && follows(i + 1, c == 0xE0 ? 0xA0 : 0x80, c == 0xED ? 0x9F : 0xBF) && follows(i + 2)) {

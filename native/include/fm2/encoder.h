@@ -64,16 +64,19 @@ public:
     void encode(const ArrowReader& table, std::size_t first, std::size_t count, const std::vector<std::size_t>& positions,
                 std::size_t threads, std::int32_t* ids, std::vector<ListBuffer>& lists) const;
 
+    // Writes ids[row][field] for rows of any columns, one per column that is read. If `selected` is not empty, only the ids of fields with
+    // a nonzero entry in it, and of derived fields, are written; the others' stay as they are.
+    void encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids,
+                std::vector<ListBuffer>& lists, std::span<const std::uint8_t> selected = {}) const;
+
     // Writes ids[field] for one row of cells, one per column; missing cells are empty. Allocates nothing after the first calls of a thread.
     // If values[field] is not null, it has the values of that multi-valued field, and the text of its column is not used.
     void encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,
                 std::span<ListCell* const> values = {}) const;
 
 private:
-    void encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids,
-                std::vector<ListBuffer>& lists) const;
-    void encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
-                      std::vector<ListBuffer>& lists) const;
+    void encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids, std::vector<ListBuffer>& lists,
+                      std::span<const std::uint8_t> selected) const;
     void encode_field(std::size_t field, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids) const;
     void encode_lists(std::size_t field, const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
                       ListBuffer& lists) const;

@@ -52,6 +52,9 @@ public:
         return section;
     }
 
+    // Reads all pages into memory and maps them, so that the first rows do not wait for page faults.
+    void prefault() const;
+
     // Throws BadModel.
     [[noreturn]] void reject(const std::string& reason) const { throw BadModel(path_ + ": not a valid compiled model: " + reason); }
 

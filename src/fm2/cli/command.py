@@ -121,9 +121,9 @@ def command(
     return lambda run: Command(name, summary, run=run, arguments=listed, **declared)
 
 
-def flag(name: str, help: str) -> Argument:
+def flag(name: str, help: str, group: str = "") -> Argument:
     """Declare an option without a value."""
-    return Argument(name, help, action="store_true", default=False)
+    return Argument(name, help, action="store_true", default=False, group=group)
 
 
 DEBUG = Argument("--debug", "show the traceback of an error", action="store_true", default=argparse.SUPPRESS)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from fm2 import __version__
-from fm2.cli import ablation, compression, data, engine, shared, studies, training
+from fm2.cli import ablation, compression, data, engine, serving, shared, studies, training
 from fm2.cli.command import DEBUG, Command
 from fm2.cli.completion import completion
 from fm2.cli.exit_codes import FAILED, MISUSED, SUCCESS, explain
@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "Data": data.COMMANDS,
     "Training": training.COMMANDS,
     "Compression": compression.COMMANDS,
-    "Serving": engine.COMMANDS,
+    "Serving": (*engine.COMMANDS, *serving.COMMANDS),
     "Studies": (*studies.COMMANDS, *ablation.COMMANDS),
     "Shell": (completion,),
 }

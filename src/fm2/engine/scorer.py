@@ -225,7 +225,7 @@ class Scorer:
         return Calibration.from_sections(arrays, self.native.sizes, self.schema.fields)
 
     def _section(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-        return np.frombuffer(self.native.section(name), dtype)
+        return self.native.map_section(name).view(dtype)
 
     def predict_one(self, row: Mapping[str, Any]) -> float:
         """Return the click probability of one row, a dict of values by column."""

@@ -1,0 +1,183 @@
+"""The RSGI application of a worker: the fast path of requests to be scored, and the dispatch of all others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fm2.serving import channel
+from fm2.serving.canary import choose
+from fm2.serving.channel import SOCKET
+from fm2.serving.counters import Counters
+from fm2.serving.encodings import decoded
+from fm2.serving.http import JSON, Refused, Request, Response, error_response, refused
+from fm2.serving.keys import find_right
+from fm2.serving.limits import Intake
+from fm2.serving.logs import Log, RequestLog
+from fm2.serving.routes import find_route
+from fm2.serving.served import EVERY
+from fm2.serving.settings import Settings
+from fm2.serving.shadow import Shadows
+from fm2.serving.table import INFER, Table, Target
+from fm2.serving.worker import Worker
+
+POOL_BYTES = 64 << 10  # larger bodies are scored on other threads, so that small ones do not wait for them
+POOL_THREADS = 4
+SWITCH_SECONDS = 0.001  # how long another Python thread may delay an answer
+LENGTH = "inference-header-content-length"
+BINARY = ("content-type", "application/octet-stream")
+
+
+class App:
+    """Answers requests. ``table`` is replaced as a whole when models change."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.table = Table()
+        self.log = Log(settings.log_format)
+        self.intake = Intake(settings.limits)
+        self.started = time.time()
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start in a new worker: load the models, then wait for changes."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        self.counters = Counters(self.settings.runtime, self.settings.workers)
+        self.pool = ThreadPoolExecutor(POOL_THREADS, "fm2-pool")
+        self.shadows = Shadows()
+        self.requests = RequestLog(self.log, self.settings.log_sample)
+        self.worker = Worker(self)
+        self.worker.start()
+        self.sweeper = loop.create_task(self.intake.sweep())
+
+    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Stop after the last request."""
+        self.sweeper.cancel()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    async def __rsgi__(self, scope: Any, proto: Any) -> None:
+        """Answer a request."""
+        began = time.perf_counter_ns()
+        table = self.table
+        target = table.targets.get(scope.path)
+        if target is None or scope.method != "POST":
+            await self._dispatch(scope, proto, table, began)
+            return
+        headers = scope.headers
+        try:
+            if table.keys:
+                self._authorize(table, headers, "predict")
+            body = await self.intake.read(proto, self.intake.check(headers))
+            if target.canary is not None:
+                target = choose(target, headers, body, self.settings.sticky)
+            served = target.served
+            length = 0
+            if target.kind == INFER:
+                length = _header_length(headers, body)
+            reply = await self._score(target, body, length)
+            if reply.status != 200:
+                encoding = headers.get("content-encoding")
+                if encoding is not None:
+                    body = decoded(body, encoding, self.settings.limits.body)
+                    reply = await self._score(target, body, length)
+        except Exception as error:
+            self._refuse(scope, proto, error, target, began)
+            return
+        if reply.header_length:
+            proto.response_bytes(reply.status, [BINARY, (LENGTH, str(reply.header_length))], reply.body)
+        else:
+            proto.response_bytes(reply.status, JSON, reply.body)
+        total = time.perf_counter_ns() - began
+        served.block.count(target.kind, reply, total)
+        served.seen += 1
+        if not served.seen % EVERY and reply.status == 200:
+            served.remember(target.kind, body, length)
+        if target.shadow is not None and reply.status == 200:
+            self.shadows.add(target, body, length, reply)
+        if self.requests.is_next(reply.status):
+            self.requests.write(scope, reply.status, total, target, reply)
+
+    async def _score(self, target: Target, body: bytes, length: int) -> Any:
+        """Call native code, on this thread if the request is small."""
+        if len(body) <= POOL_BYTES:
+            return target.call(body, length) if length else target.call(body)
+        call = functools.partial(target.call, body, length) if length else functools.partial(target.call, body)
+        return await self.in_pool(call)
+
+    async def in_pool(self, call: Callable[[], Any]) -> Any:
+        """Run a function on another thread; give up waiting after the time limit."""
+        self.intake.running += 1
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self.pool, call)
+            done, _ = await asyncio.wait((future,), timeout=self.settings.limits.seconds)
+            if not done:
+                future.cancel()
+                seconds = self.settings.limits.seconds
+                raise Refused(503, f"no answer within {seconds:g} seconds (--max-seconds)", "timeout")
+            return future.result()
+        finally:
+            self.intake.running -= 1
+
+    def call_keeper(self, call: str, **arguments: Any) -> Any:
+        """Make a management call; it returns when all workers have applied it. To be called on another thread."""
+        return channel.call(self.settings.runtime / SOCKET, call=call, **arguments)
+
+    def _authorize(self, table: Table, headers: Any, right: str) -> None:
+        found = find_right(table.keys, headers.get("authorization"))
+        if found is None:
+            message = "a valid API key is required in the header Authorization: Bearer KEY"
+            raise Refused(401, message, "unauthorized", [("www-authenticate", "Bearer")])
+        if right == "manage" and found != "manage":
+            raise Refused(403, "this API key may predict, but not manage models", "forbidden")
+
+    async def _dispatch(self, scope: Any, proto: Any, table: Table, began: int) -> None:
+        """Answer a request outside the fast path."""
+        try:
+            response = await self._respond(scope, proto, table)
+        except Exception as error:
+            self._refuse(scope, proto, error, None, began)
+            return
+        proto.response_bytes(response.status, response.headers, b"" if scope.method == "HEAD" else response.body)
+        if self.requests.is_next(response.status):
+            self.requests.write(scope, response.status, time.perf_counter_ns() - began)
+
+    async def _respond(self, scope: Any, proto: Any, table: Table) -> Response:
+        route, parts = find_route(scope.method, scope.path, table)
+        if table.keys and route.right:
+            self._authorize(table, scope.headers, route.right)
+        request = Request(self, table, scope.method, scope.path, scope.query_string, scope.headers, parts)
+        if scope.method not in ("GET", "HEAD"):
+            body = await self.intake.read(proto, self.intake.check(scope.headers))
+            encoding = scope.headers.get("content-encoding")
+            request.body = decoded(body, encoding, self.settings.limits.body) if encoding else body
+        if route.in_pool:
+            response: Response = await self.in_pool(functools.partial(route.handler, request))
+            return response
+        return route.handler(request)
+
+    def _refuse(self, scope: Any, proto: Any, error: Exception, target: Target | None, began: int) -> None:
+        """Answer with an error and a request id, count it, and log it."""
+        reason = refused(error)
+        block = target.served.block if target else self.counters.server
+        block.fail(reason.reason)
+        total = time.perf_counter_ns() - began
+        id = self.requests.write(scope, reason.status, total, target, error=error)
+        response = error_response(reason.status, str(reason), [*reason.headers, ("x-request-id", id)])
+        with contextlib.suppress(Exception):  # the client may have gone
+            proto.response_bytes(response.status, response.headers, response.body)
+
+
+def _header_length(headers: Any, body: bytes) -> int:
+    """Return the length of the JSON in front of binary tensors, or 0."""
+    text = headers.get(LENGTH)
+    if text is None:
+        return 0
+    if not text.isdigit() or not 0 < int(text[:19]) <= len(body):
+        message = f"the header Inference-Header-Content-Length is '{text[:40]}', but the body has {len(body)} bytes"
+        raise Refused(400, message, "invalid_request")
+    return int(text)

@@ -1,0 +1,73 @@
+"""Limits while a request is received: body size, time, and the number of requests at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from fm2.serving.http import Refused
+from fm2.serving.settings import Limits
+
+SWEEP_SECONDS = 0.5
+
+
+class Intake:
+    """Receives bodies.
+
+    ``reading`` has the deadline of each task that waits for a body: one sweep over them costs less than a timer for
+    each request. ``running`` counts requests on other threads.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.reading: dict[asyncio.Task[Any], float] = {}
+        self.running = 0
+
+    async def sweep(self) -> None:
+        """Cancel the tasks of slow senders, forever."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = time.monotonic()
+            for task in [task for task, deadline in self.reading.items() if deadline < now]:
+                task.cancel()
+
+    def check(self, headers: Any) -> str | None:
+        """Refuse a request that is too large, or one too many. Return its content length."""
+        if len(self.reading) + self.running >= self.limits.queue:
+            message = f"the server already has {self.limits.queue} requests; try again later, or raise --max-queue"
+            raise Refused(429, message, "overloaded", [("retry-after", "1")])
+        length: str | None = headers.get("content-length")
+        if length is not None and (len(length) > 18 or int(length) > self.limits.body):
+            raise self.too_large(length)
+        return length
+
+    def too_large(self, length: str | int) -> Refused:
+        """Return the error for a body that is too large."""
+        message = f"the body has {length} bytes; the limit is {self.limits.body} (--max-body)"
+        return Refused(413, message, "body_too_large", [("connection", "close")])
+
+    async def read(self, proto: Any, length: str | None) -> bytes:
+        """Receive a body."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.reading[task] = time.monotonic() + self.limits.seconds
+        try:
+            if length is not None:
+                body: bytes = await proto()
+                return body
+            return await self._read_chunks(proto)
+        except asyncio.CancelledError:
+            message = f"the body did not arrive within {self.limits.seconds:g} seconds (--max-seconds)"
+            raise Refused(408, message, "slow_sender", [("connection", "close")]) from None
+        finally:
+            del self.reading[task]
+
+    async def _read_chunks(self, proto: Any) -> bytes:
+        """Receive a body of unknown length."""
+        chunks = bytearray()
+        async for chunk in proto:
+            chunks += chunk
+            if len(chunks) > self.limits.body:
+                raise self.too_large(f"more than {self.limits.body}")
+        return bytes(chunks)
