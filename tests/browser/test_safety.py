@@ -13,6 +13,7 @@ from tests.browser.shop import SCRIPT
 from tests.helpers.documentation import ROOT
 
 PAGE = ROOT / "src" / "fm2" / "serving" / "page"
+KEY = "a-secret-of-the-tests"
 
 
 def test_markup_in_values_is_text(page, scorer):
@@ -40,7 +41,7 @@ def test_the_page_may_only_load_from_its_own_server(server, path):
 
 def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(context, workshop, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("secret\n")
+    keys.write_text(f"predict page {KEY}\n")
     with Server(workshop / "shop.fm2", "--keys", str(keys)) as server:
         page = context.new_page()
         page.goto(server.url)
@@ -50,12 +51,12 @@ def test_the_page_asks_for_a_key_and_keeps_it_in_the_tab(context, workshop, tmp_
         dialog.get_by_label("Key").press("Enter")
         expect(dialog.get_by_text(re.compile("key", re.IGNORECASE)).first).to_be_visible()
         expect(dialog.get_by_label("Key")).to_have_value("")
-        dialog.get_by_label("Key").fill("secret")
+        dialog.get_by_label("Key").fill(KEY)
         dialog.get_by_role("button", name="Continue").click()
         page.locator("#logit").wait_for()
         page.reload()
         page.locator("#logit").wait_for()
-        assert page.evaluate("JSON.stringify(localStorage)").count("secret") == 0
+        assert page.evaluate("JSON.stringify(localStorage)").count(KEY) == 0
         assert context.cookies() == []
         other = context.new_page()
         other.goto(server.url)
