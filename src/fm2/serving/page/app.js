@@ -95,10 +95,16 @@ function usedVersion({ versions }) {
   return pinned ?? versions.find(({ label }) => !label) ?? versions[0];
 }
 
+/** What distinguishes models. Each worker has its own time of loading, which does not. */
+function identity(models) {
+  const facts = ({ version, label, share, checksum }) => [version, label, share, checksum];
+  return JSON.stringify(models.map(({ name, versions }) => [name, versions.map(facts)]));
+}
+
 /** Read the models, and open the one to use if it is another one, or was loaded again. Return whether any changed. */
 async function refreshModels() {
   const { models } = await getModels();
-  if (JSON.stringify(models) === JSON.stringify(state.models)) return false;
+  if (identity(models) === identity(state.models)) return false;
   state.models = models;
   if (!models.some(({ name }) => name === state.name)) state.name = models[0]?.name ?? null;
   drawModels(models, state.name);
@@ -108,15 +114,15 @@ async function refreshModels() {
     return true;
   }
   const used = usedVersion(entry);
-  const isSame = state.model?.name === entry.name && state.model.version === used.version && state.model.loaded === used.loaded;
   drawVersions(entry.versions, used.version, chooseVersion);
-  if (!isSame) await openModel(entry.name, used);
+  const { model } = state;
+  if (model?.name !== entry.name || model.version !== used.version || model.checksum !== used.checksum) await openModel(entry.name, used);
   return true;
 }
 
-async function openModel(name, { version, loaded }) {
+async function openModel(name, { version }) {
   const isSwap = state.model?.name === name && state.pinned === null;
-  const model = { ...(await request(address(name, version))), name, version, loaded };
+  const model = { ...(await request(address(name, version))), name, version };
   if (state.model?.name !== name) live.reset();
   state.model = model;
   document.title = `${name} · fm2`;
