@@ -1,6 +1,7 @@
 // Serving: bodies of requests in, bodies of responses out.
 #include "bindings.h"
 #include "fm2/endpoint.h"
+#include "ranking.h"
 
 namespace {
 
@@ -33,7 +34,39 @@ public:
         return reply([&, text = view(body)](fm2::Response& response) { endpoint_.infer(text, header_length, response); });
     }
 
+    Reply rank(const nb::bytes& body) const {
+        return reply([&, text = view(body)](fm2::Response& response) { endpoint_.rank(text, response); });
+    }
+
+    void set_catalog(const std::string& name, nb::handle_t<Ranking> ranking, const Array<const float, 2>& rows,
+                     const OptionalFloats& shifts, std::optional<std::vector<std::string>> items) {
+        expect_size("set_catalog", "shifts", shifts, rows.shape(0));
+        // A request on another thread may be the last one to use the arrays.
+        const auto release = [](Arrays* arrays) {
+            nb::gil_scoped_acquire acquire;
+            delete arrays;
+        };
+        const std::shared_ptr<const Arrays> owner(new Arrays{nb::borrow(ranking), rows, shifts}, release);
+        endpoint_.set_catalog(name, {nb::cast<const Ranking&>(ranking).ranker.get(),
+                                     rows.data(),
+                                     rows.shape(0),
+                                     rows.shape(1),
+                                     pointer(shifts),
+                                     std::move(items).value_or(std::vector<std::string>()),
+                                     owner,
+                                     {},
+                                     {}});
+    }
+    bool remove_catalog(const std::string& name) { return endpoint_.remove_catalog(name); }
+
 private:
+    // What a catalog keeps alive.
+    struct Arrays {
+        nb::object ranking;
+        Array<const float, 2> rows;
+        OptionalFloats shifts;
+    };
+
     static std::string_view view(const nb::bytes& body) { return {body.c_str(), body.size()}; }
 
     template <class Answer>
@@ -95,6 +128,8 @@ void init_serving(nb::module_& module) {
             "The bytes of JSON before binary data; 0 if there is none.")
         .def_prop_ro(
             "rows", [](const Reply& reply) { return reply.response.rows; }, "The number of scored rows.")
+        .def_prop_ro(
+            "predictions", [](const Reply& reply) { return reply.response.predictions; }, "The number of returned probabilities.")
         .def_prop_ro("parse_ns", [](const Reply& reply) { return reply.response.parse_ns; })
         .def_prop_ro("score_ns", [](const Reply& reply) { return reply.response.score_ns; })
         .def_prop_ro("probability_sum", [](const Reply& reply) { return reply.response.probability_sum; })
@@ -104,5 +139,9 @@ void init_serving(nb::module_& module) {
              "counters"_a.noconvert(), nb::kw_only(), "name"_a, "version"_a, "max_rows"_a, "max_values"_a, "threads"_a = 0,
              "score"_a.none() = nb::none(), nb::keep_alive<1, 2>())
         .def("predict", &ServedModel::predict, "body"_a, "Answer a request with rows or columns of values.")
-        .def("infer", &ServedModel::infer, "body"_a, "header_length"_a = 0, "Answer an Open Inference Protocol request.");
+        .def("infer", &ServedModel::infer, "body"_a, "header_length"_a = 0, "Answer an Open Inference Protocol request.")
+        .def("rank", &ServedModel::rank, "body"_a, "Answer a request with a context and candidates, or a catalog.")
+        .def("set_catalog", &ServedModel::set_catalog, "name"_a, "ranking"_a, "rows"_a.noconvert(), "shifts"_a.noconvert().none(),
+             "items"_a.none(), "Add or replace a catalog: the rows and shifts of fm2.Catalog, and the names of its items.")
+        .def("remove_catalog", &ServedModel::remove_catalog, "name"_a, "Remove a catalog; return whether there was one.");
 }

@@ -49,12 +49,26 @@ std::int32_t CellTable::finish_list(bool weighted) {
     return static_cast<std::int32_t>(lists_.size()) - 1;
 }
 
-void CellTable::encode(const CompiledModel& model, RowBuffer& out, std::size_t threads, std::span<const std::uint8_t> selected) {
+const Columns& CellTable::views() {
+    while (views_.size() < columns()) views_.push_back(std::make_unique<View>(*this, views_.size()));
+    return views_;
+}
+
+void CellTable::encode(const CompiledModel& model, RowBuffer& out, std::size_t threads) {
     constexpr std::size_t few_rows = 16;  // from here on, looking up one column after the other is faster
     out.start(model.scorer, rows);
-    if (!has_lists() && rows < few_rows && selected.empty()) return encode_by_row(model, out);
-    while (views_.size() < columns()) views_.push_back(std::make_unique<View>(*this, views_.size()));
-    if (rows) model.encoder.encoder().encode(views_, 0, rows, threads, out.row(0), out.lists(), selected);
+    if (!has_lists() && rows < few_rows) return encode_by_row(model, out);
+    if (rows) model.encoder.encoder().encode(views(), 0, rows, threads, out.row(0), out.lists());
+}
+
+void CellTable::encode(const CompiledModel& model, RowBuffer& common, std::span<const std::uint8_t> selected, RowBuffer& out,
+                       std::size_t threads) {
+    const std::size_t fields = model.scorer.fields();
+    out.start(model.scorer, rows);
+    for (std::size_t r = 0; r < rows; ++r) std::copy_n(common.row(0), fields, out.row(r));
+    for (const std::size_t f : model.scorer.format().list_columns())
+        if (!selected[f]) out.lists()[f] = common.lists()[f];
+    if (rows) model.encoder.encoder().encode(views(), 0, rows, threads, out.row(0), out.lists(), selected);
 }
 
 void CellTable::encode_by_row(const CompiledModel& model, RowBuffer& out) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace fm2 {
 
@@ -33,7 +34,7 @@ void RequestColumns::refuse_unknown(std::string_view name) const {
 
 void check_rows(std::size_t rows, const RequestLimits& limits) {
     if (rows > limits.rows)
-        throw RequestError(too_large, reason::too_large, "a request may have " + std::to_string(limits.rows) + " rows; send several");
+        throw RequestError(too_large, reason::rows, "a request may have " + std::to_string(limits.rows) + " rows; send several");
 }
 
 std::string_view number_text(const JsonNumber& number, TextArena& arena) {
@@ -48,7 +49,7 @@ std::string_view number_text(const JsonNumber& number, TextArena& arena) {
 void ValueReader::count_values(std::size_t count) {
     values_ += count;
     if (values_ > limits_.values)
-        throw RequestError(too_large, reason::too_large, "a request may have " + std::to_string(limits_.values) + " values; send several");
+        throw RequestError(too_large, reason::values, "a request may have " + std::to_string(limits_.values) + " values; send several");
 }
 
 std::string_view ValueReader::scalar() {
@@ -123,17 +124,18 @@ void ValueReader::row(const char* what) {
         refuse(reason::column, what, " has none of the model's columns: ", columns_.name(0), columns_.size() > 1 ? ", ..." : "");
 }
 
-void ValueReader::rows() {
+void ValueReader::rows(const char* what) {
+    const std::size_t first = table_.cells.size();
     table_.rows = json_.array([&](std::size_t index) {
         check_rows(index + 1, limits_);
         try {
-            row("the row");
+            row("the object");
         } catch (RequestError& error) {
-            error.prefix("rows[" + std::to_string(index) + "]");
+            error.prefix(what + ("[" + std::to_string(index) + "]"));
             throw;
         }
     });
-    for (std::size_t c = 0; c < columns_.size(); ++c) table_.place(c, c, columns_.size());
+    for (std::size_t c = 0; c < columns_.size(); ++c) table_.place(c, first + c, columns_.size());
 }
 
 void ValueReader::columns() {
@@ -163,10 +165,29 @@ void ValueReader::columns() {
         table_.place(column, first, 1);
         last = column;
     });
-    for (std::size_t c = 0; c < columns_.size(); ++c)
-        if (!table_.has(c))
-            throw RequestError(bad_request, reason::column, "column '" + columns_.name(c) + "' is absent; missing values are null",
-                               columns_.name(c));
+}
+
+void ValueReader::table(const char* what) {
+    if (json_.peek() != '{') return rows(what);
+    bool has_columns = false;
+    try {
+        json_.object([&](std::string_view key) {
+            if (key != "columns") refuse(reason::request, "expected an array of objects, or an object with 'columns', got ", quoted(key));
+            if (std::exchange(has_columns, true)) refuse(reason::request, "'columns' occurs twice");
+            columns();
+        });
+        if (!has_columns) refuse(reason::request, "expected an array of objects, or an object with 'columns'");
+    } catch (RequestError& error) {
+        error.prefix(what);
+        throw;
+    }
+}
+
+void check_columns(const RequestColumns& columns, const CellTable& table) {
+    for (std::size_t c = 0; c < columns.size(); ++c)
+        if (!table.has(c))
+            throw RequestError(bad_request, reason::column, "column '" + columns.name(c) + "' is absent; missing values are null",
+                               columns.name(c));
 }
 
 }  // namespace fm2

@@ -44,6 +44,11 @@ std::string suggest(std::string_view name, std::span<const std::string> names) {
     return names.size() > listed ? text + ", ..." : text;
 }
 
-std::string quoted(std::string_view text) { return "'" + excerpt(text) + "'"; }
+std::string quoted(std::string_view text) {
+    std::string quoted(1, '\'');
+    quoted += excerpt(text);
+    quoted += '\'';
+    return quoted;
+}
 
 }  // namespace fm2

@@ -152,7 +152,7 @@ std::int64_t BinaryElements::integer() {
     switch (tensor_.datatype->size) {
         case 1: return is_signed ? load<std::int8_t>() : load<std::uint8_t>();
         case 2: return is_signed ? load<std::int16_t>() : load<std::uint16_t>();
-        case 4: return is_signed ? load<std::int32_t>() : load<std::uint32_t>();
+        case 4: return is_signed ? std::int64_t{load<std::int32_t>()} : std::int64_t{load<std::uint32_t>()};
         default: return load<std::int64_t>();
     }
 }

@@ -1,4 +1,4 @@
-"""Scoring one row performs no heap allocation after warm-up, from Python and from C."""
+"""Scoring one row performs no heap allocation after warm-up, from Python, from C and in requests."""
 
 from __future__ import annotations
 
@@ -55,6 +55,37 @@ before = counter()
 _native.open_compiled(sys.argv[1])
 control = counter() - before
 print(json.dumps({"counts": [score_rows() for _ in range(3)], "control": control, "results": results}))
+"""
+
+# The bytes of a response are a Python object: responses of more than 512 bytes are not taken from Python's pools.
+REQUESTS = """
+import ctypes, json, sys
+import numpy as np
+import fm2
+from fm2 import _native
+
+counter = ctypes.CDLL(None).allocation_count
+counter.restype = ctypes.c_long
+scorer = fm2.load(sys.argv[1], threads=1)
+rows = json.loads(sys.argv[2])
+counters = np.zeros(2 * len(scorer.native.sizes), np.uint64)
+endpoint = _native.Endpoint(scorer.native, counters, name="m", version="1", max_rows=9, max_values=999, threads=1)
+bodies = [json.dumps({"rows": [row]}).encode() for row in rows]
+results = [None] * len(rows)
+
+def score_rows():
+    before = counter()
+    for index in range(len(bodies)):
+        results[index] = endpoint.predict(bodies[index]).body
+    return counter() - before
+
+warm_up = score_rows()
+before = counter()
+_native.open_compiled(sys.argv[1])
+control = counter() - before
+counts = [score_rows() for _ in range(3)]
+probabilities = [json.loads(each)["probabilities"][0] for each in results]
+print(json.dumps({"counts": counts, "control": control, "results": probabilities}))
 """
 
 DRIVER = """
@@ -139,9 +170,15 @@ def test_lists_do_not_allocate(counter, tmp_path, name, plan, dtype):
     check_allocations(counter, model, [*rows, {"f0": "x"}, {"f1": None}, {"f2": ""}])
 
 
-def check_allocations(counter, model, rows):
+def test_requests_do_not_allocate(counter, models):
+    rows = mixed(200, seed=1).drop("click").to_dicts()
+    rows += [{**rows[0], "visits": visits} for visits in (3, 2.5, 1e300, True, None, "strange", "\u2028\n")]
+    check_allocations(counter, models["fmfm cached"], rows, REQUESTS)
+
+
+def check_allocations(counter, model, rows, script=SCRIPT):
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, model, json.dumps(rows)],
+        [sys.executable, "-c", script, model, json.dumps(rows)],
         capture_output=True,
         text=True,
         check=False,
@@ -151,7 +188,7 @@ def check_allocations(counter, model, rows):
     measured = json.loads(done.stdout)
     assert measured["control"] > 0  # the counter works
     assert measured["counts"] == [0, 0, 0]
-    assert measured["results"] == [load(model).predict_one(row) for row in rows]
+    assert measured["results"] == pytest.approx([load(model).predict_one(row) for row in rows], abs=1e-7)
 
 
 @pytest.mark.parametrize("title", PLANS)

@@ -25,6 +25,10 @@ class CellTable {
 public:
     void start(std::size_t columns);
     void place(std::size_t column, std::size_t first, std::size_t stride) { places_[column] = {first, stride}; }
+    // Takes a row from consecutive cells, in the order of the columns.
+    void place_row(std::size_t first) {
+        for (std::size_t c = 0; c < columns(); ++c) place(c, first + c, 0);
+    }
     bool has(std::size_t column) const { return places_[column].stride != nowhere; }
     std::size_t columns() const { return places_.size(); }
     const Cell& cell(std::size_t column, std::size_t row) const { return cells[places_[column].first + row * places_[column].stride]; }
@@ -33,8 +37,17 @@ public:
     std::int32_t finish_list(bool weighted);
     bool has_lists() const { return !lists_.empty(); }
 
-    // Encodes all rows; every column must have been placed. Up to `threads` threads encode many rows. With `selected`, see Encoder::encode.
-    void encode(const CompiledModel& model, RowBuffer& out, std::size_t threads, std::span<const std::uint8_t> selected = {});
+    // Encodes all rows; every column must have been placed. Up to `threads` threads encode many rows.
+    void encode(const CompiledModel& model, RowBuffer& out, std::size_t threads);
+    // The same, but takes the ids of all fields from the first row of `common`, except the derived ones and those with a nonzero entry in
+    // `selected`.
+    void encode(const CompiledModel& model, RowBuffer& common, std::span<const std::uint8_t> selected, RowBuffer& out, std::size_t threads);
+
+    struct Place {
+        std::size_t first, stride;
+    };
+    // Exchanges the places of all columns.
+    void swap_places(std::vector<Place>& places) { places_.swap(places); }
 
     std::size_t rows = 0;
     std::vector<Cell> cells;
@@ -43,9 +56,6 @@ public:
 
 private:
     static constexpr std::size_t nowhere = ~std::size_t{0};
-    struct Place {
-        std::size_t first, stride;
-    };
     struct ItemRange {
         std::size_t first, size;
         bool weighted;
@@ -53,6 +63,7 @@ private:
     class View;
 
     void encode_by_row(const CompiledModel& model, RowBuffer& out);
+    const Columns& views();
 
     std::vector<Place> places_;
     std::vector<ItemRange> lists_;

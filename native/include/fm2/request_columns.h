@@ -59,8 +59,10 @@ public:
     ValueReader(JsonReader& json, const RequestColumns& columns, const RequestLimits& limits, CellTable& table)
         : json_(json), columns_(columns), limits_(limits), table_(table) {}
 
-    void rows();     // [{column: value, ...}, ...]; a column that is not in an object is missing
-    void columns();  // {column: [value, ...], ...}; every column is required
+    // `what` describes the array in messages.
+    void rows(const char* what);  // [{column: value, ...}, ...]; a column that is not in an object is missing
+    void columns();  // {column: [value, ...], ...}
+    void table(const char* what);  // rows, or {"columns": columns}
     // Reads an object of values into table.cells, which gets a cell per column; `what` describes it in messages.
     void row(const char* what);
     std::string_view scalar();  // the text of a string, number, boolean or null
@@ -79,6 +81,8 @@ private:
     std::size_t values_ = 0;
 };
 
+// Throws RequestError unless the table has each column.
+void check_columns(const RequestColumns& columns, const CellTable& table);
 std::string_view number_text(const JsonNumber& number, TextArena& arena);
 void check_rows(std::size_t rows, const RequestLimits& limits);
 

@@ -11,14 +11,16 @@ namespace fm2 {
 
 // The labels of failures in metrics.
 namespace reason {
-constexpr const char* json = "json";          // not valid JSON
-constexpr const char* request = "request";    // members that are missing, unknown or of the wrong type
-constexpr const char* column = "column";      // a column is unknown, missing or repeated
-constexpr const char* value = "value";        // a value that its column cannot have
-constexpr const char* tensor = "tensor";      // shape, datatype, size or name of a tensor
-constexpr const char* too_large = "too_large";
-constexpr const char* catalog = "catalog";    // an unknown catalog, or one that this model cannot have
-constexpr const char* model = "model";        // the model failed, not the request
+constexpr const char* json = "invalid_json";
+constexpr const char* request = "invalid_request";  // members that are missing, unknown or of the wrong type
+constexpr const char* column = "unknown_column";    // or a missing or repeated one
+constexpr const char* value = "invalid_value";      // that its column cannot have
+constexpr const char* tensor = "invalid_tensor";    // shape, datatype, size or name
+constexpr const char* rows = "too_many_rows";
+constexpr const char* values = "too_many_values";
+constexpr const char* catalog = "unknown_catalog";
+constexpr const char* memory = "out_of_memory";
+constexpr const char* model = "model_failed";  // not the request
 }  // namespace reason
 
 constexpr int bad_request = 400, not_found = 404, too_large = 413, model_failed = 500;

@@ -82,7 +82,7 @@ def _bytes(text: str) -> int:
         Argument("--tls-key", "PEM file of its private key", metavar="FILE", group=SECURITY),
         Argument("--log-format", "format of log lines", choices=("text", "json"), default="text", group=LOGS),
         Argument("--log-sample", "share of the requests to log", float, default=0.0, group=LOGS),
-        flag("--traces", "send OpenTelemetry traces", group=LOGS),
+        Argument("--traces", "send OpenTelemetry traces", choices=("otlp", "console"), group=LOGS),
     ),
     interrupted="all running requests were answered",
 )
@@ -115,7 +115,7 @@ def serve(options: argparse.Namespace) -> None:
             private_key=_path(options.tls_key),
             log_format=options.log_format,
             log_sample=options.log_sample,
-            traces=options.traces,
+            traces=options.traces or "",
         )
     )
 

@@ -16,7 +16,7 @@ from fm2.serving.canary import choose
 from fm2.serving.channel import SOCKET
 from fm2.serving.counters import Counters
 from fm2.serving.encodings import decoded
-from fm2.serving.http import JSON, Refused, Request, Response, error_response, refused
+from fm2.serving.http import CLOSE, JSON, Refused, Request, Response, error_response, refused
 from fm2.serving.keys import find_right
 from fm2.serving.limits import Intake
 from fm2.serving.logs import Log, RequestLog
@@ -40,6 +40,7 @@ class App:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.table = Table()
+        self.headers = JSON  # of the answers of the fast path
         self.log = Log(settings.log_format)
         self.intake = Intake(settings.limits)
         self.started = time.time()
@@ -59,6 +60,11 @@ class App:
         """Stop after the last request."""
         self.sweeper.cancel()
         self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def use(self, table: Table) -> None:
+        """Replace the table. While the server stops, clients are asked to open new connections elsewhere."""
+        self.table = table
+        self.headers = [*JSON, CLOSE] if table.draining else JSON
 
     async def __rsgi__(self, scope: Any, proto: Any) -> None:
         """Answer a request."""
@@ -91,7 +97,7 @@ class App:
         if reply.header_length:
             proto.response_bytes(reply.status, [BINARY, (LENGTH, str(reply.header_length))], reply.body)
         else:
-            proto.response_bytes(reply.status, JSON, reply.body)
+            proto.response_bytes(reply.status, self.headers, reply.body)
         total = time.perf_counter_ns() - began
         served.block.count(target.kind, reply, total)
         served.seen += 1
@@ -107,17 +113,16 @@ class App:
         if len(body) <= POOL_BYTES:
             return target.call(body, length) if length else target.call(body)
         call = functools.partial(target.call, body, length) if length else functools.partial(target.call, body)
-        return await self.in_pool(call)
+        return await self.in_pool(call, self.settings.limits.seconds)
 
-    async def in_pool(self, call: Callable[[], Any]) -> Any:
-        """Run a function on another thread; give up waiting after the time limit."""
+    async def in_pool(self, call: Callable[[], Any], seconds: float) -> Any:
+        """Run a function on another thread; give up waiting after some seconds."""
         self.intake.running += 1
         try:
             future = asyncio.get_running_loop().run_in_executor(self.pool, call)
-            done, _ = await asyncio.wait((future,), timeout=self.settings.limits.seconds)
+            done, _ = await asyncio.wait((future,), timeout=seconds)
             if not done:
                 future.cancel()
-                seconds = self.settings.limits.seconds
                 raise Refused(503, f"no answer within {seconds:g} seconds (--max-seconds)", "timeout")
             return future.result()
         finally:
@@ -142,7 +147,8 @@ class App:
         except Exception as error:
             self._refuse(scope, proto, error, None, began)
             return
-        proto.response_bytes(response.status, response.headers, b"" if scope.method == "HEAD" else response.body)
+        headers = [*response.headers, CLOSE] if table.draining else response.headers
+        proto.response_bytes(response.status, headers, b"" if scope.method == "HEAD" else response.body)
         if self.requests.is_next(response.status):
             self.requests.write(scope, response.status, time.perf_counter_ns() - began)
 
@@ -156,7 +162,8 @@ class App:
             encoding = scope.headers.get("content-encoding")
             request.body = decoded(body, encoding, self.settings.limits.body) if encoding else body
         if route.in_pool:
-            response: Response = await self.in_pool(functools.partial(route.handler, request))
+            seconds = channel.SECONDS if route.right == "manage" else self.settings.limits.seconds
+            response: Response = await self.in_pool(functools.partial(route.handler, request), seconds)
             return response
         return route.handler(request)
 
@@ -179,5 +186,5 @@ def _header_length(headers: Any, body: bytes) -> int:
         return 0
     if not text.isdigit() or not 0 < int(text[:19]) <= len(body):
         message = f"the header Inference-Header-Content-Length is '{text[:40]}', but the body has {len(body)} bytes"
-        raise Refused(400, message, "invalid_request")
+        raise Refused(400, message, "request")
     return int(text)

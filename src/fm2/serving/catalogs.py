@@ -32,7 +32,7 @@ class Catalogs:
         self.retired: list[Callable[[], None]] = []
         self._directory = runtime
         self._log = log
-        self._items: dict[tuple[str, str], Items] = {}
+        self.items: dict[tuple[str, str], Items] = {}
         self._count = 0
 
     def put(
@@ -58,14 +58,14 @@ class Catalogs:
     def delete(self, model: ModelState, name: str, catalog: str) -> dict[str, Any]:
         """Delete a catalog."""
         self._find(name, catalog)
-        del self._items[name, catalog]
+        del self.items[name, catalog]
         for version in model.versions.values():
             self._retire(version.catalogs.pop(catalog, None))
         return {"catalog": catalog, "deleted": True}
 
     def compute(self, model: ModelState, name: str, version: str, scorer: Scorer) -> None:
         """Compute all catalogs of a model for a new version. One that does not fit is left out and logged."""
-        for (owner, catalog), items in self._items.items():
+        for (owner, catalog), items in self.items.items():
             if owner == name:
                 try:
                     model.versions[version].catalogs[catalog] = self._write(scorer, items)
@@ -73,11 +73,11 @@ class Catalogs:
                     self._log("error", "left out a catalog", model=name, version=version, catalog=catalog, reason=error)
 
     def _find(self, name: str, catalog: str) -> Items:
-        if (name, catalog) not in self._items:
-            known = [other for owner, other in self._items if owner == name]
+        if (name, catalog) not in self.items:
+            known = [other for owner, other in self.items if owner == name]
             meant = f"; {suggest(catalog, known)}" if known else ""
             raise Fm2Error(f"unknown catalog '{catalog}' of the model '{name}'{meant}")
-        return self._items[name, catalog]
+        return self.items[name, catalog]
 
     def _change(self, model: ModelState, name: str, catalog: str, items: Items) -> dict[str, Any]:
         """Compute a catalog for all versions; only then replace it."""
@@ -96,7 +96,7 @@ class Catalogs:
             self._retire(state.catalogs.pop(catalog, None))
             if version in computed:
                 state.catalogs[catalog] = computed[version]
-        self._items[name, catalog] = items
+        self.items[name, catalog] = items
         return {"catalog": catalog, "candidate": items.candidate, "items": len(items.rows)}
 
     def _write(self, scorer: Scorer, items: Items) -> CatalogState:

@@ -31,9 +31,9 @@ PARSE_TIMES, SCORE_TIMES, TOTAL_TIMES, REASONS, FIELDS = 32, 64, 96, 128, 160
 BUCKETS, FIRST_BITS = 26, 10
 BOUNDS = [2 ** (bits + FIRST_BITS) * 1e-9 for bits in range(BUCKETS - 1)]
 REASON_NAMES = (
-    *("invalid_json", "invalid_request", "unknown_column", "invalid_value", "too_many_rows", "too_many_values"),
-    *("body_too_large", "unauthorized", "forbidden", "not_found", "method_not_allowed", "slow_sender", "timeout"),
-    *("overloaded", "not_ready", "internal_error", "other"),
+    *("json", "request", "column", "value", "tensor", "too_large", "catalog", "model"),  # found by native code
+    *("unauthorized", "forbidden", "not_found", "method_not_allowed", "slow_sender", "timeout", "overloaded"),
+    *("not_ready", "internal_error", "other"),
 )
 REASON_INDEX = {name: REASONS + index for index, name in enumerate(REASON_NAMES)}
 SERVER_BLOCK, SERVER_WORDS = 0, FIELDS  # requests that belong to no model

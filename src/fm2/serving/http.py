@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[str, str]]
 JSON: Headers = [("content-type", "application/json")]
+CLOSE = ("connection", "close")
 
 
 class Refused(Exception):
@@ -62,16 +63,16 @@ class Request:
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, f"the body is not JSON: {error}", "invalid_json") from error
+            raise Refused(400, f"the body is not JSON: {error}", "json") from error
 
     def json_object(self, *keys: str) -> dict[str, Any]:
         """Return the body as an object that has only these keys."""
         value = self.json()
         if not isinstance(value, dict):
-            raise Refused(400, f"the body must be an object with {', '.join(keys)}", "invalid_request")
+            raise Refused(400, f"the body must be an object with {', '.join(keys)}", "request")
         for key in value:
             if key not in keys:
-                raise Refused(400, f"unknown key '{key}'; {suggest(key, keys)}", "invalid_request")
+                raise Refused(400, f"unknown key '{key}'; {suggest(key, keys)}", "request")
         return value
 
     def argument(self, name: str) -> str | None:
@@ -117,7 +118,7 @@ def refused(error: Exception) -> Refused:
         return error
     if isinstance(error, Fm2Error):
         message = str(error)
-        return Refused(404 if message.startswith("unknown ") else 400, message, "invalid_request")
+        return Refused(404 if message.startswith("unknown ") else 400, message, "request")
     if isinstance(error, TimeoutError):
         return Refused(503, str(error) or "the request took too long", "timeout")
     return Refused(500, "internal error; the server's log has the reason", "internal_error")

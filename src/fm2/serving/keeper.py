@@ -115,6 +115,7 @@ class Keeper:
     def _publish(self) -> None:
         """Send the state to all workers."""
         self._state.generation += 1
+        self._management.save()
         retired = self._management.take_retired()
         self._retired += [(self._state.generation, close) for close in retired]
         for worker in list(self._workers):

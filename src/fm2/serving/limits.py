@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from fm2.serving.http import Refused
+from fm2.serving.http import CLOSE, Refused
 from fm2.serving.settings import Limits
 
 SWEEP_SECONDS = 0.5
@@ -45,7 +45,7 @@ class Intake:
     def too_large(self, length: str | int) -> Refused:
         """Return the error for a body that is too large."""
         message = f"the body has {length} bytes; the limit is {self.limits.body} (--max-body)"
-        return Refused(413, message, "body_too_large", [("connection", "close")])
+        return Refused(413, message, "too_large", [CLOSE])
 
     async def read(self, proto: Any, length: str | None) -> bytes:
         """Receive a body."""
@@ -59,7 +59,7 @@ class Intake:
             return await self._read_chunks(proto)
         except asyncio.CancelledError:
             message = f"the body did not arrive within {self.limits.seconds:g} seconds (--max-seconds)"
-            raise Refused(408, message, "slow_sender", [("connection", "close")]) from None
+            raise Refused(408, message, "slow_sender", [CLOSE]) from None
         finally:
             del self.reading[task]
 

@@ -54,7 +54,7 @@ def put_catalog(request: Request) -> Response:
     values = request.json_object("candidate", "items")
     candidate, items = values.get("candidate"), _list(values, "items")
     if not isinstance(candidate, list) or not candidate or not all(isinstance(column, str) for column in candidate):
-        raise Refused(400, '"candidate" must be a list of the candidates\' columns', "invalid_request")
+        raise Refused(400, '"candidate" must be a list of the candidates\' columns', "request")
     return _call(request, "put_catalog", candidate=candidate, items=items)
 
 
@@ -83,5 +83,5 @@ def _call(request: Request, call: str, **arguments: Any) -> Response:
 def _list(values: dict[str, Any], key: str) -> list[Any]:
     found = values.get(key)
     if not isinstance(found, list):
-        raise Refused(400, f'"{key}" must be a list', "invalid_request")
+        raise Refused(400, f'"{key}" must be a list', "request")
     return found

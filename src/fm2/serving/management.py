@@ -9,6 +9,7 @@ from fm2.engine.scorer import Scorer
 from fm2.errors import Fm2Error, suggest
 from fm2.serving.catalogs import Catalogs, read_items
 from fm2.serving.logs import Log
+from fm2.serving.memory import Memory, restore_models
 from fm2.serving.repository import Repository
 from fm2.serving.settings import Settings, Traffic
 from fm2.serving.sources import check_name
@@ -24,16 +25,14 @@ class Management:
         self.state = State()
         self._repository = Repository(settings, self.state, log)
         self._catalogs = Catalogs(settings.runtime, log)
-        for name, traffic in settings.traffic.items():  # before loading: versions with a role are loaded
-            self.state.models[name] = _with_traffic(ModelState(), traffic)
-        self._repository.start()
-        for name in settings.traffic:
-            _check_traffic(self._model(name), name)
-        for name, catalogs in settings.catalogs.items():
-            for catalog, path in catalogs.items():
-                candidate, items = read_items(path)
-                self._catalogs.put(self._model(name), name, catalog, candidate, items)
+        self._memory = Memory(settings.runtime)
+        choices = self._memory.read()
+        if choices is None:
+            self._start(settings)
+        else:
+            self._restart(choices)
         self._calls: dict[str, Callable[..., Result]] = {
+            "drain": self._drain,
             "load": self._load,
             "unload": self._unload,
             "traffic": self._traffic,
@@ -42,6 +41,32 @@ class Management:
             "prune_catalog": self._prune_catalog,
             "delete_catalog": self._delete_catalog,
         }
+
+    def _start(self, settings: Settings) -> None:
+        for name, traffic in settings.traffic.items():  # before loading: versions with a role are loaded
+            self.state.models[name] = _with_traffic(ModelState(), traffic)
+        self._repository.start()
+        for name in settings.traffic:
+            _check_traffic(self._model(name), name)
+        for name, catalogs in settings.catalogs.items():
+            for catalog, path in catalogs.items():
+                candidate, items = read_items(path)
+                self._catalogs.put(self._model(name), name, check_name(catalog, "catalog"), candidate, items)
+        self.save()
+
+    def _restart(self, choices: dict[str, Any]) -> None:
+        """Continue after the previous keeper."""
+        restore_models(self.state, choices)
+        self._repository.restore_blocks(choices["blocks"])
+        self._repository.start()
+        for name, catalog in choices["catalogs"]:
+            items = self._memory.read_items(name, catalog)
+            if self.state.models[name].versions:
+                self._catalogs.put(self._model(name), name, catalog, items.candidate, list(items.rows.values()))
+
+    def save(self) -> None:
+        """Remember the choices for the case that the keeper has to be restarted."""
+        self._memory.save(self.state, self._repository, self._catalogs.items)
 
     def call(self, message: dict[str, Any]) -> Result:
         """Execute a call."""
@@ -66,6 +91,10 @@ class Management:
             meant = f"; {suggest(name, loaded)}" if loaded else ""
             raise Fm2Error(f"unknown model '{name}'{meant}")
         return self.state.models[name]
+
+    def _drain(self) -> Result:
+        self.state.draining = True
+        return True, None
 
     def _load(self, name: str) -> Result:
         self._repository.load(name, self._opened)

@@ -10,6 +10,7 @@ from fm2.serving.served import Served
 
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
 PLATFORM = "fm2"
+OUTPUTS = ("probabilities", "logits")  # a request without outputs gets the first one
 
 
 def server(request: Request) -> Response:
@@ -24,6 +25,8 @@ def live(request: Request) -> Response:
 
 def ready(request: Request) -> Response:
     """``GET /v2/health/ready``: at least one model is loaded, and no model has lost all its versions."""
+    if request.table.draining:
+        raise Refused(503, "the server is stopping", "not_ready")
     models = [model for model in request.table.models.values() if not model.state.unloaded]
     missing = [model.name for model in models if model.serving is None]
     if missing or not models:
@@ -42,7 +45,7 @@ def metadata(request: Request) -> Response:
             "versions": list(request.model().versions),
             "platform": PLATFORM,
             "inputs": _inputs(served),
-            "outputs": [{"name": "probability", "datatype": "FP32", "shape": [-1]}],
+            "outputs": [{"name": name, "datatype": "FP32", "shape": [-1]} for name in OUTPUTS],
             "parameters": {"version": served.version, "labels": ",".join(labels)},
         }
     )
@@ -98,6 +101,4 @@ def _check_parameters(request: Request) -> None:
     parameters = request.json_object("parameters").get("parameters") if request.body.strip() else None
     for name in parameters or {}:
         if name != "unload_dependents":
-            raise Refused(
-                400, f"the parameter '{name}' is not supported; models are files of the server", "invalid_request"
-            )
+            raise Refused(400, f"the parameter '{name}' is not supported; models are files of the server", "request")

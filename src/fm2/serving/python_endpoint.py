@@ -50,7 +50,7 @@ class Endpoint:
             parsed = time.perf_counter_ns()
             probabilities = self._score(rows)
         except (Fm2Error, ValueError, KeyError, TypeError) as error:
-            return Reply(400, json.dumps({"error": str(error)}).encode(), reason="invalid_request")
+            return Reply(400, json.dumps({"error": str(error)}).encode(), reason="request")
         scored = time.perf_counter_ns()
         result = {**answer(probabilities), **({"id": request["id"]} if "id" in request else {})}
         text = json.dumps(result).encode()

@@ -50,7 +50,7 @@ def rank(served: Served, body: bytes) -> Reply:
             ranked = ranker.rank(context, candidates, top)
             rows = len(candidates)
     except (Fm2Error, ValueError, KeyError, TypeError, AttributeError) as error:
-        return Reply(400, json.dumps({"error": str(error)}).encode(), reason="invalid_request")
+        return Reply(400, json.dumps({"error": str(error)}).encode(), reason="request")
     scored = time.perf_counter_ns()
     answer = {
         "model": served.name,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error, suggest
@@ -50,8 +51,18 @@ class Repository:
         """Load all models. A file that was named on the command line must be valid."""
         named = {source.name for source in self._settings.sources}
         for (name, version), path in self._wanted(scan(self._settings.sources)):
-            if not self._replace(name, version, path) and name in named:
+            if not self._is_unloaded(name) and not self._replace(name, version, path) and name in named:
                 raise Fm2Error(self.state.models[name].rejected[version])
+
+    def blocks(self) -> list[list[Any]]:
+        """Return the places of all counters: model, version, number of fields, offset."""
+        return [[*key, offset] for key, offset in self._blocks.items()]
+
+    def restore_blocks(self, blocks: list[list[Any]]) -> None:
+        """Use the places of a previous keeper."""
+        for name, version, fields, offset in blocks:
+            self._blocks[name, version, fields] = offset
+            self._next_block = max(self._next_block, offset + block_words(fields))
 
     def look(self, on_open: Callable[[str, str, Scorer], None]) -> bool:
         """Look for new, changed and removed files; return whether the state has changed."""

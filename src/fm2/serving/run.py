@@ -7,8 +7,8 @@ import functools
 import gc
 import multiprocessing
 import multiprocessing.connection
+import os
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,16 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error, require
+from fm2.serving.channel import SOCKET
 from fm2.serving.keeper import run_keeper
 from fm2.serving.logs import Log
 from fm2.serving.settings import Settings
+from fm2.serving.tracing import TracedApp, check_traces
 
+PREFIX = "fm2-serve-"
 START_SECONDS = 600.0  # to verify all models
 
 
 def serve(settings: Settings) -> None:
     """Serve models until SIGTERM or Ctrl-C."""
     require("granian", "serve", "fm2 serve")
+    if settings.traces:
+        check_traces(settings.traces)
     from fm2.serving.granian_server import create_server
 
     multiprocessing.set_start_method("fork", force=True)  # workers share the memory of imported modules
@@ -39,6 +44,7 @@ def serve(settings: Settings) -> None:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             server.on_startup(lambda: log("info", "listening", url=f"{scheme}://{host}:{server.bind_port}"))
             server.on_startup(gc.freeze)  # collecting garbage would copy shared pages
+            keeper.watch()
             server.serve(target_loader=functools.partial(_load_app, settings), wrap_loader=False)
         finally:
             keeper.stop()
@@ -48,14 +54,18 @@ def serve(settings: Settings) -> None:
 def _load_app(settings: Settings) -> Any:
     from fm2.serving.app import App
 
-    return App(settings)
+    return TracedApp(App(settings), settings.traces) if settings.traces else App(settings)
 
 
 @contextlib.contextmanager
 def _runtime_directory() -> Iterator[Path]:
     """Yield a directory that only this user can read, in memory if possible."""
     memory = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(prefix="fm2-serve-", dir=memory if memory.is_dir() else None))
+    parent = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    for abandoned in parent.glob(f"{PREFIX}*"):
+        if not Path(f"/proc/{abandoned.name.removeprefix(PREFIX).partition('-')[0]}").exists():
+            shutil.rmtree(abandoned, ignore_errors=True)  # of a server that was killed
+    path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
     try:
         yield path
     finally:
@@ -105,7 +115,7 @@ class KeeperProcess:
             if self._stopping.wait(1):
                 return
             self._log("error", "restarting the keeper", code=self._process.exitcode)
-            (self._settings.runtime / "keeper.sock").unlink(missing_ok=True)
+            (self._settings.runtime / SOCKET).unlink(missing_ok=True)
             error = self._start()
             if error:
                 self._log("error", "the keeper cannot start", reason=error)
@@ -117,12 +127,3 @@ def _run(settings: Settings, sender: multiprocessing.connection.Connection) -> N
         sender.close()
 
     run_keeper(settings, report)
-
-
-def free_port(host: str) -> int:
-    """Return a port that is free at the moment."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port

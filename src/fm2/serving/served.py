@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fm2 import _native
 from fm2.engine.ranker import Ranker
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error
@@ -40,15 +41,14 @@ class Served:
         self.seen = 0
 
     def _endpoint(self, counters: Any, limits: Limits) -> Any:
-        from fm2.serving.python_endpoint import Endpoint
-
-        return Endpoint(
-            self.scorer,
+        return _native.Endpoint(
+            self.scorer.native,
             counters,
             name=self.name,
             version=self.version,
             max_rows=limits.rows,
             max_values=limits.values,
+            threads=1,
         )
 
     def rank(self, body: bytes) -> Any:

@@ -58,7 +58,8 @@ class Settings:
     private_key: Path | None = None
     log_format: LogFormat = "text"
     log_sample: float = 0.0
-    traces: bool = False
+    traces: Literal["", "otlp", "console"] = ""
+    drain: float = 0.5  # seconds between SIGTERM and the end of the last connection
     runtime: Path = Path()  # private directory: sockets, counters, catalogs
 
     def replace(self, **changes: Any) -> Settings:

@@ -60,10 +60,16 @@ def compare(shadow: Served, kind: int, body: bytes, length: int, reply: Any) -> 
 
 
 def _probabilities(reply: Any) -> list[float]:
-    """Read the probabilities of an answer."""
-    if reply.header_length:
-        return list(np.frombuffer(reply.body[reply.header_length :], "<f4").tolist())
-    answer = json.loads(reply.body)
+    """Read the probabilities of an answer; there may be none if a client asked for logits."""
+    length = reply.header_length
+    answer = json.loads(reply.body[:length] if length else reply.body)
     if "probabilities" in answer:
         return list(answer["probabilities"])
-    return list(np.asarray(answer["outputs"][0]["data"]).reshape(-1).tolist())
+    offset = length
+    for output in answer["outputs"]:
+        size = output.get("parameters", {}).get("binary_data_size")
+        if output["name"] == "probabilities":
+            data = output["data"] if size is None else np.frombuffer(reply.body[offset : offset + size], "<f4")
+            return list(np.asarray(data).reshape(-1).tolist())
+        offset += size or 0
+    return []

@@ -60,6 +60,7 @@ class State:
     """Everything that workers serve."""
 
     generation: int = 0
+    draining: bool = False  # the server is about to stop
     models: dict[str, ModelState] = field(default_factory=dict)
     keys: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -71,7 +72,8 @@ class State:
     def from_message(cls, message: dict[str, Any]) -> State:
         """Return the state of a message."""
         models = {name: _read_model(model) for name, model in message["models"].items()}
-        return cls(message["generation"], models, [(right, name, digest) for right, name, digest in message["keys"]])
+        keys = [(right, name, digest) for right, name, digest in message["keys"]]
+        return cls(message["generation"], message["draining"], models, keys)
 
 
 def _read_model(message: dict[str, Any]) -> ModelState:

@@ -50,6 +50,7 @@ class Table:
     models: dict[str, ServedModel] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
     keys: list[Key] = field(default_factory=list)
+    draining: bool = False
 
     def add(self, model: ServedModel) -> None:
         """Add a model and its paths."""

@@ -61,7 +61,7 @@ class Worker:
         """Receive a state, prepare its models, replace the table, and confirm it."""
         state = State.from_message(channel.receive(connection))
         try:
-            self._app.table = self._prepare(state, warm)
+            self._app.use(self._prepare(state, warm))
         except (Fm2Error, OSError) as error:  # the files were replaced again: the next state is on its way
             self._app.log("warning", "skipped a state", generation=state.generation, reason=error)
             if not warm:
@@ -72,7 +72,7 @@ class Worker:
     def _prepare(self, state: State, warm: bool) -> Table:
         current = self._app.table
         keys = [Key(right, name, bytes.fromhex(digest)) for right, name, digest in state.keys]
-        table = Table(state.generation, keys=keys)
+        table = Table(state.generation, keys=keys, draining=state.draining)
         for name, model in state.models.items():
             known = current.models[name].versions if name in current.models else {}
             versions = {
