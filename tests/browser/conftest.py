@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,14 +66,18 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def page(context: BrowserContext, server: Server) -> Page:
-    """Return the page of the shop's model, scored."""
-    return open_page(context, server)
+def page(context: BrowserContext, server: Server) -> Iterator[Page]:
+    """Yield the page of the shop's model, scored."""
+    with opened(context, server) as page:
+        yield page
 
 
-def open_page(context: BrowserContext, server: Server) -> Page:
+@contextlib.contextmanager
+def opened(context: BrowserContext, server: Server) -> Iterator[Page]:
+    """Open the page of a server and wait for its score. Close it before the server stops."""
     page = context.new_page()
     page.goto(server.url)
     page.locator("#logit").wait_for()
     page.locator("#ranking tbody tr").first.wait_for()
-    return page
+    yield page
+    page.close()

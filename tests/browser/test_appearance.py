@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import expect
 from tests.browser.actions import is_shown, row_of, score_after, shown_percent
-from tests.browser.conftest import open_page
 
 CONTRASTS = """() => {
   const parse = text => text.match(/[\\d.]+/g).map(Number);
@@ -36,9 +35,8 @@ UNNAMED = """() => [...document.querySelectorAll("main input, main select, main 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("chosen_by", ["system", "button"])
-def test_texts_have_enough_contrast(context, server, scheme, chosen_by):
+def test_texts_have_enough_contrast(page, scheme, chosen_by):
     """WCAG 2 asks for 4.5."""
-    page = open_page(context, server)
     other = {"light": "dark", "dark": "light"}[scheme]
     page.emulate_media(color_scheme=scheme if chosen_by == "system" else other)
     if chosen_by == "button":
@@ -51,8 +49,7 @@ def test_texts_have_enough_contrast(context, server, scheme, chosen_by):
     assert {text: ratio for text, ratio in contrasts.items() if ratio < 4.5} == {}
 
 
-def test_the_theme_is_remembered(context, server):
-    page = open_page(context, server)
+def test_the_theme_is_remembered(page):
     page.locator("#theme").click()
     page.locator("#theme").click()
     page.reload()
@@ -60,8 +57,7 @@ def test_the_theme_is_remembered(context, server):
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
 
 
-def test_a_phone_does_not_scroll_sideways(context, server, scorer):
-    page = open_page(context, server)
+def test_a_phone_does_not_scroll_sideways(page, scorer):
     page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_role("button", name="Show all 45 terms").click()
     for box in page.locator("#split input").all()[:4]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 from playwright.sync_api import expect
 from tests.browser.actions import is_shown, rank_after, ranked_letters, row_of, shown_percent
+from tests.browser.conftest import opened
+from tests.browser.server import Server
 
 
 def test_the_order_and_the_probabilities_are_those_of_the_model(page, scorer):
@@ -43,3 +47,20 @@ def test_candidates_are_added_and_removed(page):
     answer = rank_after(page, lambda: page.get_by_role("button", name="Remove candidate A").click())
     assert len(answer["indices"]) == 4
     assert sorted(ranked_letters(page)) == ["A", "B", "C", "D"]
+
+
+def test_the_best_items_of_a_catalog(context, workshop, scorer, tmp_path):
+    ads = [{"ad": f"ad{number}", "size": "300x250", "price": number + 0.5} for number in range(60)]
+    items = [{"id": f"item {number}", **ad} for number, ad in enumerate(ads)]
+    (tmp_path / "ads.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
+    with (
+        Server(workshop / "shop.fm2", "--catalog", f"shop:ads={tmp_path / 'ads.jsonl'}") as server,
+        opened(context, server) as page,
+    ):
+        rank_after(page, lambda: page.get_by_label("Candidates from").select_option("catalog ads, 60 items"))
+        answer = rank_after(page, lambda: page.get_by_label("Best items").fill("5"))
+        expected = scorer.predict([answer["sent"]["context"] | ad for ad in ads])
+        best = sorted(range(60), key=lambda index: -expected[index])[:5]
+        shown = page.locator("#ranking tbody th").all_inner_texts()
+        assert [text.strip() for text in shown] == [f"item {index}" for index in best]
+        expect(page.locator("#candidates")).to_be_hidden()

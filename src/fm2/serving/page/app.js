@@ -47,7 +47,7 @@ class Latest {
 function report(error, show) {
   if (!(error instanceof ApiError)) throw error;
   if (error.status === 404) refreshModels().then((changed) => changed || show(error), (other) => report(other, notify));
-  else if (error.status === 0 || error.status === 401) notify(error);
+  else if (error.status === 401) notify(error);
   else show(error);
 }
 
@@ -101,34 +101,37 @@ function identity(models) {
   return JSON.stringify(models.map(({ name, versions }) => [name, versions.map(facts)]));
 }
 
-/** Read the models, and open the one to use if it is another one, or was loaded again. Return whether any changed. */
+/** Read the models, and open the one to use if it is another one, or another file. Return whether anything changed. */
 async function refreshModels() {
   const { models } = await getModels();
-  if (identity(models) === identity(state.models)) return false;
+  const isNew = identity(models) !== identity(state.models);
   state.models = models;
   if (!models.some(({ name }) => name === state.name)) state.name = models[0]?.name ?? null;
-  drawModels(models, state.name);
+  if (isNew) drawModels(models, state.name);
   const entry = models.find(({ name }) => name === state.name);
   if (!entry?.versions.length) {
     notify(new Error(models.length ? `${state.name} has no version.` : "The server has no models yet."));
-    return true;
+    return isNew;
   }
   const used = usedVersion(entry);
-  drawVersions(entry.versions, used.version, chooseVersion);
-  const { model } = state;
-  if (model?.name !== entry.name || model.version !== used.version || model.checksum !== used.checksum) await openModel(entry.name, used);
+  if (isNew) drawVersions(entry.versions, used.version, chooseVersion);
+  const isOpen = ["version", "checksum"].every((key) => state.model?.[key] === used[key]);
+  if (isOpen && state.model.name === entry.name) return isNew;
+  const isSwap = state.model?.name === entry.name;
+  await openModel(entry.name, used);
+  if (isSwap) notify(new Error(`This page now uses version ${used.version} of ${entry.name}.`));
   return true;
 }
 
 async function openModel(name, { version }) {
-  const isSwap = state.model?.name === name && state.pinned === null;
+  const isSame = state.model?.name === name; // another version of it
   const model = { ...(await request(address(name, version))), name, version };
-  if (state.model?.name !== name) live.reset();
+  if (!isSame) live.reset();
   state.model = model;
   document.title = `${name} · fm2`;
-  notify(isSwap ? new Error(`Version ${version} of ${name} was loaded.`) : null);
-  form.draw(model.columns);
-  ranking.draw(model);
+  notify(null);
+  form.draw(model.columns, isSame);
+  ranking.draw(model, isSame);
   $("content").hidden = false;
   await score.now();
 }
@@ -158,7 +161,10 @@ async function keepRefreshing() {
     if (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
     try {
       await refresh();
-      if (failed) notify(null);
+      if (failed) {
+        notify(null);
+        if (state.model) score.now();
+      }
       failed = false;
     } catch (error) {
       report(error, notify);

@@ -14,13 +14,15 @@ export class Candidates {
     this.rows = [];
   }
 
-  /** Draw the columns of a model. A choice and values made for columns of the same names are kept. */
-  draw(columns, catalogs) {
+  /** Draw the columns of a model. After a swap, the choice and the values of the user are kept. */
+  draw(columns, catalogs, isSwap) {
     this.columns = columns;
+    if (!isSwap) Object.assign(this, { chosen: null, rows: [] });
     const names = columns.map((column) => column.name);
     const kept = this.chosen?.filter((name) => names.includes(name));
     this.chosen = kept?.length ? kept : firstChoice(names, catalogs);
-    if (!this.rows.length) this.rows = Array.from({ length: FIRST }, (_, index) => this.#typicalRow(index));
+    const rows = this.rows.length ? this.rows : Array.from({ length: FIRST }, () => []);
+    this.rows = rows.map((row, index) => new Map([...this.#typicalRow(index), ...row])); // columns may be new
     this.#drawSplit();
     this.#drawTable();
   }

@@ -39,9 +39,9 @@ export class RowForm {
     $("row-clear").addEventListener("click", () => this.#writeAll(() => null));
   }
 
-  /** Draw the inputs of columns. Values entered for columns of the same name are kept. */
-  draw(columns) {
-    const kept = new Map([...this.controls].map(([name, control]) => [name, control.input.read()]));
+  /** Draw the inputs of columns. After a swap, the values of columns of the same name are kept. */
+  draw(columns, isSwap) {
+    const kept = new Map(isSwap ? [...this.controls].map(([name, { input }]) => [name, input.read()]) : []);
     this.columns = editable(columns);
     this.controls = new Map(this.columns.map((column, index) => [column.name, this.#control(column, index)]));
     for (const [name, { column, input }] of this.controls)

@@ -8,7 +8,7 @@ export class ListInput {
     this.items = []; // {value, weight}
     this.chips = h("ul", { class: "chips", "aria-label": `Values of ${column.name}` });
     this.focusable = h("input", {
-      id, list, type: "text", "aria-label": name, spellcheck: "false", placeholder: "add a value, Enter",
+      id, list, type: "text", "aria-label": name, spellcheck: "false", placeholder: "add a value", enterkeyhint: "done",
       oninput: (event) => this.#suggested(event) && this.#add(),
       onchange: () => this.#add(),
       onkeydown: (event) => this.#key(event),

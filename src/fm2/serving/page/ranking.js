@@ -14,9 +14,9 @@ export class Ranking {
     this.top = 10;
   }
 
-  draw(model) {
+  draw(model, isSwap) {
     this.model = model;
-    this.candidates.draw(editable(model.columns), model.catalogs);
+    this.candidates.draw(editable(model.columns), model.catalogs, isSwap);
     if (!model.catalogs.some(({ name }) => name === this.catalog)) this.catalog = null;
     this.#drawSource();
     this.#showTable();

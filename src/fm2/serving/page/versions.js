@@ -14,17 +14,18 @@ export function drawVersions(versions, selected, choose) {
 }
 
 function card(version, isSelected, choose) {
-  const radio = h("input", { type: "radio", name: "version", value: version.version, onchange: () => choose(version.version) });
+  const name = `Version ${version.version}, ${role(version)}`;
+  const settings = { type: "radio", name: "version", value: version.version, "aria-label": name };
+  const radio = h("input", { ...settings, onchange: () => choose(version.version) });
   radio.checked = isSelected;
   const title = h("span", { class: "version-name" }, `Version ${version.version}`);
+  const badge = h("span", { class: version.label ? "badge" : "badge serving" }, role(version));
   const facts = factsOf(version).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
-  return h("label", { class: "version panel" }, h("span", { class: "version-title" }, radio, title, badge(version)), h("dl", {}, facts));
+  return h("label", { class: "version panel" }, h("span", { class: "version-title" }, radio, title, badge), h("dl", {}, facts));
 }
 
-function badge({ label, share }) {
-  if (!label) return h("span", { class: "badge serving" }, "serving");
-  const text = label === "canary" && share ? `canary, ${percent(share)} of the traffic` : label;
-  return h("span", { class: "badge" }, text);
+function role({ label, share }) {
+  return label === "canary" && share ? `canary, ${percent(share)} of the traffic` : label || "serving";
 }
 
 function factsOf(version) {
