@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 import urllib.request
 
+import numpy as np
+import polars as pl
 import pytest
 from playwright.sync_api import expect
 from tests.browser.actions import is_shown, row_of, score_after, shown_percent
+from tests.browser.conftest import opened
 from tests.browser.server import Server
 from tests.browser.shop import SCRIPT
 from tests.helpers.documentation import ROOT
+
+import fm2
+from fm2 import Field, Schema
 
 PAGE = ROOT / "src" / "fm2" / "serving" / "page"
 KEY = "a-secret-of-the-tests"
@@ -30,6 +36,29 @@ def test_markup_in_values_is_text(page, scorer):
     assert "owned" not in page.title()
     assert page.locator("main img, main script").count() == 0
     assert is_shown(shown_percent(page.locator("#probability")), scorer.predict_one(row_of(page)))
+
+
+def test_columns_may_have_any_name(context, tmp_path):
+    """Objects of JavaScript inherit properties with some of these names."""
+    names = ["constructor", "__proto__", "toString", "a/b 'c' \"d\"", SCRIPT]
+    random = np.random.default_rng(0)
+    log = pl.DataFrame({name: random.choice(["x", "y", "z"], 2000) for name in names})
+    log = log.with_columns(click=pl.Series(random.integers(0, 2, 2000)))
+    schema = Schema([Field(name, min_count=1) for name in names], label="click")
+    data = fm2.prepare(log, schema, tmp_path / "data")
+    fm2.compile(fm2.train("fm", data, tmp_path / "run", epochs=1, dim=2, threads=1).path, tmp_path / "odd.fm2")
+    scorer = fm2.load(tmp_path / "odd.fm2", threads=1)
+    with Server(tmp_path / "odd.fm2") as server, opened(context, server) as page:
+        assert list(row_of(page)) == names
+        for index in range(len(names)):
+            score_after(page, lambda index=index: page.locator(f"#row-{index}").select_option("z"))
+        row = row_of(page)
+        assert list(row.values()) == ["z"] * 5
+        assert is_shown(shown_percent(page.locator("#probability")), scorer.predict_one(row))
+        shown = page.locator("#explanation > table tr[data-term] > th").evaluate_all("cells => cells.map(c => c.title)")
+        assert shown[1:] == [name for name, _ in scorer.explain(row).largest(12)] + ["3 smaller terms"]
+        expect(page.locator("#unknown li")).to_have_count(5)
+        assert "owned" not in page.title()
 
 
 @pytest.mark.parametrize("path", ["", "page/app.js", "page/style.css"])

@@ -13,6 +13,11 @@ export class ApiError extends Error {
   }
 }
 
+/** An entry of an answer; a field may have the name of an inherited property, like constructor. */
+export function own(object, name) {
+  return Object.hasOwn(object, name) ? object[name] : undefined;
+}
+
 export const getModels = () => request("v1/models");
 export const getStats = () => request("v1/stats");
 

@@ -1,6 +1,6 @@
 // The page: which model is shown, when it is scored, and what is refreshed.
 import { $, showMessage } from "./dom.js";
-import { address, ApiError, getModels, getStats, request } from "./api.js";
+import { address, ApiError, getModels, getStats, own, request } from "./api.js";
 import { clearExplanation, drawExplanation } from "./explanation.js";
 import { RowForm } from "./form.js";
 import { percent } from "./format.js";
@@ -10,13 +10,14 @@ import { drawModels, drawVersions } from "./versions.js";
 
 const DEBOUNCE = 120; // milliseconds
 const REFRESH = 2000;
+const NETWORK = "A network combines all fields, so its score has no contributions of fields and pairs.";
 
 const live = new Live();
 const form = new RowForm(() => score.soon());
 const ranking = new Ranking(() => rank.soon());
 const state = { models: [], name: null, pinned: null, model: null }; // pinned: a version that the user chose
 
-/** Runs a task after the last of several changes; until then, its region is busy. Answers of earlier runs are ignored. */
+/** Runs a task after the last of several changes, and ignores the answers of earlier runs. */
 class Latest {
   constructor(region, task, failed) {
     Object.assign(this, { region, task, failed, timer: 0, controller: null });
@@ -55,7 +56,9 @@ function notify(error) {
   showMessage($("notice"), error?.message);
 }
 
-const call = (operation, body, signal) => request(address(state.model.name, state.model.version, operation), body, signal);
+function call(operation, body, signal) {
+  return request(address(state.model.name, state.model.version, operation), body, signal);
+}
 
 const score = new Latest($("result"), scoreRow, (error) => {
   form.showError(error);
@@ -78,7 +81,7 @@ async function scoreRow(signal) {
     form.showError(null);
     drawProbability(probability);
     if (explanation) drawExplanation(explanation);
-    else clearExplanation("A network computes its score from all fields together, so it has no contributions of fields and pairs.");
+    else clearExplanation(NETWORK);
   };
 }
 
@@ -151,14 +154,18 @@ $("model").addEventListener("change", () => {
 async function refresh() {
   await refreshModels();
   const stats = await getStats();
-  if (state.model) live.add(stats.time, stats.models[state.model.name] ?? {});
+  if (state.model) live.add(stats.time, own(stats.models, state.model.name) ?? {});
+}
+
+function becomesVisible() {
+  return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
 }
 
 /** Refresh every two seconds while the page is visible. */
 async function keepRefreshing() {
   let failed = false;
   for (;;) {
-    if (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+    if (document.hidden) await becomesVisible();
     try {
       await refresh();
       if (failed) {

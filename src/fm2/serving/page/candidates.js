@@ -75,12 +75,9 @@ export class Candidates {
 
   #drawTable() {
     const columns = this.#chosenColumns();
-    const heads = ["", ...columns.map((column) => column.name), ""];
-    const labels = ["Candidate", null, "Remove"];
-    const head = heads.map((name, i) => {
-      const label = i === 0 ? labels[0] : i === heads.length - 1 ? labels[2] : null;
-      return h("th", { scope: "col" }, label ? h("span", { class: "unseen" }, label) : name);
-    });
+    const unseen = (text) => h("span", { class: "unseen" }, text);
+    const titles = [unseen("Candidate"), ...columns.map((column) => column.name), unseen("Remove")];
+    const head = titles.map((title) => h("th", { scope: "col" }, title));
     this.inputs = [];
     const rows = this.rows.map((row, index) => this.#row(columns, row, index));
     const add = { type: "button", onclick: () => this.#add(), disabled: this.rows.length >= MAX };
@@ -106,9 +103,11 @@ export class Candidates {
       return h("td", { "data-label": column.name }, input.element);
     });
     this.inputs.push(inputs);
-    const remove = { type: "button", class: "plain", "aria-label": `Remove candidate ${letter(index)}`, onclick: () => this.#remove(index) };
-    const removal = h("td", {}, h("button", { ...remove, disabled: this.rows.length === 1 }, "×"));
-    return h("tr", {}, h("th", { scope: "row" }, letter(index)), cells, removal);
+    const remove = {
+      type: "button", class: "plain", "aria-label": `Remove candidate ${letter(index)}`,
+      disabled: this.rows.length === 1, onclick: () => this.#remove(index),
+    };
+    return h("tr", {}, h("th", { scope: "row" }, letter(index)), cells, h("td", {}, h("button", remove, "×")));
   }
 
   #add() {
@@ -139,5 +138,6 @@ function firstChoice(names, catalogs) {
   const known = catalogs[0]?.candidate.filter((name) => names.includes(name)) ?? [];
   if (known.length) return known;
   const likely = names.filter((name) => LIKELY.test(name));
-  return likely.length && likely.length < names.length ? likely : names.slice(-Math.min(2, Math.ceil(names.length / 2)));
+  if (likely.length && likely.length < names.length) return likely;
+  return names.slice(-Math.min(2, Math.ceil(names.length / 2)));
 }

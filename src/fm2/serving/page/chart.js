@@ -5,31 +5,29 @@ const WIDTH = 240;
 const HEIGHT = 56;
 
 /**
- * Draw lines of up to `length` points over a common scale that begins at zero; null is a gap.
- * Screen readers read the label instead.
+ * Draw a line of up to `length` points, the last one at the right, over a scale from zero; null is a gap.
+ * The scale reaches at least to `top`. Screen readers read the label instead.
  */
-export function sparkline(lines, { label, length, top = 0, area = false }) {
-  const numbers = lines.flatMap(({ points }) => points).filter((value) => value !== null);
-  const high = Math.max(top, ...numbers, 1e-12);
-  const x = (index, count) => ((length - count + index) * WIDTH) / Math.max(length - 1, 1);
-  const y = (value) => HEIGHT - 2 - ((HEIGHT - 6) * value) / high;
-  const shapes = lines.flatMap(({ points, name }) => {
-    const path = pathOf(points, x, y);
-    const fill = area && points.length > 1 && points.every((value) => value !== null);
-    const ground = `L${WIDTH} ${HEIGHT}L${x(0, points.length).toFixed(1)} ${HEIGHT}Z`;
-    const below = fill ? [s("path", { d: path + ground, class: `area ${name}` })] : [];
-    return [...below, s("path", { d: path, class: `line ${name}`, "vector-effect": "non-scaling-stroke" })];
-  });
-  const ground = s("path", { d: `M0 ${HEIGHT - 1}H${WIDTH}`, class: "ground", "vector-effect": "non-scaling-stroke" });
+export function sparkline(points, { label, length, color, top = 0, area = false }) {
+  const high = Math.max(top, ...points.filter((value) => value !== null), 1e-12);
+  const x = (index) => (((length - points.length + index) * WIDTH) / Math.max(length - 1, 1)).toFixed(1);
+  const y = (value) => (HEIGHT - 2 - ((HEIGHT - 6) * value) / high).toFixed(1);
+  const path = pathOf(points, x, y);
+  const hasArea = area && points.length > 1 && !points.includes(null);
   const settings = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label };
-  return s("svg", { ...settings, class: "sparkline" }, ground, shapes);
+  const line = { "vector-effect": "non-scaling-stroke" };
+  return s("svg", { ...settings, class: "sparkline" },
+    s("path", { ...line, d: `M0 ${HEIGHT - 1}H${WIDTH}`, class: "ground" }),
+    hasArea && s("path", { d: `${path}L${WIDTH} ${HEIGHT}L${x(0)} ${HEIGHT}Z`, class: `area ${color}` }),
+    s("path", { ...line, d: path, class: `line ${color}` }),
+  );
 }
 
 function pathOf(points, x, y) {
   let path = "";
   let gap = true;
   points.forEach((value, index) => {
-    if (value !== null) path += `${gap ? "M" : "L"}${x(index, points.length).toFixed(1)} ${y(value).toFixed(1)}`;
+    if (value !== null) path += `${gap ? "M" : "L"}${x(index)} ${y(value)}`;
     gap = value === null;
   });
   return path || "M0 0";

@@ -28,6 +28,11 @@ export function columns(...classes) {
   return h("colgroup", {}, classes.map((name) => h("col", { class: name })));
 }
 
+/** The head of a table whose columns speak for themselves, for screen readers. */
+export function hiddenHead(...names) {
+  return h("thead", { class: "unseen" }, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name))));
+}
+
 /** Place a bar inside its track, between two shares of the track's width. */
 export function placeBar(bar, from, to) {
   bar.style.left = `${100 * Math.min(from, to)}%`; // the style property is allowed by the content security policy

@@ -1,8 +1,10 @@
 // The explanation of a score: a waterfall from the bias over fields and pairs to the logit.
-import { $, columns, h, placeBar } from "./dom.js";
+import { own } from "./api.js";
+import { $, columns, h, hiddenHead, placeBar } from "./dom.js";
 import { logit, percent, signed } from "./format.js";
 
 const SHOWN = 12;
+const INTRODUCTION = "Contributions of fields and pairs of fields. Each bar starts where the one above ends.";
 const UNKNOWN = "<unknown>";
 let showAll = false;
 const open = new Set(); // fields whose values are shown
@@ -29,11 +31,11 @@ export function drawExplanation(answer) {
   const focused = document.activeElement?.dataset?.focus;
   $("explanation").replaceChildren(
     h("h3", {}, "Explanation"),
-    h("p", { class: "quiet" }, "Contributions of fields and pairs of fields. Each bar starts where the one above ends."),
+    h("p", { class: "quiet" }, INTRODUCTION),
     h("table", { class: "bars" },
       h("caption", { class: "unseen" }, "Contributions to the logit"),
       columns("term", "track", "figures"),
-      h("thead", { class: "unseen" }, h("tr", {}, ["Term", "Bar", "Contribution"].map((name) => h("th", { scope: "col" }, name)))),
+      hiddenHead("Term", "Bar", "Contribution"),
       h("tbody", {}, rows, totalRow(answer.logit, scale)),
     ),
     conclusion(answer),
@@ -49,9 +51,9 @@ function termsOf(answer) {
 }
 
 function fieldTerm(answer, name, term) {
-  const list = answer.values[name];
+  const list = own(answer.values, name);
   if (list) return { name, term, list, value: list.length === 1 ? "1 value" : `${list.length} values` };
-  const value = answer.row[name];
+  const value = own(answer.row, name);
   const text = value === UNKNOWN ? "unknown" : value ?? "missing";
   return { name, term, value: text, special: value === UNKNOWN || value === null || value === undefined };
 }

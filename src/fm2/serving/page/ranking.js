@@ -1,5 +1,5 @@
 // Ranking: candidates that the user edits, or the best items of a catalog, in the context of the row.
-import { $, columns, h, placeBar, showMessage } from "./dom.js";
+import { $, columns, h, hiddenHead, placeBar, showMessage } from "./dom.js";
 import { Candidates } from "./candidates.js";
 import { columnOf, editable } from "./form.js";
 import { percent } from "./format.js";
@@ -36,10 +36,13 @@ export class Ranking {
     const highest = Math.max(...answer.probabilities, 1e-12);
     const entries = answer.indices.map((index, place) => this.#entry(answer, index, place, highest));
     const title = this.catalog === null ? "Ranking" : `Best items of ${this.catalog}`;
-    const head = ["Place", "Candidate", "Bar", "Probability"].map((name) => h("th", { scope: "col" }, name));
     $("ranking").replaceChildren(
       h("h3", {}, title),
-      h("table", { class: "bars" }, columns("place", "term", "track", "figures"), h("thead", { class: "unseen" }, h("tr", {}, head)), h("tbody", {}, entries)),
+      h("table", { class: "bars" },
+        columns("place", "term", "track", "figures"),
+        hiddenHead("Place", "Candidate", "Bar", "Probability"),
+        h("tbody", {}, entries),
+      ),
     );
   }
 
@@ -53,13 +56,13 @@ export class Ranking {
   }
 
   #entry(answer, index, place, highest) {
-    const item = answer.items?.[place];
-    const { letter, text } = item === undefined ? this.candidates.title(index) : { letter: "", text: String(item) };
+    const { letter, text } = answer.items ? { text: String(answer.items[place]) } : this.candidates.title(index);
+    const title = letter ? [h("b", {}, letter), " ", h("span", { class: "value" }, text)] : text;
     const probability = answer.probabilities[place];
     const bar = placeBar(h("span", { class: "bar-piece positive" }), 0, probability / highest);
     return h("tr", { "data-index": index },
       h("td", { class: "place" }, place + 1),
-      h("th", { scope: "row", title: text }, letter && h("b", {}, `${letter} `), h("span", { class: letter ? "value" : "" }, text)),
+      h("th", { scope: "row", title: text }, title),
       h("td", { class: "track-cell" }, h("div", { class: "track" }, bar)),
       h("td", { class: "number" }, percent(probability)),
     );
@@ -69,20 +72,24 @@ export class Ranking {
     const { catalogs } = this.model;
     $("source").hidden = !catalogs.length;
     if (!catalogs.length) return;
-    const options = catalogs.map(({ name, items }) => h("option", { value: `catalog ${name}` }, `catalog ${name}, ${items} items`));
+    const table = h("option", { value: "" }, "the table below");
+    const options = catalogs.map(({ name, items }) =>
+      h("option", { value: `catalog ${name}` }, `catalog ${name}, ${items} items`),
+    );
     const choose = (event) => {
       this.catalog = event.target.value ? event.target.value.slice("catalog ".length) : null;
       this.#showTable();
       this.changed();
     };
-    const select = h("select", { id: "source-name", onchange: choose }, h("option", { value: "" }, "the table below"), options);
+    const select = h("select", { id: "source-name", onchange: choose }, table, options);
     select.value = this.catalog === null ? "" : `catalog ${this.catalog}`;
     const setTop = (event) => {
       if (!event.target.validity.valid || !event.target.value) return;
       this.top = event.target.valueAsNumber;
       this.changed();
     };
-    const top = h("input", { id: "source-top", type: "number", min: 1, max: MAX_TOP, value: this.top, oninput: setTop });
+    const settings = { type: "number", min: 1, max: MAX_TOP, value: this.top };
+    const top = h("input", { id: "source-top", ...settings, oninput: setTop });
     $("source").replaceChildren(
       h("div", { class: "control" }, h("label", { for: "source-name" }, "Candidates from"), select),
       h("div", { class: "control", id: "source-count" }, h("label", { for: "source-top" }, "Best items"), top),

@@ -21,7 +21,8 @@ function card(version, isSelected, choose) {
   const title = h("span", { class: "version-name" }, `Version ${version.version}`);
   const badge = h("span", { class: version.label ? "badge" : "badge serving" }, role(version));
   const facts = factsOf(version).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
-  return h("label", { class: "version panel" }, h("span", { class: "version-title" }, radio, title, badge), h("dl", {}, facts));
+  const head = h("span", { class: "version-title" }, radio, title, badge);
+  return h("label", { class: "version panel" }, head, h("dl", {}, facts));
 }
 
 function role({ label, share }) {
