@@ -21,7 +21,7 @@ def server(files, tmp_path_factory):
 
 
 def test_rows_get_the_same_probabilities_as_in_python(server, scorers):
-    rows = [ROW, {"site": "site3"}, {}]
+    rows = [ROW, {"site": "site3"}, {"ad": None}]
     answer = server.post(f"{SHOP}/predict", {"rows": rows, "id": "7"})
     assert (answer["model"], answer["version"], answer["id"]) == ("shop", "1", "7")
     assert answer["probabilities"] == pytest.approx(scorers[0].predict(rows).tolist(), abs=1e-6)
@@ -58,7 +58,7 @@ def test_a_large_request_is_scored_on_another_thread(server, scorers):
         ({"rows": [ROW, 3]}, "rows[1]"),
         ({"row": [ROW]}, "row"),
         (b'{"rows": [{"site": "a"', "JSON"),
-        (b"\xff\xfe", "JSON"),
+        (b"\xff\xfe", "UTF-8"),
         (b"", "JSON"),
         ([], "object"),
     ],

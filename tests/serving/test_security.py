@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import socket
@@ -69,10 +70,12 @@ def test_requests_that_are_too_large_are_refused(server):
     assert "--max-body" in server.error(413, "POST", f"{SHOP}/predict", b"x" * 300_000, **key)
     assert server.send("POST", f"{SHOP}/predict", {"rows": [ROW] * 50}, key)[0] == 200
     assert "50" in server.error(413, "POST", f"{SHOP}/predict", {"rows": [ROW] * 51}, **key)
-    connection = server.connect()
-    chunks = (b"x" * 50_000 for _ in range(10))
-    connection.request("POST", f"{SHOP}/predict", chunks, key, encode_chunked=True)
-    assert connection.getresponse().status == 413
+    with contextlib.closing(server.connect()) as connection:
+        chunks = (b"x" * 50_000 for _ in range(5))
+        connection.request("POST", f"{SHOP}/predict", chunks, key, encode_chunked=True)
+        response = connection.getresponse()
+        assert response.status == 413
+        assert b"--max-body" in response.read()
 
 
 def test_a_slow_sender_is_answered_and_disconnected(server):

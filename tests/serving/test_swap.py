@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import shutil
 import threading
@@ -52,7 +54,10 @@ class Load:
             thread.join()
 
     def _run(self) -> None:
-        connection = self.server.connect()
+        with contextlib.closing(self.server.connect()) as connection:
+            self._send(connection)
+
+    def _send(self, connection: http.client.HTTPConnection) -> None:
         while not self._stop.is_set():
             try:
                 connection.request("POST", "/v1/models/shop/predict", b'{"rows": [{"site": "site1"}]}')
@@ -71,9 +76,10 @@ class Load:
 def test_new_versions_take_over_under_load(directory, files, scorers, tmp_path):
     with Server(tmp_path, directory, *POLL, "--workers", 2, "--versions", 1) as server:
         with Load(server) as load:
+            wait_for(lambda: "1" in load.versions)
             for version in (2, 3, 4):
                 put(files[version % 2], directory / "shop" / f"{version}.fm2")
-                wait_for(lambda v=version: all(str(v) in load.versions for _ in range(1)))
+                wait_for(lambda v=str(version): v in load.versions)
             put(files[1], directory / "shop" / "4.fm2")
             wait_for(lambda: server.events("replaced"))
         assert not load.failures

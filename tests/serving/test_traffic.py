@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+
 import pytest
 from tests.helpers.servers import Server, wait_for
 from tests.serving.conftest import ROW
@@ -33,15 +36,15 @@ def test_a_canary_gets_its_share_and_the_same_requests_every_time(server):
     traffic = {"labels": {"stable": "1"}, "canary": {"version": "2", "share": 0.3}}
     answer = server.post(f"{SHOP}/traffic", traffic, "PUT")
     assert answer == {"serving": "1", **traffic, "shadow": None}
-    connection = server.connect()
 
-    def by_header(key):
-        connection.request("POST", f"{SHOP}/predict", b'{"rows": [{}]}', {"X-Request-Id": key})
-        return '"2"' in connection.getresponse().read().decode().replace(" ", "").partition("version")[2][:6]
+    def by_header(connection, key):
+        connection.request("POST", f"{SHOP}/predict", b'{"rows": [{"ad": 1}]}', {"X-Request-Id": key})
+        return json.loads(connection.getresponse().read())["version"] == "2"
 
-    chosen = [by_header(f"user{i}") for i in range(300)]
-    assert 60 < sum(chosen) < 120
-    assert [by_header(f"user{i}") for i in range(300)] == chosen
+    with contextlib.closing(server.connect()) as connection:
+        chosen = [by_header(connection, f"user{i}") for i in range(300)]
+        assert 60 < sum(chosen) < 120
+        assert [by_header(connection, f"user{i}") for i in range(300)] == chosen
     in_body = [server.post(f"{SHOP}/predict", {"rows": [ROW], "id": f"user{i}"})["version"] == "2" for i in range(20)]
     assert in_body == chosen[:20], "the id in the body has the same effect"
     listed = {entry["version"]: (entry["label"], entry["share"]) for entry in server.get(SHOP)["versions"]}

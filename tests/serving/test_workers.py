@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -73,13 +74,15 @@ def test_stopping_answers_all_requests(files, tmp_path):
         answers = []
 
         def slow_request():
-            connection = server.connect()
-            connection.putrequest("POST", f"{SHOP}/predict")
-            connection.putheader("Content-Length", "14")
-            connection.endheaders()
-            time.sleep(1.5)
-            connection.send(b'{"rows": [{}]}')
-            answers.append(connection.getresponse().status)
+            with contextlib.closing(server.connect()) as connection:
+                connection.putrequest("POST", f"{SHOP}/predict")
+                connection.putheader("Content-Length", "21")
+                connection.endheaders()
+                time.sleep(1.5)
+                connection.send(b'{"rows": [{"ad": 1}]}')
+                response = connection.getresponse()
+                answers.append(response.status)
+                response.read()
 
         thread = threading.Thread(target=slow_request)
         thread.start()

@@ -15,11 +15,13 @@ from fm2.serving import channel
 from fm2.serving.canary import choose
 from fm2.serving.channel import SOCKET
 from fm2.serving.counters import Counters
-from fm2.serving.encodings import decoded
-from fm2.serving.http import CLOSE, JSON, Refused, Request, Response, error_response, refused
-from fm2.serving.keys import find_right
+from fm2.serving.direct import CONTEXT, Answer
+from fm2.serving.encodings import LENGTH, decoded, header_length
+from fm2.serving.http import Request, Response, error_response, refused
+from fm2.serving.keys import authorize
 from fm2.serving.limits import Intake
 from fm2.serving.logs import Log, RequestLog
+from fm2.serving.refusals import CLOSE, JSON, Refused
 from fm2.serving.routes import find_route
 from fm2.serving.served import EVERY
 from fm2.serving.settings import Settings
@@ -30,7 +32,6 @@ from fm2.serving.worker import Worker
 POOL_BYTES = 64 << 10  # larger bodies are scored on other threads, so that small ones do not wait for them
 POOL_THREADS = 4
 SWITCH_SECONDS = 0.001  # how long another Python thread may delay an answer
-LENGTH = "inference-header-content-length"
 BINARY = ("content-type", "application/octet-stream")
 
 
@@ -66,54 +67,98 @@ class App:
         self.table = table
         self.headers = [*JSON, CLOSE] if table.draining else JSON
 
-    async def __rsgi__(self, scope: Any, proto: Any) -> None:
-        """Answer a request."""
+    def start(self, watcher: Any) -> bool:
+        """Start a small request to be scored on granian's thread; return False if it is another kind of request."""
         began = time.perf_counter_ns()
+        scope = watcher.scope
         table = self.table
         target = table.targets.get(scope.path)
         if target is None or scope.method != "POST":
-            await self._dispatch(scope, proto, table, began)
-            return
-        headers = scope.headers
+            return False
         try:
+            headers = scope.headers
             if table.keys:
-                self._authorize(table, headers, "predict")
-            body = await self.intake.read(proto, self.intake.check(headers))
-            if target.canary is not None:
-                target = choose(target, headers, body, self.settings.sticky)
-            served = target.served
-            length = 0
-            if target.kind == INFER:
-                length = _header_length(headers, body)
-            reply = await self._score(target, body, length)
-            if reply.status != 200:
-                encoding = headers.get("content-encoding")
-                if encoding is not None:
-                    body = decoded(body, encoding, self.settings.limits.body)
-                    reply = await self._score(target, body, length)
+                authorize(table.keys, headers, "predict")
+            length = self.intake.check(headers)
+            if length is None or int(length) > POOL_BYTES:
+                return False
+            body = watcher.proto()
         except Exception as error:
-            self._refuse(scope, proto, error, target, began)
-            return
+            self.refuse(scope, watcher.proto, error, target, began)
+            watcher.done()
+            return True
+        answer = Answer(self, watcher, target, began)
+        self.intake.direct[answer] = True
+        body.add_done_callback(answer, context=CONTEXT)
+        return True
+
+    def answer(self, scope: Any, proto: Any, target: Target, body: bytes, began: int) -> None:
+        """Score a request and answer it, on this thread."""
+        headers = scope.headers
+        if target.canary is not None:
+            target = choose(target, headers, body, self.settings.sticky)
+        length = header_length(headers, body) if target.kind == INFER else 0
+        reply = target.call(body, length) if length else target.call(body)
+        if reply.status != 200:
+            encoding = headers.get("content-encoding")
+            if encoding is not None:
+                body = decoded(body, encoding, self.settings.limits.body)
+                reply = target.call(body, length) if length else target.call(body)
+        self._send(scope, proto, target, reply, body, length, began)
+
+    def _send(self, scope: Any, proto: Any, target: Target, reply: Any, body: bytes, length: int, began: int) -> None:
+        """Count an answer, send it, and remember the request."""
+        total = time.perf_counter_ns() - began
+        served = target.served
+        served.block.count(target.kind, reply, total)
         if reply.header_length:
-            proto.response_bytes(reply.status, [BINARY, (LENGTH, str(reply.header_length))], reply.body)
+            headers = [BINARY, (LENGTH, str(reply.header_length)), *self.headers[1:]]
+            proto.response_bytes(reply.status, headers, reply.body)
         else:
             proto.response_bytes(reply.status, self.headers, reply.body)
-        total = time.perf_counter_ns() - began
-        served.block.count(target.kind, reply, total)
         served.seen += 1
-        if not served.seen % EVERY and reply.status == 200:
-            served.remember(target.kind, body, length)
-        if target.shadow is not None and reply.status == 200:
-            self.shadows.add(target, body, length, reply)
-        if self.requests.is_next(reply.status):
+        if reply.status == 200:
+            if not served.seen % EVERY:
+                served.remember(target.kind, body, length)
+            if target.shadow is not None:
+                self.shadows.add(target, body, length, reply)
+        if self.requests.is_next():
             self.requests.write(scope, reply.status, total, target, reply)
 
-    async def _score(self, target: Target, body: bytes, length: int) -> Any:
-        """Call native code, on this thread if the request is small."""
-        if len(body) <= POOL_BYTES:
-            return target.call(body, length) if length else target.call(body)
+    async def __rsgi__(self, scope: Any, proto: Any) -> None:
+        """Answer a request that was not started directly."""
+        began = time.perf_counter_ns()
+        table = self.table
+        target = table.targets.get(scope.path)
+        try:
+            if target is None or scope.method != "POST":
+                response = await self._respond(scope, proto, table)
+            else:
+                if table.keys:
+                    authorize(table.keys, scope.headers, "predict")
+                body = await self.intake.read(proto, self.intake.check(scope.headers))
+                await self._answer_in_pool(scope, proto, target, body, began)
+                return
+        except Exception as error:
+            self.refuse(scope, proto, error, target, began)
+            return
+        headers = [*response.headers, CLOSE] if table.draining else response.headers
+        proto.response_bytes(response.status, headers, b"" if scope.method == "HEAD" else response.body)
+        if self.requests.is_next():
+            self.requests.write(scope, response.status, time.perf_counter_ns() - began)
+
+    async def _answer_in_pool(self, scope: Any, proto: Any, target: Target, body: bytes, began: int) -> None:
+        """Score a large request on another thread."""
+        headers = scope.headers
+        encoding = headers.get("content-encoding")
+        if encoding is not None:
+            body = decoded(body, encoding, self.settings.limits.body)
+        if target.canary is not None:
+            target = choose(target, headers, body, self.settings.sticky)
+        length = header_length(headers, body) if target.kind == INFER else 0
         call = functools.partial(target.call, body, length) if length else functools.partial(target.call, body)
-        return await self.in_pool(call, self.settings.limits.seconds)
+        reply = await self.in_pool(call, self.settings.limits.seconds)
+        self._send(scope, proto, target, reply, body, length, began)
 
     async def in_pool(self, call: Callable[[], Any], seconds: float) -> Any:
         """Run a function on another thread; give up waiting after some seconds."""
@@ -132,30 +177,10 @@ class App:
         """Make a management call; it returns when all workers have applied it. To be called on another thread."""
         return channel.call(self.settings.runtime / SOCKET, call=call, **arguments)
 
-    def _authorize(self, table: Table, headers: Any, right: str) -> None:
-        found = find_right(table.keys, headers.get("authorization"))
-        if found is None:
-            message = "a valid API key is required in the header Authorization: Bearer KEY"
-            raise Refused(401, message, "unauthorized", [("www-authenticate", "Bearer")])
-        if right == "manage" and found != "manage":
-            raise Refused(403, "this API key may predict, but not manage models", "forbidden")
-
-    async def _dispatch(self, scope: Any, proto: Any, table: Table, began: int) -> None:
-        """Answer a request outside the fast path."""
-        try:
-            response = await self._respond(scope, proto, table)
-        except Exception as error:
-            self._refuse(scope, proto, error, None, began)
-            return
-        headers = [*response.headers, CLOSE] if table.draining else response.headers
-        proto.response_bytes(response.status, headers, b"" if scope.method == "HEAD" else response.body)
-        if self.requests.is_next(response.status):
-            self.requests.write(scope, response.status, time.perf_counter_ns() - began)
-
     async def _respond(self, scope: Any, proto: Any, table: Table) -> Response:
         route, parts = find_route(scope.method, scope.path, table)
         if table.keys and route.right:
-            self._authorize(table, scope.headers, route.right)
+            authorize(table.keys, scope.headers, route.right)
         request = Request(self, table, scope.method, scope.path, scope.query_string, scope.headers, parts)
         if scope.method not in ("GET", "HEAD"):
             body = await self.intake.read(proto, self.intake.check(scope.headers))
@@ -167,7 +192,7 @@ class App:
             return response
         return route.handler(request)
 
-    def _refuse(self, scope: Any, proto: Any, error: Exception, target: Target | None, began: int) -> None:
+    def refuse(self, scope: Any, proto: Any, error: Exception, target: Target | None, began: int) -> None:
         """Answer with an error and a request id, count it, and log it."""
         reason = refused(error)
         block = target.served.block if target else self.counters.server
@@ -177,14 +202,3 @@ class App:
         response = error_response(reason.status, str(reason), [*reason.headers, ("x-request-id", id)])
         with contextlib.suppress(Exception):  # the client may have gone
             proto.response_bytes(response.status, response.headers, response.body)
-
-
-def _header_length(headers: Any, body: bytes) -> int:
-    """Return the length of the JSON in front of binary tensors, or 0."""
-    text = headers.get(LENGTH)
-    if text is None:
-        return 0
-    if not text.isdigit() or not 0 < int(text[:19]) <= len(body):
-        message = f"the header Inference-Header-Content-Length is '{text[:40]}', but the body has {len(body)} bytes"
-        raise Refused(400, message, "request")
-    return int(text)

@@ -31,8 +31,9 @@ PARSE_TIMES, SCORE_TIMES, TOTAL_TIMES, REASONS, FIELDS = 32, 64, 96, 128, 160
 BUCKETS, FIRST_BITS = 26, 10
 BOUNDS = [2 ** (bits + FIRST_BITS) * 1e-9 for bits in range(BUCKETS - 1)]
 REASON_NAMES = (
-    *("json", "request", "column", "value", "tensor", "too_large", "catalog", "model"),  # found by native code
-    *("unauthorized", "forbidden", "not_found", "method_not_allowed", "slow_sender", "timeout", "overloaded"),
+    *("invalid_json", "invalid_request", "unknown_column", "invalid_value", "invalid_tensor", "too_many_rows"),
+    *("too_many_values", "unknown_catalog", "out_of_memory", "model_failed", "body_too_large", "unauthorized"),
+    *("forbidden", "not_found", "method_not_allowed", "slow_sender", "timeout", "overloaded"),
     *("not_ready", "internal_error", "other"),
 )
 REASON_INDEX = {name: REASONS + index for index, name in enumerate(REASON_NAMES)}

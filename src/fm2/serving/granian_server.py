@@ -7,7 +7,7 @@ import socket
 import time
 from typing import Any
 
-from granian.constants import HTTPModes, Interfaces
+from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.net import SocketSpec  # type: ignore[attr-defined]
@@ -68,6 +68,7 @@ def create_server(settings: Settings) -> Any:
         address=settings.host,
         port=settings.port,
         interface=Interfaces.RSGI,
+        loop=Loops.asyncio,
         workers=settings.workers,
         http=HTTPModes.auto if settings.certificate else HTTPModes.http1,
         websockets=False,

@@ -8,25 +8,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from fm2.errors import Fm2Error, suggest
+from fm2.serving.refusals import JSON, Headers, Refused
 from fm2.serving.table import ServedModel, Table
 
 if TYPE_CHECKING:
     from fm2.serving.app import App
     from fm2.serving.served import Served
-
-Headers = list[tuple[str, str]]
-JSON: Headers = [("content-type", "application/json")]
-CLOSE = ("connection", "close")
-
-
-class Refused(Exception):
-    """A request that gets an error: its status, a message, and the reason under which it is counted."""
-
-    def __init__(self, status: int, message: str, reason: str, headers: Headers | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.headers = headers or []
 
 
 @dataclass
@@ -63,16 +50,16 @@ class Request:
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, f"the body is not JSON: {error}", "json") from error
+            raise Refused(400, f"the body is not JSON: {error}", "invalid_json") from error
 
     def json_object(self, *keys: str) -> dict[str, Any]:
         """Return the body as an object that has only these keys."""
         value = self.json()
         if not isinstance(value, dict):
-            raise Refused(400, f"the body must be an object with {', '.join(keys)}", "request")
+            raise Refused(400, f"the body must be an object with {', '.join(keys)}", "invalid_request")
         for key in value:
             if key not in keys:
-                raise Refused(400, f"unknown key '{key}'; {suggest(key, keys)}", "request")
+                raise Refused(400, f"unknown key '{key}'; {suggest(key, keys)}", "invalid_request")
         return value
 
     def argument(self, name: str) -> str | None:
@@ -118,7 +105,7 @@ def refused(error: Exception) -> Refused:
         return error
     if isinstance(error, Fm2Error):
         message = str(error)
-        return Refused(404 if message.startswith("unknown ") else 400, message, "request")
+        return Refused(404 if message.startswith("unknown ") else 400, message, "invalid_request")
     if isinstance(error, TimeoutError):
         return Refused(503, str(error) or "the request took too long", "timeout")
     return Refused(500, "internal error; the server's log has the reason", "internal_error")

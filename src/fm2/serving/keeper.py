@@ -23,6 +23,8 @@ from fm2.serving.management import Management
 from fm2.serving.settings import Settings
 from fm2.serving.sources import Signature, signature
 
+CONNECT_SECONDS = 3.0  # within which all workers connect to a new keeper
+
 
 class Keeper:
     """Serves workers and management calls, one at a time."""
@@ -34,6 +36,7 @@ class Keeper:
         self._state = self._management.state
         self._keys_signature: Signature | None = None
         self._read_keys()
+        self._complete = time.monotonic() + CONNECT_SECONDS
         self._workers: dict[socket.socket, int] = {}  # and the generation that each has applied
         self._waiting: list[tuple[socket.socket, int, Any]] = []  # calls to be answered
         self._retired: list[tuple[int, Callable[[], None]]] = []
@@ -56,6 +59,7 @@ class Keeper:
                     self._read(connection)
             if time.monotonic() >= next_look:
                 self._look()
+                self._answer()
                 next_look = time.monotonic() + self._settings.poll
 
     def _look(self) -> None:
@@ -125,6 +129,8 @@ class Keeper:
     def _answer(self) -> None:
         """Answer calls and close files whose changes all workers have applied."""
         applied = min(self._workers.values(), default=self._state.generation)
+        if len(self._workers) < self._settings.workers and time.monotonic() < self._complete:
+            applied = -2  # the workers of a previous keeper have not connected yet
         for connection, _, result in [entry for entry in self._waiting if entry[1] <= applied]:
             self._send(connection, {"result": result})
             connection.close()

@@ -7,9 +7,10 @@ import hmac
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fm2.errors import Fm2Error
+from fm2.serving.refusals import Refused
 
 RIGHTS = ("predict", "manage")  # managing includes predicting
 SHORTEST = 16
@@ -64,3 +65,13 @@ def find_right(keys: Sequence[Key], authorization: str | None) -> str | None:
         if hmac.compare_digest(key.digest, digest):
             found = key.right
     return found
+
+
+def authorize(keys: Sequence[Key], headers: Any, right: str) -> None:
+    """Refuse a request without a key that has the right."""
+    found = find_right(keys, headers.get("authorization"))
+    if found is None:
+        message = "a valid API key is required in the header Authorization: Bearer KEY"
+        raise Refused(401, message, "unauthorized", [("www-authenticate", "Bearer")])
+    if right == "manage" and found != "manage":
+        raise Refused(403, "this API key may predict, but not manage models", "forbidden")

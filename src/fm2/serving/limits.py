@@ -6,7 +6,8 @@ import asyncio
 import time
 from typing import Any
 
-from fm2.serving.http import CLOSE, Refused
+from fm2.serving.direct import Answer, slow_sender
+from fm2.serving.refusals import CLOSE, Refused
 from fm2.serving.settings import Limits
 
 SWEEP_SECONDS = 0.5
@@ -15,26 +16,29 @@ SWEEP_SECONDS = 0.5
 class Intake:
     """Receives bodies.
 
-    ``reading`` has the deadline of each task that waits for a body: one sweep over them costs less than a timer for
-    each request. ``running`` counts requests on other threads.
+    ``reading`` has the deadline of each task that waits for a body, ``direct`` the requests that wait without a task:
+    one sweep over them costs less than a timer for each request. ``running`` counts requests on other threads.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.reading: dict[asyncio.Task[Any], float] = {}
+        self.direct: dict[Answer, bool] = {}
         self.running = 0
 
     async def sweep(self) -> None:
-        """Cancel the tasks of slow senders, forever."""
+        """Give up on slow senders, forever."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = time.monotonic()
             for task in [task for task, deadline in self.reading.items() if deadline < now]:
                 task.cancel()
+            for answer in [answer for answer in list(self.direct) if answer.deadline < now]:
+                answer.give_up(self.limits.seconds)
 
     def check(self, headers: Any) -> str | None:
         """Refuse a request that is too large, or one too many. Return its content length."""
-        if len(self.reading) + self.running >= self.limits.queue:
+        if len(self.direct) + len(self.reading) + self.running >= self.limits.queue:
             message = f"the server already has {self.limits.queue} requests; try again later, or raise --max-queue"
             raise Refused(429, message, "overloaded", [("retry-after", "1")])
         length: str | None = headers.get("content-length")
@@ -45,7 +49,7 @@ class Intake:
     def too_large(self, length: str | int) -> Refused:
         """Return the error for a body that is too large."""
         message = f"the body has {length} bytes; the limit is {self.limits.body} (--max-body)"
-        return Refused(413, message, "too_large", [CLOSE])
+        return Refused(413, message, "body_too_large", [CLOSE])
 
     async def read(self, proto: Any, length: str | None) -> bytes:
         """Receive a body."""
@@ -58,8 +62,7 @@ class Intake:
                 return body
             return await self._read_chunks(proto)
         except asyncio.CancelledError:
-            message = f"the body did not arrive within {self.limits.seconds:g} seconds (--max-seconds)"
-            raise Refused(408, message, "slow_sender", [CLOSE]) from None
+            raise slow_sender(self.limits.seconds) from None
         finally:
             del self.reading[task]
 

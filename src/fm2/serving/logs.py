@@ -45,7 +45,7 @@ class RequestLog:
         self._every = round(1 / sample) if sample > 0 else 0
         self._left = self._every
 
-    def is_next(self, status: int) -> bool:
+    def is_next(self) -> bool:
         """Return whether to log this request: one of so many."""
         if not self._every:
             return False
@@ -74,7 +74,7 @@ class RequestLog:
             details |= {"rows": reply.rows, "reason": reply.reason} if reply.reason else {"rows": reply.rows}
         if error is not None:
             details["reason"] = str(error) or type(error).__name__
-        if status >= 500 and error is not None:
+        if status == 500 and error is not None:
             details["traceback"] = "".join(traceback.format_exception(error)[-3:]).strip()
             self._log("error", "request failed", **details)
         elif error is None or self._every:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fm2.errors import suggest
-from fm2.serving.http import Refused, Request, Response
+from fm2.serving.http import Request, Response
+from fm2.serving.refusals import Refused
 from fm2.serving.served import Served, ServedCatalog
 
 
@@ -54,7 +55,7 @@ def put_catalog(request: Request) -> Response:
     values = request.json_object("candidate", "items")
     candidate, items = values.get("candidate"), _list(values, "items")
     if not isinstance(candidate, list) or not candidate or not all(isinstance(column, str) for column in candidate):
-        raise Refused(400, '"candidate" must be a list of the candidates\' columns', "request")
+        raise Refused(400, '"candidate" must be a list of the candidates\' columns', "invalid_request")
     return _call(request, "put_catalog", candidate=candidate, items=items)
 
 
@@ -83,5 +84,5 @@ def _call(request: Request, call: str, **arguments: Any) -> Response:
 def _list(values: dict[str, Any], key: str) -> list[Any]:
     found = values.get(key)
     if not isinstance(found, list):
-        raise Refused(400, f'"{key}" must be a list', "request")
+        raise Refused(400, f'"{key}" must be a list', "invalid_request")
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fm2 import __version__
-from fm2.serving.http import Refused, Request, Response
+from fm2.serving.http import Request, Response
+from fm2.serving.refusals import Refused
 from fm2.serving.served import Served
 
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
@@ -101,4 +102,6 @@ def _check_parameters(request: Request) -> None:
     parameters = request.json_object("parameters").get("parameters") if request.body.strip() else None
     for name in parameters or {}:
         if name != "unload_dependents":
-            raise Refused(400, f"the parameter '{name}' is not supported; models are files of the server", "request")
+            raise Refused(
+                400, f"the parameter '{name}' is not supported; models are files of the server", "invalid_request"
+            )

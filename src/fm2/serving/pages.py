@@ -7,7 +7,8 @@ import hashlib
 from pathlib import Path
 
 from fm2.errors import suggest
-from fm2.serving.http import Headers, Refused, Request, Response
+from fm2.serving.http import Request, Response
+from fm2.serving.refusals import Headers, Refused
 
 DIRECTORY = Path(__file__).parent / "page"
 INDEX = "index.html"

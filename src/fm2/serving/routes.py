@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from fm2.errors import suggest
 from fm2.serving import manage, oip, pages, v1
-from fm2.serving.http import Refused, Request, Response, find_model
+from fm2.serving.http import Request, Response, find_model
+from fm2.serving.refusals import Refused
 from fm2.serving.table import Table
 
 VERSION = "/versions/{version}"

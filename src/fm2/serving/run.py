@@ -23,6 +23,7 @@ from fm2.serving.settings import Settings
 from fm2.serving.tracing import TracedApp, check_traces
 
 PREFIX = "fm2-serve-"
+RESTART_SECONDS = 0.2
 START_SECONDS = 600.0  # to verify all models
 
 
@@ -32,6 +33,7 @@ def serve(settings: Settings) -> None:
     if settings.traces:
         check_traces(settings.traces)
     from fm2.serving.granian_server import create_server
+    from fm2.serving.granian_worker import run_worker
 
     multiprocessing.set_start_method("fork", force=True)  # workers share the memory of imported modules
     with _runtime_directory() as runtime:
@@ -45,7 +47,11 @@ def serve(settings: Settings) -> None:
             server.on_startup(lambda: log("info", "listening", url=f"{scheme}://{host}:{server.bind_port}"))
             server.on_startup(gc.freeze)  # collecting garbage would copy shared pages
             keeper.watch()
-            server.serve(target_loader=functools.partial(_load_app, settings), wrap_loader=False)
+            server.serve(
+                spawn_target=None if settings.traces else run_worker,
+                target_loader=functools.partial(_load_app, settings),
+                wrap_loader=False,
+            )
         finally:
             keeper.stop()
         log("info", "stopped")
@@ -112,7 +118,7 @@ class KeeperProcess:
     def _watch(self) -> None:
         while True:
             self._process.join()
-            if self._stopping.wait(1):
+            if self._stopping.wait(RESTART_SECONDS):
                 return
             self._log("error", "restarting the keeper", code=self._process.exitcode)
             (self._settings.runtime / SOCKET).unlink(missing_ok=True)

@@ -51,12 +51,6 @@ class Served:
             threads=1,
         )
 
-    def rank(self, body: bytes) -> Any:
-        """Answer a request to rank candidates."""
-        from fm2.serving.ranking import rank
-
-        return rank(self, body)
-
     def remember(self, kind: int, body: bytes, header_length: int) -> None:
         """Remember a request for the warm-up of the next version."""
         if len(body) <= LARGEST_BODY:
@@ -74,21 +68,29 @@ class Served:
                 endpoint.predict(body)
             elif kind == 1:
                 endpoint.infer(body, header_length)
+            else:
+                endpoint.rank(body)
         if not bodies:
             sizes = np.array(self.scorer.native.sizes)
             draws = np.random.default_rng(0).random((WARM_ROWS, len(sizes)))
             if not any(self.scorer.native.lists):
                 self.scorer.predict((draws**3 * sizes).astype(np.int32))  # frequent values have small ids
-            endpoint.predict(b'{"rows": [{}]}')
+            endpoint.predict(json.dumps({"rows": [dict.fromkeys(self.scorer.columns)]}).encode())
         self.bodies = list(bodies)
 
     def replace_catalogs(self, state: VersionState) -> None:
         """Open the catalogs of a state; those that have not changed stay open."""
         catalogs = {}
-        for name, catalog in state.catalogs.items():
+        for name, given in state.catalogs.items():
             known = self.catalogs.get(name)
-            same = known is not None and known.state == catalog
-            catalogs[name] = known if known is not None and same else ServedCatalog(self.scorer, catalog)
+            same = known is not None and known.state == given
+            catalogs[name] = known if known is not None and same else ServedCatalog(self.scorer, given)
+        for name, catalog in catalogs.items():
+            if self.catalogs.get(name) is not catalog:
+                ranking, rows = catalog.ranker._native, catalog.catalog.rows
+                self.endpoint.set_catalog(name, ranking, rows, catalog.catalog.shifts, catalog.ids)
+        for name in self.catalogs.keys() - catalogs.keys():
+            self.endpoint.remove_catalog(name)
         self.catalogs, self.state = catalogs, state
 
 

@@ -22,7 +22,7 @@ class Target:
     def __init__(self, kind: int, served: Served) -> None:
         self.kind = kind
         self.served = served
-        self.call: Callable[..., Any] = (served.endpoint.predict, served.endpoint.infer, served.rank)[kind]
+        self.call: Callable[..., Any] = (served.endpoint.predict, served.endpoint.infer, served.endpoint.rank)[kind]
         self.canary: Target | None = None
         self.share = 0.0
         self.shadow: Served | None = None

@@ -22,8 +22,9 @@ from fm2.serving.counters import (
     ROWS,
     TOTAL_TIMES,
 )
-from fm2.serving.http import Refused, Request, Response
+from fm2.serving.http import Request, Response
 from fm2.serving.manage import describe_catalogs
+from fm2.serving.refusals import Refused
 from fm2.serving.served import Served
 from fm2.serving.sources import version_key
 from fm2.serving.table import EXPLAIN, ServedModel
@@ -91,11 +92,11 @@ def explain(request: Request) -> Response:
     served = request.served()
     row = request.json_object("row", "id").get("row")
     if not isinstance(row, dict):
-        raise Refused(400, '"row" must be an object of values by column', "request")
+        raise Refused(400, '"row" must be an object of values by column', "invalid_request")
     for column in row:
         if column not in served.scorer.columns:
             meant = suggest(column, served.scorer.columns, list(row))
-            raise Refused(400, f"row: unknown column '{column}'; {meant}", "column")
+            raise Refused(400, f"row: unknown column '{column}'; {meant}", "unknown_column")
     explanation = served.scorer.explain(row)
     served.block.words[KIND + EXPLAIN] += 1
     calibrated = None
@@ -124,7 +125,7 @@ def outcomes(request: Request) -> Response:
     probabilities, clicks = (_numbers(values, key) for key in ("probabilities", "clicks"))
     if len(probabilities) != len(clicks):
         counts = f"{len(probabilities)} probabilities, but {len(clicks)} clicks"
-        raise Refused(400, f"there are {counts}", "request")
+        raise Refused(400, f"there are {counts}", "invalid_request")
     words, floats = served.block.words, served.block.floats
     inside = np.clip(probabilities, 1e-7, 1 - 1e-7)
     words[OUTCOMES] += len(clicks)
@@ -138,10 +139,10 @@ def _numbers(values: dict[str, Any], key: str) -> Any:
     """Return a list of numbers between 0 and 1 as an array."""
     given = values.get(key)
     if not isinstance(given, list):
-        raise Refused(400, f'"{key}" must be a list of numbers between 0 and 1', "request")
+        raise Refused(400, f'"{key}" must be a list of numbers between 0 and 1', "invalid_request")
     for index, number in enumerate(given):
         if not isinstance(number, int | float) or not 0 <= number <= 1:
-            raise Refused(400, f"{key}[{index}] must be a number between 0 and 1, got {number!r}", "value")
+            raise Refused(400, f"{key}[{index}] must be a number between 0 and 1, got {number!r}", "invalid_value")
     return np.array(given, np.float64)
 
 

@@ -19,7 +19,7 @@ from fm2.serving.table import ServedModel, Table
 if TYPE_CHECKING:
     from fm2.serving.app import App
 
-RETRY_SECONDS = 1.0
+RETRY_SECONDS, START_SECONDS = 0.2, 10.0
 
 
 class Worker:
@@ -31,9 +31,20 @@ class Worker:
 
     def start(self) -> None:
         """Load the models, then follow changes on another thread."""
-        connection = self._connect()
+        connection = self._connect_at_start()
         self._apply(connection, warm=False)
         threading.Thread(target=self._follow, args=(connection,), name="fm2-models", daemon=True).start()
+
+    def _connect_at_start(self) -> socket.socket:
+        """Connect; wait for a keeper that is just being restarted."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return self._connect()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_SECONDS)
 
     def _connect(self) -> socket.socket:
         connection = channel.connect(self._path)
@@ -43,9 +54,7 @@ class Worker:
     def _follow(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)  # of this thread: requests come first
-        for model in self._app.table.models.values():
-            for served in model.versions.values():
-                served.scorer.native.prefault()
+        self._prefault()
         while True:
             try:
                 connection.settimeout(None)
@@ -56,6 +65,12 @@ class Worker:
             time.sleep(RETRY_SECONDS)
             with contextlib.suppress(OSError):  # the keeper is being restarted; the models stay available
                 connection = self._connect()
+
+    def _prefault(self) -> None:
+        """Read the first models into memory. A function of its own: its variables must not keep them alive."""
+        for model in self._app.table.models.values():
+            for served in model.versions.values():
+                served.scorer.native.prefault()
 
     def _apply(self, connection: socket.socket, warm: bool) -> None:
         """Receive a state, prepare its models, replace the table, and confirm it."""
