@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.browser.server import Server
 from tests.browser.shop import compile_shop
 
@@ -21,6 +21,8 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
+MILLISECONDS = 20_000  # a busy machine may be slow
+expect.set_options(timeout=MILLISECONDS)
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +56,7 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """Yield a context of the browser that fails the test if the page logs an error or leaves its host."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(MILLISECONDS)
     problems: list[str] = []
     context.on("console", lambda message: message.type in ("error", "warning") and problems.append(message.text))
     context.on("weberror", lambda error: problems.append(str(error.error)))

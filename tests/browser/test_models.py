@@ -68,7 +68,7 @@ def test_after_a_swap_the_page_uses_the_new_version_and_keeps_the_row(context, w
         score_after(page, lambda: page.locator("#row").get_by_label("site").fill("site6"))
         rank_after(page, lambda: page.get_by_label("ad of candidate C").fill("ad9"))
         put(second, tmp_path / "shop" / "2.fm2")
-        expect(page.locator("#notice")).to_have_text("This page now uses version 2 of shop.", timeout=15_000)
+        expect(page.locator("#notice")).to_have_text("This page now uses version 2 of shop.")
         expect(page.locator("#probability-note")).to_have_text("shop, version 2")
         assert row_of(page)["site"] == "site6"
         assert page.get_by_label("ad of candidate C").input_value() == "ad9"
