@@ -8,7 +8,7 @@ SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -ty
 INSTALLED := .venv/installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup test lint format native-test capi sanitize arm-test python-test torture torture-commands torture-short torture-c \
+.PHONY: setup test lint format native-test capi sanitize arm-test python-test browser-test torture torture-commands torture-short torture-c \
   torture-python wheel wheel-test docs demo peers clean
 
 # Recreates a broken environment (different Python version, interrupted install) and keeps a working one.
@@ -70,6 +70,11 @@ arm-test: setup
 # Several tests run at once, so waiting OpenMP threads (LightGBM, PyTorch) must not keep the cores busy: three times faster for trees.
 python-test: setup
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile tests src/fm2
+
+# The page of `fm2 serve` in a real browser. Installs Debian's chromium if it is missing (needs root).
+browser-test: setup
+	@command -v chromium > /dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
+	$(BIN)/python -m pytest tests/browser
 
 # The hostile campaign (docs/internals/robustness.md): commands that are killed or find the disk full, damaged files, hostile calls, and
 # the C interface and the Python module under sanitizers. `make torture TORTURE_SECONDS=3600 SEED=7` tries more, and other things.

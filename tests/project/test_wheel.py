@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.helpers.documentation import ROOT
 from tests.helpers.planted import QUICK, planted
 
 import fm2
@@ -80,9 +81,11 @@ def test_the_wheel_loads_scores_and_ranks_with_numpy_alone(python, dataset, tmp_
     np.testing.assert_allclose(served["ranked"], np.sort(run.predict(candidates))[::-1][:5], atol=1e-5)
 
 
-def test_the_wheel_contains_the_types_and_the_license(wheel):
+def test_the_wheel_contains_the_types_the_page_and_the_license(wheel):
     listing = subprocess.run(
         [sys.executable, "-m", "zipfile", "-l", wheel], capture_output=True, text=True, check=True
     ).stdout
-    for name in ("fm2/py.typed", "fm2/_native.pyi", "licenses/LICENSE"):
+    page = [f"fm2/serving/page/{file.name}" for file in (ROOT / "src" / "fm2" / "serving" / "page").iterdir()]
+    assert "fm2/serving/page/index.html" in page
+    for name in ("fm2/py.typed", "fm2/_native.pyi", "licenses/LICENSE", *page):
         assert name in listing
