@@ -11,7 +11,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed.distributed_c10d import _get_default_store
 
+from fm2.distributed.heartbeat import Heartbeat
 from fm2.errors import Fm2Error
 
 Array = NDArray[Any]
@@ -37,9 +39,11 @@ def joined(seconds: float) -> Iterator[Workers]:
             dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
         except (RuntimeError, ValueError) as error:
             raise WorkerError(f"train: the workers did not find each other: {error}") from error
+    workers = Workers(seconds)
     try:
-        yield Workers(seconds)
+        yield workers
     finally:
+        workers.heartbeat.stop()
         if begun:
             dist.destroy_process_group()
 
@@ -54,8 +58,11 @@ class Workers:
     def __init__(self, seconds: float = 300.0) -> None:
         self.index, self.count = dist.get_rank(), dist.get_world_size()
         self._ahead = dist.new_group(timeout=datetime.timedelta(seconds=seconds), backend="gloo")
-        self.calls = 0
+        self._seconds = seconds
+        self._calls = 0
         self.bytes_sent = 0
+        store = _get_default_store()
+        self.heartbeat = Heartbeat(store, self.index, self.count, seconds, lambda: self._calls)
 
     @property
     def is_first(self) -> bool:
@@ -128,8 +135,12 @@ class Workers:
 
     @contextmanager
     def _communication(self) -> Iterator[None]:
-        self.calls += 1
+        self._calls += 1
         try:
             yield
         except (RuntimeError, ConnectionError) as error:
-            raise WorkerError(f"train: worker {self.index} lost its connection to the others: {error}") from error
+            reason = f"worker {self.index} lost its connection to the others: {error}"
+            if "Timed out" in str(error):
+                suspects = ", ".join(self.heartbeat.suspects()) or "another worker"
+                reason = f"{suspects} did not respond within {self._seconds:g} seconds"
+            raise WorkerError(f"train: {reason}") from error
