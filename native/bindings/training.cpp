@@ -108,8 +108,8 @@ void finish_average(const EmbeddingTable& table, std::int64_t step, std::size_t 
     fm2::finish_average(kernels_of(level), view, step, threads);
 }
 
-double log_loss(const ConstFloats& logits, const ConstFloats& labels, const OptionalFloats& weights, const Floats& gradients, double total,
-                const std::string& level) {
+double log_loss(const ConstFloats& logits, const ConstFloats& labels, const OptionalFloats& weights, const Floats& gradients,
+                const std::string& level, double total) {
     const std::size_t count = logits.size();
     expect_size("log_loss", "labels", labels, count);
     expect_size("log_loss", "weights", weights, count);
@@ -210,7 +210,7 @@ void define_functions(nb::module_& module) {
     module.def("finish_average", finish_average, "table"_a, "step"_a, "threads"_a = 0, "level"_a = "",
                "Update the moving average of every row to the given step.");
     module.def("log_loss", log_loss, "logits"_a.noconvert(), "labels"_a.noconvert(), "weights"_a.noconvert().none(), "slopes"_a.noconvert(),
-               "total"_a = 0.0, "level"_a = "", "Return the mean loss; write its gradient with respect to the logits.");
+               "level"_a = "", "total"_a = 0.0, "Return the mean loss; write its gradient with respect to the logits.");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch.distributed.distributed_c10d import _get_default_store
 
 from fm2.distributed.heartbeat import Heartbeat
+from fm2.distributed.meeting import meet
 from fm2.errors import Fm2Error
 
 Array = NDArray[Any]
@@ -36,7 +37,9 @@ def joined(seconds: float) -> Iterator[Workers]:
     begun = not dist.is_initialized()
     if begun:
         try:
-            dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
+            store, index, count = meet(seconds)
+            limit = datetime.timedelta(seconds=seconds)
+            dist.init_process_group("gloo", timeout=limit, store=store, rank=index, world_size=count)
         except (RuntimeError, ValueError) as error:
             raise WorkerError(f"train: the workers did not find each other: {error}") from error
     workers = Workers(seconds)

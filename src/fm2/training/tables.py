@@ -195,4 +195,4 @@ def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None, tota
     If the rows are a part of a batch, ``total`` is the sum of the weights of all its rows.
     """
     slopes = np.empty_like(logits)
-    return _native.log_loss(logits, labels, weights, slopes, total), slopes
+    return _native.log_loss(logits, labels, weights, slopes, total=total), slopes
