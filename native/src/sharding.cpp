@@ -60,8 +60,7 @@ void write_rows(const Layout& layout, const RowRuns& runs, const float* packed, 
              [&](std::int64_t row, std::int64_t at, std::size_t dim) { std::memcpy(buffer + row, packed + at, dim * sizeof(float)); });
 }
 
-RowUpdater::RowUpdater(const Layout& layout)
-    : slots_(static_cast<std::size_t>(layout.features)), marks_(static_cast<std::size_t>(layout.features)) {}
+RowUpdater::RowUpdater(const Layout& layout) : slots_(static_cast<std::size_t>(layout.features)) {}
 
 void RowUpdater::update(const Kernels& kernels, const Update& update, const RowRuns& runs, const float* gradients,
                         const std::int64_t* begins, std::int64_t step, std::size_t threads) {
@@ -108,11 +107,12 @@ void for_features(const Layout& layout, const RowRuns& runs, const Body& body) {
 }  // namespace
 
 void RowUpdater::mark(const Layout& layout, const RowRuns& runs, std::int32_t number) {
+    if (marks_.empty()) marks_.resize(slots_.size());
     for_features(layout, runs, [&](std::size_t feature) { marks_[feature] = number; });
 }
 
 void RowUpdater::find(const Layout& layout, const RowRuns& runs, std::int32_t number, std::uint8_t* marked) const {
-    for_features(layout, runs, [&](std::size_t feature) { *marked++ = marks_[feature] == number; });
+    for_features(layout, runs, [&](std::size_t feature) { *marked++ = !marks_.empty() && marks_[feature] == number; });
 }
 
 }  // namespace fm2

@@ -124,7 +124,7 @@ def test_a_worker_that_hangs_is_named(data, tmp_path):
     finally:
         for process in (first, second):
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,9 @@ def several(
     from fm2.distributed.streaming import TableStream
 
     settings = settings_for(model, **changes)
-    squares = [own.astype(np.float64) for own in COUNTS]
-    with shard_backend(settings, COUNTS, squares, workers, owners) as backend:
+    counts = [own[workers.index :: workers.count] for own in COUNTS]
+    squares = [own.astype(np.float64) for own in counts]
+    with shard_backend(settings, SIZES, counts, squares, workers, owners) as backend:
         losses = take_steps(backend, lists, weighted)
         logits = backend.score(LISTS if lists else PLAIN)
         tables: dict[str, Any] = {}

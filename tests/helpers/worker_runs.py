@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.limits import limit_memory
+
 from fm2.distributed import backend as backend_module
 from fm2.distributed.train import train
 from fm2.distributed.workers import joined
@@ -35,9 +37,12 @@ def main(path: str) -> None:
     if "disturb" in plan:
         at_step, worker, how = plan["disturb"]
         disturb(at_step, worker, signal.Signals[how])
-    with joined(plan.get("time_limit", 60)):
+    limit = plan.get("time_limit", 60)
+    with joined(limit):
+        if "memory" in plan:
+            limit_memory(plan["memory"])
         for run in plan["runs"]:
-            train(**run)
+            train(**run, time_limit=limit)
 
 
 if __name__ == "__main__":

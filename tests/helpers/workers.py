@@ -51,4 +51,5 @@ def run_workers(count: int, command: list[str], seconds: float = 60, **environme
     finally:
         for worker in workers:
             worker.kill()
+            worker.wait()
     return [(worker.returncode, output) for worker, output in zip(workers, outputs, strict=True)]

@@ -38,7 +38,7 @@ public:
     void find(const Layout& layout, const RowRuns& runs, std::int32_t number, std::uint8_t* marked) const;
 
 private:
-    std::vector<std::int32_t> slots_, marks_;  // of every feature
+    std::vector<std::int32_t> slots_, marks_;  // of every feature; no marks until there are any
 };
 
 }  // namespace fm2

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2._native import Dropout
-from fm2.artifacts.arrays import Arrays, Saved, Stored
+from fm2.artifacts.arrays import Arrays, Saved, Stored, map_array
 from fm2.artifacts.settings import Settings
 from fm2.data.rows import EncodedRows
 from fm2.distributed.batch_tables import BatchSlot
@@ -220,7 +220,7 @@ class DistributedBackend(Backend):
         self.load_dense(state, steps)
         for name, shard in self.shards.items():
             for key, values in shard.state().items():
-                values[:] = state[f"table.{name}.{key}"]
+                values[:] = map_array(state, f"table.{name}.{key}")
 
     def drop_ahead(self) -> None:
         """Wait for rows that are being fetched, and forget them."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.arrays import Stored, open_arrays, save_arrays, verify_arrays
+from fm2.artifacts.arrays import Stored, map_array, open_arrays, save_arrays, verify_arrays
 from fm2.artifacts.run_directory import CHECKPOINT, SHARDED_CHECKPOINT, SHARDS
 from fm2.distributed.backend import DistributedBackend
 from fm2.distributed.shards import TableShard
@@ -90,7 +90,7 @@ def _file(worker: int) -> str:
 
 def _copy_rows(arrays: Stored, name: str, source: int, sources: int, shard: TableShard, target: NDArray[Any]) -> None:
     """Copy the rows that belong to a shard from an array that one of several other workers wrote."""
-    stored = arrays[name]
+    stored = map_array(arrays, name)
     whole = len(target) == len(shard.table.weights)  # or a number per feature
     begin = own_begin = 0
     for group, rows in zip(shard.groups, shard.rows, strict=True):

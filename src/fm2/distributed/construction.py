@@ -48,27 +48,30 @@ def make_distributed_backend(
     The model has the same initial weights as in a single process.
     """
     vocabularies = dataset.vocabularies
-    counts = inputs.counts_by_field(dataset, vocabularies)
+    part = slice(workers.index, None, workers.count)
+    counts = [own[part].copy() for own in inputs.counts_by_field(dataset, vocabularies)]
     means = inputs.mean_squares_by_field(dataset, vocabularies)
-    squares = [own * mean for own, mean in zip(counts, means, strict=True)]
+    squares = [own * mean[part] for own, mean in zip(counts, means, strict=True)]
     numbers = inputs.number_fields(dataset)
-    backend = shard_backend(settings, counts, squares, workers, dataset.schema.owners, numbers)
+    sizes = dataset.field_sizes
+    backend = shard_backend(settings, sizes, counts, squares, workers, dataset.schema.owners, numbers)
     backend.model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
     return backend
 
 
 def shard_backend(
     settings: Settings,
+    field_sizes: Sequence[int],
     counts: Sequence[NDArray[np.int64]],
     squares: Sequence[NDArray[np.float64]],
     workers: Workers,
     owners: Sequence[int] = (),
     numbers: Sequence[int] = (),
 ) -> DistributedBackend:
-    """Build a backend from the ``counts`` of each field's features and the sums of the ``squares`` of their weights."""
+    """Build a backend from the ``counts`` of this worker's features and the sums of the ``squares`` of their weights."""
     check_distributed(settings)
     with sharded_tables(settings, counts, squares, workers.index, workers.count) as shards:
-        model = make_model(settings, [len(own) for own in counts], owners=owners)
+        model = make_model(settings, field_sizes, owners=owners)
     _check_model(model)
     assert isinstance(model, GatheredModel)
     by_weight = {id(shard.weight): shard for shard in shards}

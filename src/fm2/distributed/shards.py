@@ -28,7 +28,8 @@ class TableShard:
     """A worker's rows of a table, with their optimizer state and averages.
 
     ``owners`` has for each field the first field with the same rows, ``groups`` are these first fields, and ``rows``
-    the numbers of rows of each group in the whole table. Feature ``id`` is row ``id // workers`` of worker ``id %
+    the numbers of rows of each group in the whole table. ``counts`` and ``squares`` are those of the worker's features,
+    field by field. Feature ``id`` is row ``id // workers`` of worker ``id %
     workers``.
     """
 
@@ -68,10 +69,8 @@ class TableShard:
         return len(range(self.worker, rows, self.workers))
 
     def _per_group(self, values: ByField, group: int) -> NDArray[Any]:
-        """Return this worker's part of a number per feature; fields that share their rows have the sum."""
-        parts = [
-            values[field][self.worker :: self.workers] for field, owner in enumerate(self.owners) if owner == group
-        ]
+        """Return a number per feature of this worker; fields that share their rows have the sum."""
+        parts = [values[field] for field, owner in enumerate(self.owners) if owner == group]
         total = np.sum(parts, axis=0, dtype=parts[0].dtype) if len(parts) > 1 else parts[0]
         return total if len(total) else np.zeros(1, total.dtype)
 

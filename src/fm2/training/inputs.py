@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,13 +33,13 @@ def read_row_weights(source: ArrayLike | str | Path, dataset: Dataset, operation
 
 def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.int64]:
     """Count how often each feature occurs in training, field by field, the unknown feature of each field first."""
-    return np.concatenate(counts_by_field(dataset, vocabularies))
+    return np.concatenate(list(counts_by_field(dataset, vocabularies)))
 
 
-def counts_by_field(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> list[NDArray[np.int64]]:
+def counts_by_field(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> Iterator[NDArray[np.int64]]:
     """Count how often each feature of each field occurs in training, the unknown feature first."""
     unknown = [entry["unknown"]["train"] for entry in dataset.manifest["fields"]]
-    return [np.r_[count, v.counts] for count, v in zip(unknown, vocabularies, strict=True)]
+    return (np.r_[count, v.counts] for count, v in zip(unknown, vocabularies, strict=True))
 
 
 def feature_weights(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.float64]:
@@ -47,16 +47,16 @@ def feature_weights(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDA
 
     It is 1 outside lists.
     """
-    return np.concatenate(mean_squares_by_field(dataset, vocabularies))
+    return np.concatenate(list(mean_squares_by_field(dataset, vocabularies)))
 
 
-def mean_squares_by_field(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> list[NDArray[np.float64]]:
+def mean_squares_by_field(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> Iterator[NDArray[np.float64]]:
     """Return the mean square of the weights of each field's features in training; it is 1 outside lists."""
     train = dataset.train.encoded
-    return [
+    return (
         mean_squares(train, field, len(vocabulary)) if field in train.lists else np.ones(len(vocabulary))
         for field, vocabulary in enumerate(vocabularies)
-    ]
+    )
 
 
 def mean_squares(rows: EncodedRows, field: int, features: int) -> NDArray[np.float64]:
