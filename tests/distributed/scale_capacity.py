@@ -12,9 +12,9 @@ from tests.helpers.workers import run_workers
 
 import fm2
 
-BITS, DIM = 21, 64
-WHOLE = (1 << BITS) * (DIM + 1) * 4 * 3 / 2**20  # megabytes of the tables with Adam's two moments: 1,560
-LIMIT = WHOLE / 1.6  # of each worker, in addition to Python and torch: its half, and 195 MB for everything else
+BITS, DIM = 20, 64
+WHOLE = (1 << BITS) * (DIM + 1) * 4 * 3 / 2**20  # megabytes of the tables with Adam's two moments: 780
+LIMIT = WHOLE / 1.5  # of each worker, in addition to Python and torch: its half, and 130 MB for everything else
 
 COMPILE = """
 import sys
@@ -43,11 +43,11 @@ def data(tmp_path_factory):
 SETTINGS = {"model": "fm", "dim": DIM, "epochs": 1, "batch_size": 500, "threads": 1, "ema_decay": 0.0}
 
 
-def test_a_model_of_1_6_times_the_memory_of_a_worker_is_trained_evaluated_saved_and_compiled(data, tmp_path):
+def test_a_model_of_one_and_a_half_times_the_memory_of_a_worker_is_trained_evaluated_saved_and_compiled(data, tmp_path):
     plan = tmp_path / "plan.json"
     run = {"data": str(data), "out": str(tmp_path / "run"), **SETTINGS}
-    plan.write_text(json.dumps({"runs": [run], "memory": LIMIT}))
-    for code, printed in run_workers(2, ["-m", "tests.helpers.worker_runs", str(plan)]):
+    plan.write_text(json.dumps({"runs": [run], "memory": LIMIT, "time_limit": 200}))
+    for code, printed in run_workers(2, ["-m", "tests.helpers.worker_runs", str(plan)], seconds=300):
         assert code == 0, printed
     arguments = [str(tmp_path / "run"), str(data), str(tmp_path / "model.fm2"), str(LIMIT / 4)]
     compiled = run_python(f"import sys; sys.argv[1:] = {arguments!r}\n{COMPILE}")
