@@ -126,9 +126,7 @@ def compare_speed(batch: int, steps: int, rounds: int, workers: int) -> None:
     print(f"{kinds}; batches of {batch:,} rows, {steps} steps, median of {rounds}:")
     for title, settings in MODELS.items():
         single, several = Task(settings, batch, steps, workers), Task(settings, batch, steps, 1, workers)
-        results: list[tuple[dict[str, float], dict[str, float]]] = []
-        for _ in range(rounds):
-            results.append((measure(single), measure(several)))
+        results = [(measure(single), measure(several)) for _ in range(rounds)]
         for name, unit in (("rows_per_second", "rows/s"), ("microseconds", "µs of processor time per row")):
             one, many = (statistics.median(pair[side][name] for pair in results) for side in (0, 1))
             ratio = many / one if name == "rows_per_second" else one / many

@@ -95,7 +95,7 @@ def train(options: argparse.Namespace) -> None:
     changes |= chosen_settings(options, dataset.schema.names)
     settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
     if options.workers is not None:
-        workers.launch(options)
+        workers.launch(options, settings)
         return
     if not options.no_verify:
         _verify(dataset)

@@ -6,10 +6,13 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
 from fm2.errors import Fm2Error
+
+if TYPE_CHECKING:
+    from fm2.artifacts.settings import Settings
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
@@ -29,10 +32,13 @@ def check_options(options: argparse.Namespace) -> None:
         raise Fm2Error("train: several workers train one model with one set of settings, without --effort or auto")
 
 
-def launch(options: argparse.Namespace) -> None:
-    """Train with workers on this machine."""
+def launch(options: argparse.Namespace, settings: Settings | None) -> None:
+    """Train with workers on this machine; ``settings`` are known unless a run is resumed."""
+    from fm2.distributed.construction import check_distributed
     from fm2.distributed.launch import run_local_workers
 
+    if settings is not None:
+        check_distributed(settings)
     run_local_workers(options.workers, options.words)
 
 

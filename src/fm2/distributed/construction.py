@@ -68,7 +68,7 @@ def shard_backend(
     owners: Sequence[int] = (),
     numbers: Sequence[int] = (),
 ) -> DistributedBackend:
-    """Build a backend from the ``counts`` of this worker's features and the sums of the ``squares`` of their weights."""
+    """Build a backend from the ``counts`` of this worker's features and the sums of ``squares`` of their weights."""
     check_distributed(settings)
     with sharded_tables(settings, counts, squares, workers.index, workers.count) as shards:
         model = make_model(settings, field_sizes, owners=owners)
