@@ -14,6 +14,7 @@ from fm2.data.rows import EncodedRows
 from fm2.models.registry import get_spec
 from fm2.training.backend import Backend
 from fm2.training.construction import make_backend, make_model
+from fm2.training.scorer import torch_threads
 
 SIZES = [40, 9, 40, 7, 3]
 OWNERS = [0, 1, 0, 3, 4]
@@ -66,8 +67,9 @@ def single(model: str, lists: bool = False, owners: Any = (), weighted: bool = F
     settings = settings_for(model, **changes)
     counts = np.concatenate(COUNTS)
     backend = make_backend(make_model(settings, SIZES, owners=owners), settings, counts)
-    losses = take_steps(backend, lists, weighted)
-    return {"losses": np.array(losses), "logits": backend.score(LISTS if lists else PLAIN), **backend.weights()}
+    with torch_threads(1):
+        losses = take_steps(backend, lists, weighted)
+        return {"losses": np.array(losses), "logits": backend.score(LISTS if lists else PLAIN), **backend.weights()}
 
 
 def several(

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared
-from fm2.errors import Fm2Error
+from fm2.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
+from fm2.errors import Fm2Error, Terminated
 
 if TYPE_CHECKING:
     from fm2.artifacts.settings import Settings
@@ -44,7 +45,7 @@ def launch(options: argparse.Namespace, settings: Settings | None) -> None:
 
 def train_worker(options: argparse.Namespace, changes: dict[str, Any]) -> dict[str, float] | None:
     """Train as one of several workers; return the scores on the first one, which reports them."""
-    from fm2.distributed.launch import is_hopeless, report_failure
+    from fm2.distributed.launch import is_hopeless, is_launched, report_failure
     from fm2.distributed.train import train
     from fm2.distributed.workers import AgreedError, WorkerError
     from fm2.training.progress import TrainingDisplay
@@ -66,12 +67,16 @@ def train_worker(options: argparse.Namespace, changes: dict[str, Any]) -> dict[s
                 **shared.pick(options, "resume", "overwrite", "row_weights"),
                 **changes,
             )
+    except KeyboardInterrupt as stop:
+        if first and not is_launched():
+            raise
+        sys.exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED)  # the first process says so
     except WorkerError:
         raise
     except AgreedError:
-        sys.exit(1)  # another worker reports the error
+        sys.exit(FAILED)  # another worker reports the error
     except Fm2Error:
-        report_failure(1)
+        report_failure(FAILED)
         raise
     if not first:
         return None

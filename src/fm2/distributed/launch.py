@@ -65,10 +65,15 @@ def _rank(error: ChildFailedError) -> int:
 
 def report_failure(code: int) -> None:
     """Prevent restarts after an error of the user's data or arguments, if this process was started by the launcher."""
-    if FAILURE in os.environ:
+    if is_launched():
         Path(os.environ[FAILURE]).write_text(str(code))
+
+
+def is_launched() -> bool:
+    """Return whether :func:`run_local_workers` started this process."""
+    return FAILURE in os.environ
 
 
 def is_hopeless() -> bool:
     """Return whether a worker of this launch has reported an error that a restart would not solve."""
-    return FAILURE in os.environ and Path(os.environ[FAILURE]).exists()
+    return is_launched() and Path(os.environ[FAILURE]).exists()

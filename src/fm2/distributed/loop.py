@@ -13,8 +13,9 @@ from fm2.artifacts.run_directory import HISTORY, append_history, write_history
 from fm2.distributed.backend import DistributedBackend
 from fm2.distributed.checkpoints import agreed, load_checkpoint, read_manifest, save_checkpoint
 from fm2.distributed.streaming import TableStream
+from fm2.distributed.workers import AgreedError
 from fm2.errors import Terminated
-from fm2.training.loop import TrainingLoop
+from fm2.training.loop import DivergedError, TrainingLoop
 
 MANY = 1024.0  # more than there are workers that vote
 
@@ -35,7 +36,10 @@ class DistributedLoop(TrainingLoop):
         self._backend.votes = [float(super()._checkpoint_is_due()), interrupted]
         self._due, self._agreed = False, None
         steps = self._backend.steps
-        super()._step(order)
+        try:
+            super()._step(order)
+        except DivergedError as error:  # on all workers; the first one reports it
+            raise (error if self._backend.workers.is_first else AgreedError(str(error))) from error
         if self._backend.steps > steps:
             due, interrupts = self._backend.votes
             self._due = due > 0

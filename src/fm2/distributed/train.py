@@ -42,6 +42,7 @@ def train(
     callback: Callable[[TrainingProgress], None] = lambda progress: None,
     trackers: Sequence[Tracker] = (),
     time_limit: float = 300.0,
+    launch: str | None = None,
     **settings: Any,
 ) -> dict[str, float]:
     """Train a model together with other workers, and return the validation scores of its best state.
@@ -50,14 +51,14 @@ def train(
     arguments are those of :func:`fm2.train`. All workers need to read the same ``data`` and to write to the same
     ``out``. A batch is divided among the workers, and the result is that of a single process, apart from rounding.
 
-    A worker that was restarted resumes the training of the same launch. If a worker does not respond within
-    ``time_limit`` seconds, the others raise an error that names it.
+    A worker that was restarted resumes the training of the same ``launch``, by default that of torchrun. If a worker
+    does not respond within ``time_limit`` seconds, the others raise an error that names it.
     """
     check_names(settings)
     path = Path(out)
     dataset = Dataset.of(data)
     with joined(time_limit) as workers:
-        resume, overwrite = workers.share(_after_restart(path, resume, overwrite))
+        resume, overwrite = workers.share(_after_restart(path, resume, overwrite, launch))
         with agreed(workers.agree):
             if workers.is_first:
                 check_run_output("train", path, resume, overwrite)
@@ -71,7 +72,7 @@ def train(
         tracking = Tracking(trackers if workers.is_first else (), callback if workers.is_first else _ignore)
         source = backend, dataset, dataset.vocabularies, path
         loop = DistributedLoop(*source, tracking, weights, inputs.fingerprint(dataset, weights))
-        with _directory(loop, path, resume, overwrite, workers), backend:
+        with _directory(loop, path, resume, overwrite, workers, launch or _torchrun()), backend:
             if resume:
                 loop.resume()
             with tracking.following(resolved, path, resume):
@@ -88,28 +89,31 @@ def _threads_per_worker() -> int:
     return max(_native.default_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
-def _after_restart(path: Path, resume: bool, overwrite: bool) -> tuple[bool, bool]:
+def _after_restart(path: Path, resume: bool, overwrite: bool, launch: str | None) -> tuple[bool, bool]:
     """Return whether to resume and whether to overwrite: a restarted worker resumes what its own launch began."""
-    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if launch is None and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        launch = _torchrun()
     with contextlib.suppress(OSError):
-        if restarts and (path / LAUNCH).read_text() == _launch() and (path / SETTINGS).is_file():
+        if launch is not None and (path / LAUNCH).read_text() == launch and (path / SETTINGS).is_file():
             return True, False
     return resume, overwrite
 
 
-def _launch() -> str:
+def _torchrun() -> str:
     """Return what identifies the process that starts and restarts the workers of this machine."""
     return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')} {socket.gethostname()} {os.getppid()}"
 
 
 @contextlib.contextmanager
-def _directory(loop: DistributedLoop, path: Path, resume: bool, overwrite: bool, workers: Workers) -> Iterator[None]:
+def _directory(
+    loop: DistributedLoop, path: Path, resume: bool, overwrite: bool, workers: Workers, launch: str
+) -> Iterator[None]:
     """Prepare and lock the run directory on the first worker, and set the number of torch's threads on all."""
     with contextlib.ExitStack() as stack:
         with agreed(workers.agree):
             if workers.is_first:
                 stack.enter_context(training_directory(path, loop.settings, resume, overwrite))
-                write_text(path / LAUNCH, _launch())
+                write_text(path / LAUNCH, launch)
         stack.enter_context(torch_threads(count_torch_threads(loop.model, loop.settings)))
         yield
 
