@@ -113,6 +113,9 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
         array: NDArray[Any] = self._file.get_tensor(name)
         return array
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # without reading the array
+
     def mapped(self, name: str) -> NDArray[Any]:
         """Map an array into memory, from which the system can remove it again; it cannot be changed."""
         with self._path.open("rb") as file:
