@@ -8,8 +8,8 @@ SOURCES := CMakeLists.txt pyproject.toml constraints.txt $(shell find native -ty
 INSTALLED := .venv/installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup test lint format native-test capi sanitize arm-test python-test browser-test torture torture-commands torture-short torture-c \
-  torture-python wheel wheel-test docs demo peers clean
+.PHONY: setup test lint format native-test capi sanitize arm-test python-test browser-test scale-test torture torture-commands \
+  torture-short torture-c torture-python wheel wheel-test docs demo peers clean
 
 # Recreates a broken environment (different Python version, interrupted install) and keeps a working one.
 setup:
@@ -75,6 +75,10 @@ python-test: setup
 browser-test: setup
 	@command -v chromium > /dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 	$(BIN)/python -m pytest tests/browser
+
+# Workers with little memory, and workers that are killed at random moments. Not part of `make test`.
+scale-test: setup
+	$(BIN)/python -m pytest tests/distributed/scale_*.py
 
 # The hostile campaign (docs/internals/robustness.md): commands that are killed or find the disk full, damaged files, hostile calls, and
 # the C interface and the Python module under sanitizers. `make torture TORTURE_SECONDS=3600 SEED=7` tries more, and other things.

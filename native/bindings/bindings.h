@@ -43,6 +43,7 @@ void init_collector(nb::module_& module);
 void init_encoder(nb::module_& module);
 void init_crosses(nb::module_& module);
 void init_training(nb::module_& module);
+void init_sharding(nb::module_& module);
 void init_pairs(nb::module_& module);
 void init_layers(nb::module_& module);
 void init_network(nb::module_& module);

@@ -10,6 +10,7 @@ NB_MODULE(_native, module) {
     init_encoder(module);
     init_crosses(module);
     init_training(module);
+    init_sharding(module);
     init_pairs(module);
     init_layers(module);
     init_engine(module);

@@ -2,7 +2,7 @@
 #include <variant>
 
 #include "bindings.h"
-#include "fm2/embedding.h"
+#include "embedding_table.h"
 #include "fm2/training.h"
 
 namespace {
@@ -12,45 +12,6 @@ using Order = std::optional<std::variant<Numbers, Array<const std::int64_t, 1>>>
 void check_step(std::int64_t step) {
     expect(step >= 1 && step <= std::numeric_limits<std::int32_t>::max(), "step must be between 1 and 2^31 - 1, got ", step);
 }
-
-// A table and its arrays.
-struct EmbeddingTable {
-    fm2::Layout layout;
-    Floats weights;
-    std::vector<Floats> state;
-    OptionalFloats l2_scale;
-    Maybe<float, 1> average;
-    Maybe<std::int32_t, 1> touched;
-    float decay;
-    bool keep_zeros;
-
-    void check() const {
-        const auto floats = static_cast<std::size_t>(layout.floats), features = static_cast<std::size_t>(layout.features);
-        expect_size("table", "weights", weights, floats);
-        expect(state.size() <= 2, "table: state can have at most two arrays, got ", state.size());
-        for (const auto& array : state) expect_size("table", "state", array, floats);
-        expect_size("table", "l2_scale", l2_scale, features);
-        expect_size("table", "average", average, floats);
-        expect_size("table", "touched", touched, features);
-        expect(average.has_value() == touched.has_value(), "table: average and touched must be used together");
-        expect(decay >= 0 && decay < 1, "table: decay must be at least 0 and below 1, got ", decay);
-    }
-
-    fm2::Embeddings view() const {
-        fm2::Embeddings view{&layout, weights.data(), {}, pointer(l2_scale), pointer(average), pointer(touched), decay, keep_zeros};
-        for (std::size_t i = 0; i < state.size(); ++i) view.state[i] = state[i].data();
-        return view;
-    }
-
-    fm2::Embeddings view(const char* operation, const fm2::Minibatch& batch) const {
-        expect(batch.sizes() == layout.size, operation, ": the batch and the table have different field sizes");
-        return view();
-    }
-
-    bool is_linear() const { return layout.equal_dims && layout.dim[0] == 1; }
-    std::size_t width() const { return static_cast<std::size_t>(layout.width); }
-    std::size_t dim() const { return static_cast<std::size_t>(layout.dim[0]); }
-};
 
 fm2::Mask mask_of(const std::optional<fm2::Dropout>& dropout, std::int64_t step) {
     return dropout ? fm2::Mask(*dropout, static_cast<std::uint64_t>(step)) : fm2::Mask();
@@ -92,7 +53,7 @@ void load(fm2::Minibatch& batch, const ConstIds& ids, const RowLists& lists, con
     fm2::ValueDropout values;
     if (dropout) {
         check_step(step);
-        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step), dropout->numbers};
+        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step), dropout->numbers, dropout->first_row};
     }
     nb::gil_scoped_release release;
     if (!order) return batch.load<std::int32_t>(rows, nullptr, rows.count, threads, values);
@@ -148,20 +109,21 @@ void finish_average(const EmbeddingTable& table, std::int64_t step, std::size_t 
 }
 
 double log_loss(const ConstFloats& logits, const ConstFloats& labels, const OptionalFloats& weights, const Floats& gradients,
-                const std::string& level) {
+                const std::string& level, double total) {
     const std::size_t count = logits.size();
     expect_size("log_loss", "labels", labels, count);
     expect_size("log_loss", "weights", weights, count);
     expect_size("log_loss", "slopes", gradients, count);
     nb::gil_scoped_release release;
-    return fm2::log_loss(kernels_of(level), logits.data(), labels.data(), pointer(weights), count, gradients.data());
+    return fm2::log_loss(kernels_of(level), logits.data(), labels.data(), pointer(weights), count, gradients.data(), total);
 }
 
 void make_optimizer(fm2::Optimizer* self, const std::string& rule, float learning_rate, float epsilon, float beta1, float beta2, float beta,
                     float l1, float l2) {
     using Rule = fm2::Optimizer::Rule;
-    expect(rule == "adagrad" || rule == "adam" || rule == "ftrl", "optimizer: unknown optimizer '", rule, "'; use adagrad, adam or ftrl");
-    const Rule which = rule == "adagrad" ? Rule::adagrad : rule == "adam" ? Rule::adam : Rule::ftrl;
+    const bool known = rule == "adagrad" || rule == "adam" || rule == "ftrl" || rule == "collect";
+    expect(known, "optimizer: unknown optimizer '", rule, "'; use adagrad, adam or ftrl");
+    const Rule which = rule == "adagrad" ? Rule::adagrad : rule == "adam" ? Rule::adam : rule == "ftrl" ? Rule::ftrl : Rule::collect;
     const fm2::Optimizer optimizer{which, learning_rate, epsilon, beta1, beta2, beta, l1, l2};
     optimizer.check();
     new (self) fm2::Optimizer(optimizer);
@@ -210,11 +172,14 @@ void define_classes(nb::module_& module) {
                 dropout.check();
                 new (self) fm2::Dropout(dropout);
             },
-            "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0, "value"_a = 0.0f, "numbers"_a = std::vector<std::size_t>());
+            "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0, "value"_a = 0.0f, "numbers"_a = std::vector<std::size_t>())
+        .def_rw("first_row", &fm2::Dropout::first_row, "Number of the first row, if a batch is a part of a larger one.");
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
         .def(
-            "__init__", [](fm2::Minibatch* self, const Numbers& size) { new (self) fm2::Minibatch(as_vector(size)); }, "size"_a.noconvert())
+            "__init__",
+            [](fm2::Minibatch* self, const Numbers& size, bool compacts) { new (self) fm2::Minibatch(as_vector(size), compacts); },
+            "size"_a.noconvert(), "compacts"_a = false)
         .def("load", load, "ids"_a.noconvert(), "lists"_a.noconvert() = RowLists(), "order"_a.noconvert().none() = nb::none(),
              "threads"_a = 0, "dropout"_a.none() = nb::none(), "step"_a = 0,
              "Load the rows of ids listed in order, or all of them. Lists are those of multi-valued fields; dropout drops their values.")
@@ -245,7 +210,7 @@ void define_functions(nb::module_& module) {
     module.def("finish_average", finish_average, "table"_a, "step"_a, "threads"_a = 0, "level"_a = "",
                "Update the moving average of every row to the given step.");
     module.def("log_loss", log_loss, "logits"_a.noconvert(), "labels"_a.noconvert(), "weights"_a.noconvert().none(), "slopes"_a.noconvert(),
-               "level"_a = "", "Return the mean loss; write its gradient with respect to the logits.");
+               "level"_a = "", "total"_a = 0.0, "Return the mean loss; write its gradient with respect to the logits.");
 }
 
 }  // namespace

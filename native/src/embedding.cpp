@@ -74,7 +74,8 @@ Mask::Mask(const Dropout& dropout, std::uint64_t step)
     : key(mix(mix(dropout.seed ^ 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u) ^ step, 0xa0761d6478bd642fu)),
       element(threshold(dropout.element)),
       field(threshold(dropout.field)),
-      scale(1 / ((1 - dropout.element) * (1 - dropout.field))) {}
+      scale(1 / ((1 - dropout.element) * (1 - dropout.field))),
+      first_row(dropout.first_row) {}
 
 namespace {
 
@@ -219,6 +220,7 @@ void update_group(const TableKernels& kernels, Minibatch& batch, std::span<const
 }  // namespace
 
 void update(const Kernels& kernels, Minibatch& batch, std::span<const Update> updates, std::int64_t step, std::size_t threads) {
+    expect(batch.is_indexed(), "update: the batch has not been compacted");
     const bool shares = std::ranges::any_of(updates, [](const Update& update) { return update.table.layout->shares; });
     if (!shares && !batch.has_lists()) {
         // Largest fields first, so that no thread is still busy with one at the end.

@@ -74,23 +74,29 @@ void check_ids(const std::int32_t* ids, std::size_t row, std::size_t field, std:
 
 }  // namespace
 
-Minibatch::Minibatch(std::vector<std::int32_t> sizes) : sizes_(std::move(sizes)) {
+Minibatch::Minibatch(std::vector<std::int32_t> sizes, bool compacts) : sizes_(std::move(sizes)) {
     expect(!sizes_.empty(), "minibatch: at least one field is required");
-    std::int64_t features = 0;
-    for (const std::int32_t size : sizes_) {
-        expect(size >= 1, "minibatch: every field needs at least one feature, got ", size);
-        first_.push_back(features);
-        features += size;
-    }
-    first_row_.resize(static_cast<std::size_t>(features));
+    for (const std::int32_t size : sizes_) expect(size >= 1, "minibatch: every field needs at least one feature, got ", size);
+    if (compacts) full_sizes_ = sizes_;
+    else index();
     by_size_.resize(sizes_.size());
     std::iota(by_size_.begin(), by_size_.end(), 0);
     std::ranges::stable_sort(by_size_, std::greater(), [&](std::size_t field) { return sizes_[field]; });
 }
 
+void Minibatch::index() {
+    std::int64_t features = 0;
+    first_.clear();
+    for (const std::int32_t size : sizes_) {
+        first_.push_back(features);
+        features += size;
+    }
+    if (first_row_.size() < static_cast<std::size_t>(features)) first_row_.resize(static_cast<std::size_t>(features));
+}
+
 float ValueDropout::factor(std::size_t row, std::size_t field, std::size_t position) const {
     const std::uint64_t key = mix(mix(seed ^ 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u) ^ step, 0xa0761d6478bd642fu);
-    const std::uint64_t value = mix(mix(key ^ row, 0xe7037ed1a0b428dbu) ^ (field << 32 | position), 0xa0761d6478bd642fu);
+    const std::uint64_t value = mix(mix(key ^ (first_row + row), 0xe7037ed1a0b428dbu) ^ (field << 32 | position), 0xa0761d6478bd642fu);
     const std::uint64_t hash = mix(value ^ key, 0xd1342543de82ef95u);  // without this, neighbors would be dropped together too rarely
     const auto threshold = static_cast<std::uint64_t>(static_cast<double>(probability) * 4294967296.0);
     return (hash >> 32) < threshold ? 0 : 1 / (1 - probability);
@@ -104,6 +110,8 @@ void Minibatch::load(const Rows& rows, const Index* order, std::size_t count, st
     expect(dropout.probability >= 0 && dropout.probability < 1, "load: the dropout of values must be at least 0 and below 1, got ",
            dropout.probability);
     count_ = 0;
+    if (!full_sizes_.empty()) sizes_ = full_sizes_;
+    compacted_ = false;
     // The extra cache line avoids strides that are powers of two, for which all fields would share a few cache sets.
     stride_ = (count + block - 1) / block * block + padding;
     if (ids_.size() < n * stride_) ids_.resize(n * stride_);

@@ -24,10 +24,10 @@ void Optimizer::check() const {
     check_range("l2", l2, 0, largest);
 }
 
-double log_loss(const Kernels& kernels, const float* logits, const float* labels, const float* weights, std::size_t count,
-                float* gradients) {
+double log_loss(const Kernels& kernels, const float* logits, const float* labels, const float* weights, std::size_t count, float* gradients,
+                double total) {
     constexpr std::size_t block = 256;
-    const double total = weights ? std::accumulate(weights, weights + count, 0.0) : static_cast<double>(count);
+    if (total == 0) total = weights ? std::accumulate(weights, weights + count, 0.0) : static_cast<double>(count);
     if (!(total > 0)) throw std::invalid_argument("log_loss: the sum of the weights must be positive");
     const float scale = static_cast<float>(1 / total);
     double loss = 0;

@@ -21,6 +21,8 @@ SKIPPED = {
     "cc examples/score.c": "tests/engine/test_c_interface.py builds and runs it",
     "./score": "tests/engine/test_c_interface.py builds and runs it",
     "pip install": "tests do not use the network",
+    "fm2 train fmfm data --workers": "tests/distributed/test_workers_option.py starts workers",
+    "torchrun": "tests/distributed/test_runs.py starts it",
 }
 # Smaller sizes keep the tests fast.
 LESS = {"1000000": "5000", "100000": "1000", "4,8,16,29": "4,16"}

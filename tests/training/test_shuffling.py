@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fm2.training.loop import shuffled
+from fm2.training.shuffling import shuffled
 
 SMALL = {"block": 8, "group": 32}
 

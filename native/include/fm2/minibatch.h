@@ -17,6 +17,7 @@ struct ValueDropout {
     float probability = 0;
     std::uint64_t seed = 0, step = 0;
     std::span<const std::size_t> numbers = {};
+    std::size_t first_row = 0;  // the number of the batch's first row, if it is a part of a larger batch
 
     float factor(std::size_t row, std::size_t field, std::size_t position) const;  // of the value's weight: 0 or 1 / (1 - probability)
 };
@@ -28,15 +29,28 @@ struct BatchLists {
     const float* weights;         // never null
 };
 
+// The distinct features of a batch, by the worker that stores them: worker w has the features with id % workers == w of every field.
+struct Distributed {
+    std::vector<std::int32_t> counts;    // [workers, groups] number of features
+    std::vector<std::int32_t> features;  // their ids / workers: by worker, then by group
+    std::vector<std::int32_t> ids;       // their ids in the compact batch
+};
+
 class Minibatch {
 public:
-    explicit Minibatch(std::vector<std::int32_t> sizes);
+    // A batch that is to be compacted after every load needs no memory for features that it does not contain.
+    explicit Minibatch(std::vector<std::int32_t> sizes, bool compacts = false);
 
     // Loads the rows order[0], order[1], ...; if `order` is null, the first `count` rows.
     // Throws std::out_of_range if a row or a list does not exist, an id is not below its field's size, or a weight is not finite; the batch
     // is empty afterwards.
     template <class Index>
     void load(const Rows& rows, const Index* order, std::size_t count, std::size_t threads, const ValueDropout& dropout = {});
+
+    // Replaces ids by numbers from 0 on, in order of first appearance; sizes() then are the numbers of distinct features, at least 1. Field
+    // f has the features of field owner[f] <= f; a group consists of the fields with the same owner.
+    Distributed compact(std::span<const std::size_t> owner, std::size_t workers, std::size_t threads);
+    bool is_indexed() const { return full_sizes_.empty() || compacted_; }
 
     std::size_t size() const { return count_; }
     std::size_t fields() const { return sizes_.size(); }
@@ -77,12 +91,13 @@ private:
         std::vector<float> weights;
     };
 
+    void index();
     void choose_lists(const Rows& rows, std::size_t count);
     void find_lists(const Rows& rows, std::size_t begin, std::size_t end);
     void add_offsets(std::size_t count);
     void copy_lists(const Rows& rows, std::size_t begin, std::size_t end, const ValueDropout& dropout);
 
-    std::vector<std::int32_t> sizes_;
+    std::vector<std::int32_t> sizes_, full_sizes_;  // the latter only if the batch is to be compacted
     std::vector<std::size_t> by_size_;
     std::vector<std::int64_t> first_;
     std::vector<std::int32_t> first_row_;  // for every feature of every field, the first row (or value) of the batch that contains it
@@ -91,6 +106,7 @@ private:
     std::vector<Values> values_;
     std::vector<std::int32_t> ids_;
     std::size_t count_ = 0, stride_ = 0;
+    bool compacted_ = false;
 };
 
 }  // namespace fm2

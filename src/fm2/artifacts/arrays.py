@@ -103,8 +103,8 @@ def verify_arrays(path: Path) -> bool:
 class _OpenFile(Mapping[str, NDArray[Any]]):
     """The arrays of an open file."""
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    def __init__(self, file: Any, path: Path) -> None:
+        self._file, self._path = file, path
         self._names = dict.fromkeys(file.keys())
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -113,11 +113,30 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
         array: NDArray[Any] = self._file.get_tensor(name)
         return array
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # without reading the array
+
+    def mapped(self, name: str) -> NDArray[Any]:
+        """Map an array into memory, from which the system can remove it again; it cannot be changed."""
+        with self._path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            entry = json.loads(file.read(length))[name]
+        dtype = np.dtype(next(dtype for dtype, code in DTYPES.items() if code == entry["dtype"]))
+        shape = tuple(entry["shape"])
+        if not math.prod(shape) or not shape:
+            return self[name]
+        return np.asarray(np.memmap(self._path, dtype, "r", 8 + length + entry["data_offsets"][0], shape))
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def map_array(arrays: Stored, name: str) -> NDArray[Any]:
+    """Return an array of an open file without reading it into memory."""
+    return arrays.mapped(name) if isinstance(arrays, _OpenFile) else arrays[name]
 
 
 # What reading a damaged or hostile file, or building a model from one, may raise.
@@ -133,7 +152,7 @@ def open_arrays(path: Path) -> Iterator[tuple[Stored, dict[str, Any]]]:
     safetensors = require("safetensors", "train", "reading a model")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            yield _OpenFile(file), json.loads((file.metadata() or {})["fm2"])
+            yield _OpenFile(file, path), json.loads((file.metadata() or {})["fm2"])
     except FileNotFoundError as error:
         raise Fm2Error(f"{path}: file not found") from error
     except (safetensors.SafetensorError, *_DAMAGE) as error:

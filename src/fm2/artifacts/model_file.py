@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.arrays import Saved, Stored, open_arrays, save_arrays
+from fm2.artifacts.arrays import Saved, Stored, map_array, open_arrays, save_arrays
 from fm2.artifacts.run_directory import CALIBRATION
 from fm2.data.vocabulary import ARRAYS, Vocabulary, check_vocabularies, checked
 from fm2.errors import Fm2Error
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # its module needs torch
     from fm2.models import Model
 
 MODEL = "model.safetensors"
+PIECE = 1 << 20  # numbers that are checked at once
 FORMAT, VERSION = "fm2 model", 1
 
 
@@ -44,13 +45,17 @@ class ModelFile:
     arrays: Stored
     negative_rate: float = 1.0
 
-    def weights(self, name: str, shape: Sequence[int] | None = None) -> NDArray[np.float32]:
-        """Return the weights called ``name``; raise ValueError unless they are finite float32 of this shape."""
-        values = self.arrays[f"model.{name}"]
+    def weights(self, name: str, shape: Sequence[int] | None = None, mapped: bool = False) -> NDArray[np.float32]:
+        """Return the weights called ``name``; raise ValueError unless they are finite float32 of this shape.
+
+        If they are ``mapped`` they cannot be changed, and need no memory of their own.
+        """
+        values = map_array(self.arrays, f"model.{name}") if mapped else self.arrays[f"model.{name}"]
         expected = values.shape if shape is None else tuple(shape)
         if values.shape != expected or values.dtype != np.float32:
             raise ValueError(f"{name} is {values.dtype} {list(values.shape)}, not float32 {list(expected)}")
-        if not np.isfinite(values).all():
+        flat = values.reshape(-1)
+        if not all(np.isfinite(flat[begin : begin + PIECE]).all() for begin in range(0, len(flat), PIECE)):
             raise ValueError(f"{name} has values that are not finite")
         return values
 

@@ -13,6 +13,8 @@ from fm2.files import check_output, output_directory, write_errors, write_text
 CALIBRATION = "calibration.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.jsonl"
+SHARDED_CHECKPOINT, SHARDS = "checkpoint.json", "shards"  # of several workers
+LAUNCH = "launch.txt"  # which process started them
 RACE = "race.json"
 SETTINGS = "settings.toml"
 

@@ -64,6 +64,7 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
         fail("fm2", f"unknown command '{name}'; {suggest(name, COMMANDS)}")
     command = COMMANDS[name]
     options = Parser(command).parse_args(words)
+    options.words = [name, *words]
     options.debug = debug or getattr(options, "debug", False)
     _escape_unprintable_characters()
     try:

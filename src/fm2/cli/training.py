@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fm2.cli import shared
+from fm2.cli import shared, workers
 from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag, input_path, output_path
 from fm2.errors import Fm2Error
 
@@ -39,6 +39,8 @@ def _train_arguments() -> Sequence[Argument]:
         Argument("--effort", "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1)", int, default=1),
         shared.ROW_WEIGHTS,
         flag("--no-verify", "do not compare the checksums of DATA"),
+        Argument("--workers", "train with this many processes, each with a part of the tables", int),
+        Argument("--time-limit", "seconds after which a worker that hangs fails", float, default=300.0),
         Argument(
             "--track",
             "log metrics to tensorboard[:DIR] or mlflow[:URI]; can be repeated",
@@ -77,7 +79,13 @@ def train(options: argparse.Namespace) -> None:
     from fm2.training.candidates import AUTO, check_effort
 
     check_effort(options.effort)
+    worker = workers.is_worker()
+    if worker or options.workers is not None:
+        workers.check_options(options)
     dataset = Dataset.open(options.data)
+    if worker:
+        _train_worker(options, dataset)
+        return
     check_run_output("train", Path(options.out), options.resume, options.overwrite)
     if options.start:
         check_model(Path(options.start))
@@ -86,6 +94,9 @@ def train(options: argparse.Namespace) -> None:
     changes = read_changes(Path(options.settings), options.model) if options.settings else {}
     changes |= chosen_settings(options, dataset.schema.names)
     settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
+    if options.workers is not None:
+        workers.launch(options, settings)
+        return
     if not options.no_verify:
         _verify(dataset)
 
@@ -115,6 +126,17 @@ def train(options: argparse.Namespace) -> None:
     if run.metrics["rig"] < 0 and not weighted:
         shared.warn("worse than predicting the mean click rate; try other values of --learning-rate and --l2")
     _print_metrics(run.metrics, f"{run.model.name} in {options.out}, validation", options.json)
+
+
+def _train_worker(options: argparse.Namespace, dataset: Dataset) -> None:
+    from fm2.artifacts.settings import read_changes
+    from fm2.cli.model_options import chosen_settings
+
+    changes = read_changes(Path(options.settings), options.model) if options.settings else {}
+    changes |= chosen_settings(options, dataset.schema.names)
+    scores = workers.train_worker(options, changes)
+    if scores is not None:
+        _print_metrics(scores, f"{options.model} in {options.out}, validation", options.json)
 
 
 def _verify(dataset: Dataset) -> None:

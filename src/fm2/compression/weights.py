@@ -160,7 +160,7 @@ def _by_field(
     if f"model.{name}" not in file.arrays:
         tables = {owner: np.zeros(shape, np.float32) for owner, shape in shapes.items()}
         return [tables[owner] for owner in owners]
-    flat = file.weights(name).reshape(-1)
+    flat = file.weights(name, mapped=True).reshape(-1)
     ends = list(itertools.accumulate(size * dim for size, dim in shapes.values()))
     if len(flat) != ends[-1]:
         raise ValueError(f"{name} has {len(flat)} values, expected {ends[-1]}")

@@ -85,6 +85,9 @@ class Model(nn.Module, ABC):
         if not self.training:
             self.train()
 
+    def take_part(self, first: int, rows: int, total: int) -> None:
+        """Prepare for steps on ``rows`` of the ``total`` rows of a batch, from ``first`` on."""
+
     def end_step(self, step: int) -> Mapping[str, Tensor]:
         """Return masks, by parameter name, of the weights that are pruned after this step.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -102,6 +103,10 @@ def check_owners(
     return tuple(owners)
 
 
+# How the weights of new tables are made, if they are stored elsewhere; see fm2.distributed.
+make_weight: ContextVar[Callable[[FlatEmbedding, int], nn.Parameter] | None] = ContextVar("make_weight", default=None)
+
+
 class FlatEmbedding(nn.Module):
     """A lookup table with a row of weights for every feature of every field; ids are local to their field.
 
@@ -158,8 +163,9 @@ class FlatEmbedding(nn.Module):
         offset_of = dict(zip(groups, group_offsets, strict=True))
         self.offsets = [offset_of[owner] for owner in self.owners]
         *self.starts, self.width = accumulate(self.dims, initial=0)
+        make = make_weight.get()
         # Memory from np.zeros is not committed until it is written.
-        self.weight = nn.Parameter(torch.from_numpy(np.zeros(n_floats, np.float32)))
+        self.weight = make(self, n_floats) if make else nn.Parameter(torch.from_numpy(np.zeros(n_floats, np.float32)))
         if scale:
             fill_normal(self.weight, scale, generator(seed))
 

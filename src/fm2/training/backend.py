@@ -35,6 +35,9 @@ class Backend(ABC):
         ``rate`` multiplies the learning rates; the schedule determines it.
         """
 
+    def announce(self, rows: EncodedRows, order: NDArray[np.int64] | None) -> None:  # noqa: B027
+        """Learn which rows the step after the next one takes; None if that is not known."""
+
     @abstractmethod
     def score(self, rows: EncodedRows) -> Floats:
         """Return the logits of rows, computed with the weights that :meth:`weights` returns."""

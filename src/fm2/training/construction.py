@@ -97,7 +97,11 @@ def _l2_scale(
     """
     if not _has_features(model, table):
         return np.ones(sum(table.field_sizes), np.float32)
-    occurrences, evidence = table.per_feature(counts), table.per_feature(squares)
+    return l2_scale(settings, table.per_feature(counts), table.per_feature(squares))
+
+
+def l2_scale(settings: Settings, occurrences: NDArray[np.int64], evidence: NDArray[np.float64]) -> Floats:
+    """Return the factor of l2 of features from their ``occurrences`` and the sums of their squared weights."""
     scale: Floats = np.maximum(evidence, 1).astype(np.float32) ** np.float32(-settings.l2_power)
     per_occurrence = np.divide(evidence, occurrences, out=np.ones_like(evidence), where=occurrences > 0)
     scale *= per_occurrence.astype(np.float32)

@@ -19,10 +19,15 @@ Learned = tuple[float, list[Update]]  # the mean loss and the updates of the tab
 
 
 class ForwardBackward(ABC):
-    """Computes a batch's logits and the updates of the tables. Dense gradients are left in the parameters' ``grad``."""
+    """Computes a batch's logits and the updates of the tables. Dense gradients are left in the parameters' ``grad``.
+
+    ``total`` is the sum of the rows' weights if the batch is a part of a larger one, otherwise 0.
+    """
+
+    total = 0.0
 
     def __init__(self, model: GatheredModel, threads: int, dropout: Dropout | None = None) -> None:
-        self._model, self._threads, self._dropout = model, threads, dropout
+        self._model, self._threads, self.dropout = model, threads, dropout
         self._buffers: dict[str, Floats] = {}
 
     def _buffer(self, name: str, rows: int, width: int) -> Floats:
@@ -64,7 +69,7 @@ class FusedForwardBackward(ForwardBackward):
 
     def learn(self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None) -> Learned:
         logits, sums = self._logits_and_sums(batch, by_name)
-        loss, slopes = tables.log_loss(logits, labels, weights)
+        loss, slopes = tables.log_loss(logits, labels, weights, self.total)
         self._model.bias.grad = torch.tensor(slopes.sum())
         updates = [by_name["linear"].update_by_logits(slopes)]
         if sums is not None:
@@ -95,11 +100,11 @@ class MatrixForwardBackward(ForwardBackward):
 
     def learn(self, batch: Minibatch, by_name: Tables, step: int, labels: Floats, weights: Floats | None) -> Learned:
         rows, products = (self._buffer(name, len(batch), by_name["embedding"].width) for name in ("rows", "products"))
-        by_name["embedding"].gather(batch, rows, self._dropout, step, self._threads)
+        by_name["embedding"].gather(batch, rows, self.dropout, step, self._threads)
         logits = self._logits(batch, by_name, rows, products)
-        loss, slopes = tables.log_loss(logits, labels, weights)
+        loss, slopes = tables.log_loss(logits, labels, weights, self.total)
         self._set_dense_gradients(rows, slopes)
-        updates = [by_name["embedding"].update_by_rows(products, self._dropout, slopes)]
+        updates = [by_name["embedding"].update_by_rows(products, self.dropout, slopes)]
         if "linear" in by_name:
             updates.append(by_name["linear"].update_by_logits(slopes))
         return loss, updates
@@ -141,7 +146,7 @@ class AutogradForwardBackward(ForwardBackward):
         for values in rows.values():
             values.requires_grad_()
         logits = self._model.score(**rows)
-        loss, slopes = tables.log_loss(to_numpy(logits), labels, weights)
+        loss, slopes = tables.log_loss(to_numpy(logits), labels, weights, self.total)
         logits.backward(torch.from_numpy(slopes))  # type: ignore[no-untyped-call]
         updates = []
         for name, table in by_name.items():
@@ -151,7 +156,7 @@ class AutogradForwardBackward(ForwardBackward):
         return loss, updates
 
     def _dropout_of(self, name: str) -> Dropout | None:
-        return self._dropout if name == "embedding" else None
+        return self.dropout if name == "embedding" else None
 
     def score(self, batch: Minibatch, by_name: Tables) -> Floats:
         return to_numpy(self._model.score(**self._gather(batch, by_name)))

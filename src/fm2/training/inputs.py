@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +33,13 @@ def read_row_weights(source: ArrayLike | str | Path, dataset: Dataset, operation
 
 def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.int64]:
     """Count how often each feature occurs in training, field by field, the unknown feature of each field first."""
+    return np.concatenate(list(counts_by_field(dataset, vocabularies)))
+
+
+def counts_by_field(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> Iterator[NDArray[np.int64]]:
+    """Count how often each feature of each field occurs in training, the unknown feature first."""
     unknown = [entry["unknown"]["train"] for entry in dataset.manifest["fields"]]
-    return np.concatenate([np.r_[count, v.counts] for count, v in zip(unknown, vocabularies, strict=True)])
+    return (np.r_[count, v.counts] for count, v in zip(unknown, vocabularies, strict=True))
 
 
 def feature_weights(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.float64]:
@@ -42,12 +47,15 @@ def feature_weights(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDA
 
     It is 1 outside lists.
     """
+    return np.concatenate(list(mean_squares_by_field(dataset, vocabularies)))
+
+
+def mean_squares_by_field(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> Iterator[NDArray[np.float64]]:
+    """Return the mean square of the weights of each field's features in training; it is 1 outside lists."""
     train = dataset.train.encoded
-    return np.concatenate(
-        [
-            mean_squares(train, field, len(vocabulary)) if field in train.lists else np.ones(len(vocabulary))
-            for field, vocabulary in enumerate(vocabularies)
-        ]
+    return (
+        mean_squares(train, field, len(vocabulary)) if field in train.lists else np.ones(len(vocabulary))
+        for field, vocabulary in enumerate(vocabularies)
     )
 
 
@@ -82,6 +90,22 @@ def click_log_odds(dataset: Dataset, positive_weight: float, row_weights: NDArra
         total += float(weights.sum())
     positives, negatives = clicks * positive_weight, total - clicks
     return math.log(positives / negatives) if positives > 0 and negatives > 0 else 0.0
+
+
+def number_fields(dataset: Dataset) -> list[int]:
+    """Return the fields whose lists are the features of one number."""
+    return [index for index, field in enumerate(dataset.schema.fields) if field.is_list and not field.multivalued]
+
+
+def fingerprint(
+    dataset: Dataset, row_weights: NDArray[np.float32] | None, start: str | None = None
+) -> dict[str, str | None]:
+    """Return what a resumed training must have in common; ``start`` is the checksum of the model to start from."""
+    return {
+        "another dataset": fingerprint_of(dataset),
+        "other row weights": fingerprint_of_weights(row_weights),
+        "another model to start from (start=)": start,
+    }
 
 
 def fingerprint_of(dataset: Dataset) -> str:

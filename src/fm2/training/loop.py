@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import open_arrays, save_arrays, verify_arrays
 from fm2.artifacts.model_file import MODEL, save_model
-from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, append_history, read_history, write_history
+from fm2.artifacts.run_directory import (
+    CHECKPOINT,
+    HISTORY,
+    SHARDED_CHECKPOINT,
+    append_history,
+    read_history,
+    write_history,
+)
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset, Split
 from fm2.data.vocabulary import Vocabulary
@@ -25,6 +32,7 @@ from fm2.errors import Fm2Error, Terminated
 from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid, weigh_clicks
 from fm2.training.backend import Backend
+from fm2.training.shuffling import shuffled, with_next
 
 CHECKPOINT_SECONDS = 60.0
 EVALUATION_ROWS = 16_384  # at a time
@@ -122,20 +130,30 @@ class TrainingLoop:
 
     def resume(self) -> None:
         """Continue from the last checkpoint, or start over if there is none."""
+        if (self._path / SHARDED_CHECKPOINT).is_file():
+            raise Fm2Error(f"train: the run in {self._path} was trained by several workers; resume it with workers=")
         if not (self._path / CHECKPOINT).is_file():
             write_history(self._path / HISTORY, [])
             return
         verify_arrays(self._path / CHECKPOINT)
         with open_arrays(self._path / CHECKPOINT) as (arrays, values):
-            for name, current in self._fingerprint.items():
-                if values["fingerprint"].get(name) != current:
-                    raise Fm2Error(f"train: the run in {self._path} had {name}; use the same to resume it")
-            self._at = Position(**values["position"])
-            self._at.check(len(self._train))
+            self._restore_position(values)
             self._backend.load(arrays, self._at.steps)
+        write_history(self._path / HISTORY, self._restore_history())
+
+    def _restore_position(self, values: Mapping[str, Any]) -> None:
+        """Continue at the position of a checkpoint, after checking that it has the same data."""
+        for name, current in self._fingerprint.items():
+            if values["fingerprint"].get(name) != current:
+                raise Fm2Error(f"train: the run in {self._path} had {name}; use the same to resume it")
+        self._at = Position(**values["position"])
+        self._at.check(len(self._train))
+
+    def _restore_history(self) -> list[dict[str, Any]]:
+        """Return the evaluations up to the position."""
         history = read_history(self._path / HISTORY)[: self._at.evaluations]
         self._evaluation = history[-1] if history else None
-        write_history(self._path / HISTORY, history)
+        return history
 
     def run(self, warm_start: bool = False, until: float = math.inf) -> bool:
         """Train to the end and return True. When interrupted, finish the current step and write a checkpoint.
@@ -195,18 +213,28 @@ class TrainingLoop:
     def _run_epoch(self) -> None:
         rows, batch, evaluations = len(self._train), self.settings.batch_size, self.settings.evaluations_per_epoch
         evaluated_at = {rows * (i + 1) // evaluations // batch * batch for i in range(evaluations - 1)} | {rows}
-        for order in shuffled(rows, [self.settings.seed, self._at.epoch], batch, skip=self._at.row):
+        batches = shuffled(rows, [self.settings.seed, self._at.epoch], batch, skip=self._at.row)
+        for order, following in with_next(batches):
+            self._backend.announce(self._train.encoded, following)
             self._step(order)
             if self._at.row in evaluated_at:
                 self.evaluate()
-            if self._interrupt or time.monotonic() - self._saved > CHECKPOINT_SECONDS:
+            interrupt = self._interruption()
+            if interrupt or self._checkpoint_is_due():
                 self._save_checkpoint()
-            if self._interrupt:
-                raise self._interrupt
+            if interrupt:
+                raise interrupt
             if self._stops_early() or self._pauses():
                 break
         if self._at.row == rows:
             self._at.epoch, self._at.row = self._at.epoch + 1, 0
+
+    def _interruption(self) -> type[KeyboardInterrupt] | None:
+        """Return the exception that ends the training after this step, if any."""
+        return self._interrupt
+
+    def _checkpoint_is_due(self) -> bool:
+        return time.monotonic() - self._saved > CHECKPOINT_SECONDS
 
     def _step(self, order: NDArray[np.int64]) -> None:
         labels, weights = weigh_clicks(
@@ -263,15 +291,11 @@ class TrainingLoop:
 
     def evaluate(self) -> None:
         """Evaluate the model on the validation rows, and save it if it is the best so far."""
-        validation = self._dataset.validation
-        measured = metrics.evaluate(validation.labels, self._predict_validation(), validation.weights)
+        measured = self._measure()
         settled = self._backend.model.is_settled(self._at.steps)
         improved = self._improves(measured[self.settings.metric])
         if improved:
-            weights: dict[str, Any] = dict(self._backend.weights())
-            weights["bias"] = np.asarray(weights["bias"] + self._shift)
-            rate = self._dataset.negative_rate
-            save_model(self._path / MODEL, self._backend.model, weights, *self._encoder, measured, rate)
+            self._save_model(measured)
             self._at.best, self._at.waited = measured[self.settings.metric] if settled else None, 0
         else:
             self._at.waited += 1
@@ -286,8 +310,24 @@ class TrainingLoop:
         }
         self._at.loss, self._at.loss_rows = 0.0, 0
         self._at.evaluations += 1
-        append_history(self._path / HISTORY, self._evaluation)
+        self._record(self._evaluation)
         self._report(math.nan if loss is None else loss, evaluated=True)
+
+    def _measure(self) -> dict[str, Any]:
+        return self._evaluate_validation(self._predict_validation())
+
+    def _evaluate_validation(self, probabilities: NDArray[np.float64]) -> dict[str, Any]:
+        validation = self._dataset.validation
+        return metrics.evaluate(validation.labels, probabilities, validation.weights)
+
+    def _save_model(self, measured: dict[str, Any]) -> None:
+        weights: dict[str, Any] = dict(self._backend.weights())
+        weights["bias"] = np.asarray(weights["bias"] + self._shift)
+        rate = self._dataset.negative_rate
+        save_model(self._path / MODEL, self._backend.model, weights, *self._encoder, measured, rate)
+
+    def _record(self, evaluation: dict[str, Any]) -> None:
+        append_history(self._path / HISTORY, evaluation)
 
     def _improves(self, value: float) -> bool:
         if self._at.best is None:
@@ -310,37 +350,11 @@ class TrainingLoop:
             raise Fm2Error(f"train: {self._dataset.path} is damaged in the split '{split}': {error}") from error
 
     def _save_checkpoint(self) -> None:
-        values = {"position": asdict(self._at), "fingerprint": self._fingerprint}
-        save_arrays(self._path / CHECKPOINT, self._backend.state(), values)
+        self._write_checkpoint({"position": asdict(self._at), "fingerprint": self._fingerprint})
         self._saved = time.monotonic()
 
-
-def shuffled(
-    rows: int, seed: list[int], batch: int, skip: int = 0, block: int = 1 << 10, group: int = 1 << 21
-) -> Iterator[NDArray[np.int64]]:
-    """Yield batches of row indices, in which every row occurs once, without the first ``skip`` rows.
-
-    Blocks of adjacent rows are drawn at random until they fill a group, and the rows of the group are shuffled. Data
-    that is larger than memory is therefore read in long runs, and only the indices of one group are in memory. Up to
-    two million rows form a single group.
-
-    >>> [batch.tolist() for batch in shuffled(5, seed=[0], batch=2)]
-    [[2, 4], [3, 0], [1]]
-    """
-    random = np.random.default_rng(seed)
-    blocks = random.permutation(-(-rows // block))
-    left = np.empty(0, np.int64)
-    for begin in range(0, len(blocks), group // block):
-        starts = blocks[begin : begin + group // block, None] * block
-        numbers = (starts + np.arange(block)).ravel()
-        left = np.concatenate([left, random.permutation(numbers[numbers < rows])])
-        skipped = min(skip, len(left))
-        skip, left = skip - skipped, left[skipped:]
-        full = len(left) // batch * batch
-        yield from (left[start : start + batch] for start in range(0, full, batch))
-        left = left[full:]
-    if len(left):
-        yield left
+    def _write_checkpoint(self, values: dict[str, Any]) -> None:
+        save_arrays(self._path / CHECKPOINT, self._backend.state(), values)
 
 
 def check_splits(dataset: Dataset, operation: str = "train", measured: str = "validation") -> None:

@@ -72,6 +72,10 @@ class DenseOptimizer:
         self._average = [torch.zeros_like(value) for value in self._averaged.values()] if self._decay else []
         self._steps = 0
 
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """Return the dense parameters."""
+        return list(self._parameters.values())
+
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """Update the parameters by their gradients, and clear the gradients."""

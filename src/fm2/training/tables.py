@@ -98,7 +98,7 @@ class EmbeddingTable:
         floats = self.sizes.astype(np.int64) * self.dims
         self.offsets = np.cumsum(floats) - floats if offsets is None else np.asarray(offsets, dtype=np.int64)
         self.optimizer, self.decay = optimizer, float(np.float32(decay))  # rounded as in native code
-        self._layout = layout = _native.Layout(self.offsets, self.dims, self.sizes)
+        self.layout = layout = _native.Layout(self.offsets, self.dims, self.sizes)
         self.weights = aligned_zeros(layout.floats)
         states = 0 if optimizer is None else optimizer.states
         self.state = tuple(aligned_zeros(layout.floats) for _ in range(states))
@@ -123,7 +123,7 @@ class EmbeddingTable:
         twin.optimizer, twin.state, twin.average, twin.touched = None, (), None, None
         twin.weights = aligned_zeros(len(self.average))
         np.divide(self.finish_average(step, threads), np.float32(total), out=twin.weights)
-        twin.native = _native.Table(self._layout, twin.weights, ())
+        twin.native = _native.Table(self.layout, twin.weights, ())
         return twin
 
     def gather(
@@ -189,7 +189,10 @@ def fm_logits(
     return logits, sums
 
 
-def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None) -> tuple[float, Floats]:
-    """Return the rows' mean logistic loss, weighted if there are weights, and its gradient by the logits."""
+def log_loss(logits: Floats, labels: Floats, weights: Floats | None = None, total: float = 0.0) -> tuple[float, Floats]:
+    """Return the rows' mean logistic loss, weighted if there are weights, and its gradient by the logits.
+
+    If the rows are a part of a batch, ``total`` is the sum of the weights of all its rows.
+    """
     slopes = np.empty_like(logits)
-    return _native.log_loss(logits, labels, weights, slopes), slopes
+    return _native.log_loss(logits, labels, weights, slopes, total=total), slopes

@@ -15,12 +15,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from fm2.artifacts.arrays import verify_arrays
 from fm2.artifacts.model_file import MODEL
-from fm2.artifacts.run_directory import CHECKPOINT, HISTORY, RACE, SETTINGS, check_run_output, run_output
+from fm2.artifacts.run_directory import (
+    CHECKPOINT,
+    HISTORY,
+    LAUNCH,
+    RACE,
+    SETTINGS,
+    SHARDED_CHECKPOINT,
+    SHARDS,
+    check_run_output,
+    run_output,
+)
 from fm2.artifacts.settings import Settings, check_names, read_settings
 from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, require
-from fm2.files import checksum, write_errors, write_files
+from fm2.files import checksum, remove_directory, write_errors, write_files
 from fm2.remote.paths import writes
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
@@ -88,11 +98,7 @@ def train(
     if record and not races:
         model = record.model_to_resume(model)
     weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)
-    fingerprint = {
-        "another dataset": inputs.fingerprint_of(dataset),
-        "other row weights": inputs.fingerprint_of_weights(weights),
-        "another model to start from (start=)": checksum(first.path / MODEL) if first else None,
-    }
+    fingerprint = inputs.fingerprint(dataset, weights, checksum(first.path / MODEL) if first else None)
     if verify:
         dataset.verify_once()
         if first:
@@ -105,7 +111,7 @@ def train(
         race = Race(path, record, dataset, config, source.train, callback)
         first_settings = race.first_settings()
         check_device(first_settings.device)
-        with _run_directory(path, first_settings, resume, overwrite, record):
+        with training_directory(path, first_settings, resume, overwrite, record):
             race.run()
         chosen = read_settings(path / SETTINGS)
         tracking.replay(chosen, path)
@@ -153,7 +159,7 @@ def _run_loop(
 ) -> bool:
     """Train in a run directory; return whether the training has ended."""
     threads = count_torch_threads(loop.model, loop.settings)
-    with _run_directory(path, loop.settings, resume, overwrite), torch_threads(threads):
+    with training_directory(path, loop.settings, resume, overwrite), torch_threads(threads):
         if resume:
             loop.resume()
         with tracking.following(loop.settings, path, resume):
@@ -183,12 +189,11 @@ def _make_backend(
         initialized,
         inputs.feature_weights(dataset, vocabularies),
     )
-    numbers = [index for index, field in enumerate(dataset.schema.fields) if field.is_list and not field.multivalued]
-    return make_backend(model, settings, *statistics, numbers), vocabularies
+    return make_backend(model, settings, *statistics, inputs.number_fields(dataset)), vocabularies
 
 
 @contextlib.contextmanager
-def _run_directory(
+def training_directory(
     path: Path, settings: Settings, resume: bool, overwrite: bool, race: Record | None = None
 ) -> Iterator[None]:
     """Lock the run directory and write its first files. An old model stays until a new one replaces it."""
@@ -199,7 +204,8 @@ def _run_directory(
         with write_errors(path, "train"):
             if not resume:
                 discard_race(path)
-                for name in (CHECKPOINT, HISTORY):
+                for name in (SHARDED_CHECKPOINT, CHECKPOINT, HISTORY, LAUNCH):
                     (path / name).unlink(missing_ok=True)
+                remove_directory(path / SHARDS)
             write_files(path, files, SETTINGS)
         yield

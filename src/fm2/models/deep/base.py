@@ -101,6 +101,10 @@ class DeepModel(GatheredModel):
         super().begin_step(seed, step)
         self.noise.restart(seed, step)
 
+    def take_part(self, first: int, rows: int, total: int) -> None:
+        """Prepare for steps on a part of a batch, which have the dropout of the whole batch."""
+        self.noise.take_part(first, rows, total)
+
     def share_threads(self, threads: int) -> int:
         """Assign threads to native modules and return the number left for torch; by default, all are left."""
         return threads

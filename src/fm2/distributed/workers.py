@@ -1,0 +1,149 @@
+"""The workers of a training, and what they send each other. Each of them runs the same program."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch.distributed.distributed_c10d import _get_default_store
+
+from fm2.distributed.heartbeat import Heartbeat
+from fm2.distributed.meeting import meet
+from fm2.errors import Fm2Error
+
+Array = NDArray[Any]
+
+
+class WorkerError(Fm2Error):
+    """Another worker failed or does not respond."""
+
+
+class AgreedError(Fm2Error):
+    """An error of another worker, which reports it."""
+
+
+@contextmanager
+def joined(seconds: float) -> Iterator[Workers]:
+    """Join the workers that torchrun or Ray started with this process, unless it has joined them already.
+
+    A worker that does not respond within so many seconds has failed.
+    """
+    begun = not dist.is_initialized()
+    if begun:
+        try:
+            store, index, count = meet(seconds)
+            limit = datetime.timedelta(seconds=seconds)
+            dist.init_process_group("gloo", timeout=limit, store=store, rank=index, world_size=count)
+        except (RuntimeError, ValueError) as error:
+            raise WorkerError(f"train: the workers did not find each other: {error}") from error
+    workers = Workers(seconds)
+    try:
+        yield workers
+    finally:
+        workers.heartbeat.stop()
+        if begun:
+            dist.destroy_process_group()
+
+
+class Workers:
+    """A group of ``count`` workers, of which this process is number ``index``.
+
+    Messages that are sent ``ahead``, for the next step, have connections of their own, so that they can be sent by
+    another thread.
+    """
+
+    def __init__(self, seconds: float = 300.0) -> None:
+        self.index, self.count = dist.get_rank(), dist.get_world_size()
+        self._ahead = dist.new_group(timeout=datetime.timedelta(seconds=seconds), backend="gloo")
+        self._seconds = seconds
+        self._calls = 0
+        self.bytes_sent = 0
+        store = _get_default_store()
+        self.heartbeat = Heartbeat(store, self.index, self.count, seconds, lambda: self._calls)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker writes the files."""
+        return self.index == 0
+
+    def exchange(self, values: Array, send: Sequence[int], receive: Sequence[int], ahead: bool = False) -> Array:
+        """Send ``send[w]`` of the values to worker w, one after the other; return what ``receive`` workers sent."""
+        out = np.empty(sum(receive), values.dtype)
+        group = self._ahead if ahead else None
+        self.bytes_sent += values.nbytes - int(send[self.index]) * values.itemsize
+        with self._communication():
+            dist.all_to_all_single(
+                torch.from_numpy(out), torch.from_numpy(values), list(receive), list(send), group=group
+            )
+        return out
+
+    def start_sum(self, values: torch.Tensor) -> dist.Work | None:
+        """Start to replace values by their sums over all workers; :meth:`wait` ends it."""
+        self.bytes_sent += 2 * values.nbytes * (self.count - 1) // self.count
+        with self._communication():
+            work: dist.Work | None = dist.all_reduce(values, async_op=True)
+        return work
+
+    def wait(self, work: dist.Work | None) -> None:
+        """Wait until a sum is complete."""
+        with self._communication():
+            if work is not None:
+                work.wait()
+
+    def sum(self, values: Array) -> Array:
+        """Return the sums of values over all workers."""
+        total = torch.from_numpy(values.copy())
+        self.wait(self.start_sum(total))
+        return total.numpy()
+
+    def share(self, value: Any, source: int = 0) -> Any:
+        """Return the value of one worker to all."""
+        box = [value]
+        with self._communication():
+            dist.broadcast_object_list(box, src=source)
+        return box[0]
+
+    def collect(self, value: Any) -> list[Any]:
+        """Return the values of all workers to all."""
+        values: list[Any] = [None] * self.count
+        with self._communication():
+            dist.all_gather_object(values, value)
+        return values
+
+    def send(self, values: Array, to: int) -> None:
+        """Send values to one worker, which calls :meth:`receive`."""
+        with self._communication():
+            dist.send(torch.from_numpy(values), to)
+
+    def receive(self, count: int, source: int) -> NDArray[np.float32]:
+        """Return the float32 values that a worker sends."""
+        out = np.empty(count, np.float32)
+        with self._communication():
+            dist.recv(torch.from_numpy(out), source)
+        return out
+
+    def agree(self, error: Fm2Error | None = None) -> None:
+        """Raise the first error that any worker passes, on all workers."""
+        errors = [each for each in self.collect(None if error is None else str(error)) if each is not None]
+        if error is not None:
+            raise error
+        if errors:
+            raise AgreedError(errors[0])
+
+    @contextmanager
+    def _communication(self) -> Iterator[None]:
+        self._calls += 1
+        try:
+            yield
+        except (RuntimeError, ConnectionError) as error:
+            reason = f"worker {self.index} lost its connection to the others: {error}"
+            if "Timed out" in str(error):
+                suspects = ", ".join(self.heartbeat.suspects()) or "another worker"
+                reason = f"{suspects} did not respond within {self._seconds:g} seconds"
+            raise WorkerError(f"train: {reason}") from error

@@ -1,0 +1,67 @@
+"""A model that does not fit into the memory of one worker."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.helpers.processes import run_python
+from tests.helpers.workers import run_workers
+
+import fm2
+
+BITS, DIM = 20, 64
+WHOLE = (1 << BITS) * (DIM + 1) * 4 * 3 / 2**20  # megabytes of the tables with Adam's two moments: 780
+LIMIT = WHOLE / 1.5  # of each worker, in addition to Python and torch: its half, and 130 MB for everything else
+
+COMPILE = """
+import sys
+import fm2, fm2.engine.compile, fm2.engine.scorer
+from fm2.evaluation.evaluate import evaluate_split
+from tests.helpers.limits import limit_memory
+run, data, out, limit = sys.argv[1:]
+limit_memory(float(limit))
+fm2.compile(run, out)
+print(evaluate_split(fm2.load(out), data, "test")["log_loss"])
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "data"
+    random = np.random.default_rng(0)
+    users, ads = random.integers(0, 100_000, 3000), random.integers(0, 20, 3000)
+    clicks = (random.random(3000) < 0.2 + 0.03 * (ads % 20)).astype(np.int8)
+    log = pl.DataFrame({"click": clicks, "user": [f"u{n}" for n in users], "ad": [f"a{n}" for n in ads]})
+    schema = fm2.Schema([fm2.Field("user", hash_bits=BITS), fm2.Field("ad", min_count=1)], label="click")
+    fm2.prepare(log, schema, path)
+    return path
+
+
+SETTINGS = {"model": "fm", "dim": DIM, "epochs": 1, "batch_size": 500, "threads": 1, "ema_decay": 0.0}
+
+
+def test_a_model_of_one_and_a_half_times_the_memory_of_a_worker_is_trained_evaluated_saved_and_compiled(data, tmp_path):
+    plan = tmp_path / "plan.json"
+    run = {"data": str(data), "out": str(tmp_path / "run"), **SETTINGS}
+    plan.write_text(json.dumps({"runs": [run], "memory": LIMIT, "time_limit": 200}))
+    for code, printed in run_workers(2, ["-m", "tests.helpers.worker_runs", str(plan)], seconds=300):
+        assert code == 0, printed
+    arguments = [str(tmp_path / "run"), str(data), str(tmp_path / "model.fm2"), str(LIMIT / 4)]
+    compiled = run_python(f"import sys; sys.argv[1:] = {arguments!r}\n{COMPILE}")
+    assert compiled.returncode == 0, compiled.stderr
+    assert 0.3 < float(compiled.stdout) < 0.8
+    alone = run_workers(1, ["-m", "tests.helpers.worker_runs", _alone(plan, tmp_path)])
+    assert alone[0][0] != 0
+    assert "MemoryError" in alone[0][1] or "allocate" in alone[0][1]
+
+
+def _alone(plan, path):
+    """Return the plan of one worker with the same memory."""
+    values = json.loads(plan.read_text())
+    values["runs"][0]["out"] = str(path / "alone")
+    file = path / "alone.json"
+    file.write_text(json.dumps(values))
+    return str(file)

@@ -1,0 +1,58 @@
+"""``fm2 train --workers``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.helpers.planted import SCHEMA, planted
+
+import fm2
+from fm2.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("planted") / "data"
+    fm2.prepare(planted(1500), SCHEMA, path)
+    return path
+
+
+def run(*words):
+    command = [sys.executable, "-m", "fm2", "train", *map(str, words), "--threads", "1", "--batch-size", "64"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_workers_are_started_on_this_machine(data, tmp_path):
+    done = run("fmfm", data, "--out", tmp_path / "run", "--workers", "2", "--epochs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "1.00 epochs in" in done.stderr
+    scores = json.loads(done.stdout)
+    alone = fm2.train("fmfm", data, tmp_path / "alone", epochs=1, batch_size=64, threads=1)
+    assert scores["auc"] == pytest.approx(alone.metrics["auc"], abs=1e-4)
+
+
+def test_an_error_is_reported_once_and_not_retried(data, tmp_path):
+    done = run("fm", data, "--out", tmp_path / "run", "--workers", "2", "--learning-rate", "1e6", "--epochs", "3")
+    assert done.returncode == 1
+    assert done.stderr.count("fm2: train: the loss is") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ffm", "--workers", "2"], "ffm learns row by row"),
+        (["fm", "--workers", "0"], "--workers must be between 1 and 1024, got 0"),
+        (["auto", "--workers", "2"], "without --effort or auto"),
+        (["fm", "--workers", "2", "--effort", "2"], "without --effort or auto"),
+        (["fm", "--workers", "2", "--from", "run"], "cannot start from a trained model"),
+    ],
+)
+def test_what_workers_cannot_do_is_refused_before_they_start(data, tmp_path, capsys, words, message):
+    model, *options = words
+    assert main(["train", model, str(data), "--out", str(tmp_path / "run"), *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
