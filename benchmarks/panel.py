@@ -32,6 +32,7 @@ from panel_report import Report
 from targets import print_targets
 
 NETWORKS = ("deepfm", "dcnv2", "xdeepfm", "finalmlp")
+WITH_TREES = ("lr", "fm", "ffm", "fwfm", "fmfm")  # those that `fm2 train auto` tries first
 
 
 def main() -> None:
@@ -93,7 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--split", choices=("random", "time"), default="random")
     parser.add_argument("--numbers", nargs="+", type=str, help="columns that are numbers for the peers")
     parser.add_argument("--models", nargs="+", default=["shallow", *NETWORKS], help="names, 'shallow', 'deep', 'all'")
-    parser.add_argument("--trees", nargs="*", default=["fmfm"], help="models that are also fitted with a tree field")
+    parser.add_argument("--trees", nargs="*", default=WITH_TREES, help="models that are also fitted with a tree field")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, metavar="PEER", help=", ".join(PEERS))
     parser.add_argument("--no-peers", dest="peers", action="store_const", const=())
     parser.add_argument("--seeds", type=int, default=1, help="trainings of each fm2 model")

@@ -91,3 +91,10 @@ def test_the_l2_of_lr_is_proportional_to_the_features_per_row():
     assert Settings.of("lr").l2 == Settings.of("lr", 100_000).l2 == 0.0025
     assert Settings.of("lr", 100_000, [1_000], l2=0.3).l2 == 0.3
     assert Settings.of("fm", 100_000, [1_000]).l2 == Settings.of("fm", 100_000, [10_000]).l2
+
+
+def test_the_initial_accumulator_of_ffm_grows_with_the_rows():
+    values = [Settings.of("ffm", rows).initial_accumulator for rows in (0, 30_000, 54_772, 100_000, 10**7)]
+    assert values == pytest.approx([0.1, 0.1, 0.3162, 1, 1], rel=1e-3)
+    assert Settings.of("ffm", 100_000, initial_accumulator=0.5).initial_accumulator == 0.5
+    assert Settings.of("poly2", 100_000).initial_accumulator == 0.1

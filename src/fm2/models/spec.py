@@ -48,8 +48,9 @@ class ModelSpec:
     ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs, and
     ``large_defaults`` replace some of them on large logs; both may name training settings and options. With few fields,
     the default learning rates are higher, up to ``highest_rate``; None leaves them alone. With ``l2_by_density``, the
-    default l2 is proportional to the number of features per row. ``fm2 tune`` leaves ``untuned`` settings alone.
-    ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
+    default l2 is proportional to the number of features per row; with ``accumulator_by_rows``, the default
+    initial_accumulator grows with the rows. ``fm2 tune`` leaves ``untuned`` settings alone. ``fm2 train auto`` tries
+    the model from ``auto_effort`` on; None means never.
 
     ``many_fields`` says that the model's cost is linear in the number of fields, so that it takes any number of them.
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
@@ -86,6 +87,7 @@ class ModelSpec:
     large_defaults: Mapping[str, Any] = field(default_factory=lambda: LARGE_LOG)
     highest_rate: float | None = None
     l2_by_density: bool = False
+    accumulator_by_rows: bool = False
     untuned: Sequence[str] = ()
     auto_effort: int | None = None
 
@@ -158,7 +160,7 @@ class ModelSpec:
         """
         options = {option.name: option.default for option in self.options}
         small = {**options, **self.defaults}
-        rules = self.interaction, self.highest_rate, self.l2_by_density
+        rules = self.interaction, self.highest_rate, self.l2_by_density, self.accumulator_by_rows
         return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, *rules)
 
     def check_options(self, config: Config) -> None:

@@ -222,6 +222,7 @@ FFM = ModelSpec(
     },
     large_defaults={"l2": 0.002},
     highest_rate=0.1,
+    accumulator_by_rows=True,
     untuned=("batch_size",),  # the kernel learns row by row
     auto_effort=1,
     dimensions="scalar",
