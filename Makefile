@@ -85,10 +85,11 @@ torture-commands: setup
 	rm -rf $(TORTURE) && mkdir -p $(TORTURE)
 	$(BIN)/python -m tests.torture --seconds $(TORTURE_SECONDS) --seed $(SEED) --keep $(TORTURE)
 
-# configure and build with a sanitizer, then attack the C interface
+# configure and build with a sanitizer, then attack the C interface and the endpoints of requests
 torture_c = $(call configure,build/torture-$(1)) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="-O1 -g -fsanitize=$(2)" \
-  -DCMAKE_C_FLAGS="-fsanitize=$(2)" && $(BIN)/cmake --build build/torture-$(1) --target fm2_torture && \
-  build/torture-$(1)/fm2_torture $(TORTURE_SECONDS) $(SEED) $(TORTURE_MODELS)
+  -DCMAKE_C_FLAGS="-fsanitize=$(2)" && $(BIN)/cmake --build build/torture-$(1) --target fm2_torture fm2_torture_requests && \
+  build/torture-$(1)/fm2_torture $(TORTURE_SECONDS) $(SEED) $(TORTURE_MODELS) && \
+  build/torture-$(1)/fm2_torture_requests $(TORTURE_SECONDS) $(SEED) $(TORTURE_MODELS)
 torture-c: torture-commands
 	$(call torture_c,address,address$(COMMA)undefined -fno-sanitize-recover=all)
 	$(call torture_c,thread,thread)

@@ -87,19 +87,20 @@ void JsonReader::fail(std::string_view problem) const {
 }
 
 const char* JsonReader::kind() {
-    switch (peek()) {
+    const char first = peek();
+    switch (first) {
         case '{': return "an object";
         case '[': return "an array";
         case '"': return "a string";
         case 't':
         case 'f': return "a boolean";
         case 'n': return "null";
-        default: return is_digit(*at_) || *at_ == '-' ? "a number" : nullptr;
+        default: return is_digit(first) || first == '-' ? "a number" : nullptr;
     }
 }
 
 void JsonReader::expected(const char* what) {
-    const char* found = peek() ? kind() : nullptr;
+    const char* const found = kind();
     if (!found) fail(std::string("expected ") + what);
     refuse(reason::request, "expected ", what, ", got ", found);
 }
@@ -214,7 +215,7 @@ void JsonReader::skip() {
         case 'f': boolean(); return;
         case 'n': null(); return;
         default:
-            if (at_ == end_ || !kind()) fail("expected a value");
+            if (!kind()) fail("expected a value");
             number();
     }
 }

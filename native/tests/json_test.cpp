@@ -87,6 +87,16 @@ TEST(invalid_json_is_refused) {
     CHECK(!is_valid(std::string_view("\"\0\"", 3)));
 }
 
+TEST(nothing_is_read_beyond_the_end) {
+    const std::string text = R"({"a":[1.5e3,"b\u0041",true,null],"c":-7})";
+    for (std::size_t size = 0; size < text.size(); ++size) {
+        const std::vector<char> copy = exact(text.substr(0, size));
+        CHECK(!is_valid({copy.data(), copy.size()}));
+        fm2::TextArena arena;
+        CHECK(!fm2::JsonReader({copy.data() + size, 0}, arena).kind());
+    }
+}
+
 TEST(strings_are_unescaped) {
     CHECK(string_of(R"("")").empty());
     CHECK(string_of(R"("plain, longer than eight bytes")") == "plain, longer than eight bytes");

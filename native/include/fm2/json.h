@@ -55,7 +55,7 @@ public:
         while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
         return at_ == end_ ? '\0' : *at_;
     }
-    // What the next value is, for messages: "a string", "an array".
+    // What the next value is, for messages: "a string", "an array". Null if there is none.
     const char* kind();
 
     // Calls member(key) for each member of an object, in its order; it has to read the value. Duplicate keys are its concern.
