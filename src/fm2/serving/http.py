@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
+
 from fm2.errors import Fm2Error, suggest
 from fm2.serving.refusals import JSON, Headers, Refused
 from fm2.serving.table import ServedModel, Table
@@ -48,9 +50,15 @@ class Request:
     def json(self) -> Any:
         """Return the body as JSON."""
         try:
-            return json.loads(self.body)
+            value = json.loads(self.body.decode())
+            if rb"\u" in self.body:
+                json.dumps(value, ensure_ascii=False).encode()  # an unpaired surrogate cannot be stored or sent
+        except UnicodeEncodeError as error:
+            message = f"the body has a text that is not Unicode: the unpaired surrogate {error.object[error.start]!r}"
+            raise Refused(400, message, "invalid_json") from error
         except (ValueError, RecursionError) as error:
             raise Refused(400, f"the body is not JSON: {error}", "invalid_json") from error
+        return value
 
     def json_object(self, *keys: str) -> dict[str, Any]:
         """Return the body as an object that has only these keys."""
@@ -106,6 +114,9 @@ def refused(error: Exception) -> Refused:
     if isinstance(error, Fm2Error):
         message = str(error)
         return Refused(404 if message.startswith("unknown ") else 400, message, "invalid_request")
+    if isinstance(error, ProtocolClosed):
+        message = "the body ended before as many bytes as Content-Length announces, or the connection was closed"
+        return Refused(400, message, "invalid_request")
     if isinstance(error, TimeoutError):
         return Refused(503, str(error) or "the request took too long", "timeout")
     return Refused(500, "internal error; the server's log has the reason", "internal_error")

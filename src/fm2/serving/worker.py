@@ -9,7 +9,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from fm2.errors import Fm2Error
 from fm2.serving import channel
 from fm2.serving.keys import Key
 from fm2.serving.served import Served
@@ -77,7 +76,7 @@ class Worker:
         state = State.from_message(channel.receive(connection))
         try:
             self._app.use(self._prepare(state, warm))
-        except (Fm2Error, OSError) as error:  # the files were replaced again: the next state is on its way
+        except Exception as error:  # e.g. the files were replaced again: the next state is on its way
             self._app.log("warning", "skipped a state", generation=state.generation, reason=error)
             if not warm:
                 self._apply(connection, warm)
