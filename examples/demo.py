@@ -1,4 +1,4 @@
-"""A tour of fm2 in a few minutes: generate a log, compare models, shrink and compile one, score and rank.
+"""A tour of fm2 in a few minutes: generate a log, compare models, shrink and compile one, score, rank and serve.
 
 make demo                              a generated log with known true probabilities
 make demo FM2_LOG=path/to/criteo.txt   the first rows of your own log in Criteo's format
@@ -7,12 +7,17 @@ make demo FM2_ROWS=200000              the number of rows
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import itertools
+import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +76,7 @@ def main() -> None:
     show_table(comparison, small, scorers, dataset)
     show_scores(scorers[SHRUNK], log, dataset)
     show_ranking(scorers[SHRUNK], log, dataset)
+    show_server(scorers[SHRUNK], log, dataset)
     report = fm2.report(comparison.path, DIRECTORY / "report.html", data=dataset)
     print(f"\nDone in {time.perf_counter() - start:.0f} s. Models and results: {DIRECTORY}/")
     print(f"Report with charts: {report}")
@@ -164,6 +170,46 @@ def show_ranking(scorer: fm2.Scorer, log: Path, dataset: fm2.Dataset) -> None:
     times = f"{by_ids * 1e6:.0f} µs by ids, {from_catalog * 1e6:.0f} µs from a catalog"
     print(f"\nRanking {len(candidates):,} candidates in its context: {times}")
     print(f"Top 3 candidates: {top}")
+
+
+def show_server(scorer: fm2.Scorer, log: Path, dataset: fm2.Dataset) -> None:
+    """Serve the model over HTTP; request a prediction and a ranking."""
+    rows = raw_rows(log, dataset, CANDIDATES)
+    context = {name: value for name, value in rows[0].items() if name not in CANDIDATE_COLUMNS}
+    candidates = [{name: row[name] for name in CANDIDATE_COLUMNS} for row in rows]
+    with served(scorer.path) as (url, connection):
+
+        def post(call: str, body: dict[str, Any]) -> dict[str, Any]:
+            connection.request("POST", f"/v1/models/demo/{call}", json.dumps(body))
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+            return answer
+
+        (probability,) = post("predict", {"rows": rows[:1]})["probabilities"]
+        best = post("rank", {"context": context, "candidates": candidates, "top": 3})
+        seconds = min(timed(lambda: post("predict", {"rows": rows[:1]})) for _ in range(200))
+    print(f"\nServing it at {url}: {probability:.4f} for the first row, {seconds * 1e6:.0f} µs for request and answer")
+    top = zip(best["indices"], best["probabilities"], strict=True)
+    print(f"Top 3 candidates: {', '.join(f'#{place} ({value:.4f})' for place, value in top)}")
+
+
+@contextlib.contextmanager
+def served(model: Path) -> Iterator[tuple[str, http.client.HTTPConnection]]:
+    """Run ``fm2 serve`` on a free port of this machine; yield its address and a connection."""
+    words = ["serve", f"demo={model}", "--port", "0", "--log-format", "json"]
+    with subprocess.Popen([sys.executable, "-m", "fm2", *words], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            last = "it ended"
+            for last in server.stderr:
+                if '"listening"' in last:
+                    break
+            else:
+                raise fm2.Fm2Error(f"fm2 serve failed: {last.strip()}")
+            url = json.loads(last)["url"]
+            with contextlib.closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)) as connection:
+                yield url, connection
+        finally:
+            server.terminate()
 
 
 def timed(task: Callable[[], object]) -> float:

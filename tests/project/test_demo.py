@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -31,6 +32,10 @@ def test_the_demo_runs_from_a_log_to_a_report(tmp_path):
         "best possible",
     ]
     assert "Ranking 1,000 candidates in its context" in done.stdout
+    assert "Serving it at http://127.0.0.1:" in done.stdout
+    tops = [line for line in done.stdout.splitlines() if line.startswith("Top 3 candidates: ")]
+    assert len(tops) == 2
+    assert re.findall(r"#\d+", tops[0]) == re.findall(r"#\d+", tops[1]), "the server ranks as the library does"
     assert "Report with charts: demo/report.html" in done.stdout
     assert "Comparison of 6 models" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "demo" / "compare" / "compare.json").is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import json
 import socket
 import subprocess
 import sys
@@ -138,25 +139,34 @@ def create_certificate(directory):
     return directory / "cert.pem", directory / "key.pem"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("missing.fm2",), "missing.fm2"),
-        (("a b=model.fm2",), "model 'a b'"),
-        (("MODEL", "--canary", "shop"), "--canary like shop=4:0.1"),
-        (("MODEL", "--canary", "shop=9:0.1"), "no version '9'"),
-        (("MODEL", "--shadow", "shpo=1"), "did you mean 'shop'?"),
-        (("MODEL", "--workers", "0"), "--workers must be above 0"),
-        (("MODEL", "--log-sample", "2"), "--log-sample"),
-        (("MODEL", "--max-rows", "0"), "--max-rows must be above 0"),
-        (("MODEL", "--keys", "/dev/null"), "no keys"),
-        (("MODEL", "--tls-key", "x"), "--tls-certificate"),
-        (("MODEL", "--catalog", "shop:ads=/nowhere"), "/nowhere"),
-    ],
-)
-def test_mistakes_on_the_command_line_are_explained(files, tmp_path, arguments, message):
-    words = [f"shop={files[0]}" if word == "MODEL" else word for word in arguments]
-    command = [sys.executable, "-m", "fm2", "serve", *words, "--port", "0"]
+MISTAKES = {
+    ("missing.fm2",): "missing.fm2",
+    ("a b=model.fm2",): "model 'a b'",
+    ("MODEL", "--canary", "shop"): "--canary like shop=4:0.1",
+    ("MODEL", "--canary", "shop=9:0.1"): "no version '9'",
+    ("MODEL", "--shadow", "shpo=1"): "did you mean 'shop'?",
+    ("MODEL", "--workers", "0"): "--workers must be above 0",
+    ("MODEL", "--log-sample", "2"): "--log-sample",
+    ("MODEL", "--max-rows", "0"): "--max-rows must be above 0",
+    ("MODEL", "--keys", "/dev/null"): "no keys",
+    ("MODEL", "--tls-key", "x"): "--tls-certificate",
+    ("MODEL", "--catalog", "shop:ads=/nowhere"): "/nowhere",
+}
+RUN = """
+import contextlib, io, json, sys
+from fm2.cli.main import main
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        code = main(["serve", *words, "--port", "0"])
+    print(json.dumps([code, errors.getvalue().splitlines()[-1]]), flush=True)
+"""
+
+
+def test_mistakes_on_the_command_line_are_explained(files, tmp_path):
+    words = [[f"shop={files[0]}" if word == "MODEL" else word for word in mistake] for mistake in MISTAKES]
+    command = [sys.executable, "-c", RUN, json.dumps(words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
-    assert done.returncode == 1, done.stderr
-    assert message in done.stderr.splitlines()[-1]
+    assert done.returncode == 0, done.stderr
+    for (code, error), message in zip(map(json.loads, done.stdout.splitlines()), MISTAKES.values(), strict=True):
+        assert code == 1, error
+        assert message in error

@@ -84,7 +84,7 @@ def _bytes(text: str) -> int:
         Argument("--log-sample", "share of the requests to log", float, default=0.0, group=LOGS),
         Argument("--traces", "send OpenTelemetry traces", choices=("otlp", "console"), group=LOGS),
     ),
-    interrupted="all running requests were answered",
+    interrupted="the server had not started yet",
 )
 def serve(options: argparse.Namespace) -> None:
     from fm2.serving.run import serve

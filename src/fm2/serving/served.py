@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fm2 import _native
+from fm2.data.rows import EncodedRows, Lists
 from fm2.engine.ranker import Ranker
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error
@@ -49,7 +51,21 @@ class Served:
             max_rows=limits.rows,
             max_values=limits.values,
             threads=1,
+            score=self._network(),
         )
+
+    def _network(self) -> Callable[[Any, Any], Any] | None:
+        """Return a function that scores encoded rows if native code cannot: networks that run in ONNX Runtime."""
+        network_width = getattr(_native, "network_width", None)
+        if network_width is None or network_width(self.scorer.native) is None:
+            return None
+        scorer = self.scorer
+
+        def score(ids: Any, lists: Any) -> Any:
+            by_field = {field: Lists(*arrays) for field, arrays in enumerate(lists) if arrays is not None}
+            return scorer.logits(EncodedRows(ids, by_field))
+
+        return score
 
     def remember(self, kind: int, body: bytes, header_length: int) -> None:
         """Remember a request for the warm-up of the next version."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fm2.errors import suggest
-from fm2.models.registry import get_spec
 from fm2.serving.counters import (
     BOUNDS,
     FAILURES,
@@ -75,7 +74,7 @@ def _describe(model: ServedModel, served: Served) -> dict[str, Any]:
         "fields": len(scorer.schema.fields),
         "features": sum(scorer.native.sizes),
         "calibrated": scorer.calibration is not None,
-        "explainable": get_spec(scorer.meta["model"]["model"]).compile_plan is not None,
+        "explainable": not getattr(scorer, "is_network", False),
         "metrics": scorer.meta.get("metrics"),
         "checksum": scorer.fingerprint,
     }
