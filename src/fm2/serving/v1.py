@@ -74,7 +74,7 @@ def _describe(model: ServedModel, served: Served) -> dict[str, Any]:
         "fields": len(scorer.schema.fields),
         "features": sum(scorer.native.sizes),
         "calibrated": scorer.calibration is not None,
-        "explainable": not getattr(scorer, "is_network", False),
+        "explainable": not scorer.is_network,
         "metrics": scorer.meta.get("metrics"),
         "checksum": scorer.fingerprint,
     }
