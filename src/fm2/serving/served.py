@@ -56,8 +56,7 @@ class Served:
 
     def _network(self) -> Callable[[Any, Any], Any] | None:
         """Return a function that scores encoded rows if native code cannot: networks that run in ONNX Runtime."""
-        network_width = getattr(_native, "network_width", None)
-        if network_width is None or network_width(self.scorer.native) is None:
+        if _native.network_width(self.scorer.native) is None:
             return None
         scorer = self.scorer
 
