@@ -189,6 +189,9 @@ void init_engine(nb::module_& module) {
             "prefault", [](const Compiled& model) { model.scorer.file().prefault(); }, nb::call_guard<nb::gil_scoped_release>(),
             "Read all pages of the file into memory.")
         .def(
+            "forget", [](const Compiled& model) { model.scorer.file().forget(); }, nb::call_guard<nb::gil_scoped_release>(),
+            "Drop the file's pages from this process, so that closing it is quick.")
+        .def(
             "has_section", [](const Compiled& model, const std::string& name) { return model.scorer.file().has(name); }, "name"_a,
             "Return whether the file has a section.")
         .def("score", &score, "ids"_a.noconvert(), "logits"_a.noconvert(), "threads"_a = 0, "level"_a = "", "lists"_a = RowLists(),

@@ -138,6 +138,13 @@ void ModelFile::prefault() const {
     for (std::size_t i = 0; i < mapping_.size(); i += page) static_cast<void>(*const_cast<volatile const std::byte*>(at + i));
 }
 
+void ModelFile::forget() const {
+    constexpr std::size_t step = 16 << 20;  // other threads can map pages between the steps
+    for (std::size_t i = 0; i < mapping_.size(); i += step) {
+        madvise(const_cast<std::byte*>(mapping_.data()) + i, std::min(step, mapping_.size() - i), MADV_DONTNEED);
+    }
+}
+
 std::vector<std::string> ModelFile::names() const {
     std::vector<std::string> names;
     for (const Section& section : sections_) names.push_back(section.name);

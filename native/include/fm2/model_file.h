@@ -54,6 +54,8 @@ public:
 
     // Reads all pages into memory and maps them, so that the first rows do not wait for page faults.
     void prefault() const;
+    // Drops the pages from this process, so that unmapping is quick. A later access maps them again.
+    void forget() const;
 
     // Throws BadModel.
     [[noreturn]] void reject(const std::string& reason) const { throw BadModel(path_ + ": not a valid compiled model: " + reason); }

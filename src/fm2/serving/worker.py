@@ -75,7 +75,10 @@ class Worker:
         """Receive a state, prepare its models, replace the table, and confirm it."""
         state = State.from_message(channel.receive(connection))
         try:
-            self._app.use(self._prepare(state, warm))
+            table = self._prepare(state, warm)
+            replaced = self._app.table
+            self._app.use(table)
+            _forget(replaced, table)
         except Exception as error:  # e.g. the files were replaced again: the next state is on its way
             self._app.log("warning", "skipped a state", generation=state.generation, reason=error)
             if not warm:
@@ -108,3 +111,15 @@ class Worker:
             recent = served or next((other for other in known.values() if other.bodies), None)
             opened.warm_up(recent.bodies if recent else [], self._app.settings.limits)
         return opened
+
+
+def _forget(replaced: Table, table: Table) -> None:
+    """Drop the pages of models that are not served any more.
+
+    Otherwise, unmapping a large file would take tens of milliseconds, during which all requests wait.
+    """
+    kept = {id(served) for model in table.models.values() for served in model.versions.values()}
+    for model in replaced.models.values():
+        for served in model.versions.values():
+            if id(served) not in kept:
+                served.scorer.native.forget()
