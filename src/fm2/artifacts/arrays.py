@@ -117,7 +117,7 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
         return name in self._names  # without reading the array
 
     def mapped(self, name: str) -> NDArray[Any]:
-        """Map an array into memory, from which the system can remove it again; it cannot be changed."""
+        """Map an array into memory, from which the system can remove it again; changes stay in memory."""
         with self._path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             entry = json.loads(file.read(length))[name]
@@ -125,7 +125,7 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
         shape = tuple(entry["shape"])
         if not math.prod(shape) or not shape:
             return self[name]
-        return np.asarray(np.memmap(self._path, dtype, "r", 8 + length + entry["data_offsets"][0], shape))
+        return np.asarray(np.memmap(self._path, dtype, "c", 8 + length + entry["data_offsets"][0], shape))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
