@@ -83,7 +83,7 @@ def serve_hello() -> contextlib.AbstractContextManager[Server]:
 
 
 def serve_mlserver(model: Path, folder: Path) -> contextlib.AbstractContextManager[Server]:
-    """Start MLServer with the model in a runtime; without processes for inference, which cost more than they save."""
+    """Start MLServer with the model in a runtime, which runs in the server's own process (parallel_workers = 0)."""
     folder.mkdir(parents=True)
     shutil.copy(FOLDER / "mlserver_runtime.py", folder)
     ports = {name: free_port() for name in ("http_port", "grpc_port", "metrics_port")}
