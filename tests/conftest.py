@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ def real_data() -> Path:
     if not directory:
         pytest.skip("real data: set FM2_DATA to the directory of criteo.tsv.gz and avazu.csv.gz")
     return Path(directory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_cache_at_home(tmp_path_factory) -> Iterator[None]:
+    """Keep local copies of remote files out of the home directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FM2_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ PLAIN = random_rows(SIZES, [], 400)
 LABELS = np.random.default_rng(1).integers(0, 2, 400).astype(np.float32)
 WEIGHTS = np.random.default_rng(3).choice([0.5, 1.0, 2.0], 400).astype(np.float32)
 COUNTS = [np.random.default_rng(field).integers(0, 50, size) for field, size in enumerate(SIZES)]
+AGAIN = " again"  # ends the name of a case that is repeated
 MODELS = ["lr", "fm", "fwfm", "fvfm", "fmfm", "deepfm", "xdeepfm"]
 
 # Models with all kinds of rows, dropout, averages, optimizers, a dimension per field, and both linear parts.
@@ -99,7 +100,7 @@ def main(out: str, *names: str) -> None:
 
     with joined(60) as workers:
         for name in names:
-            result = several(workers, **CASES[name])
+            result = several(workers, **CASES[name.removesuffix(AGAIN)])
             if workers.is_first:
                 np.savez(Path(out) / f"{name}.npz", **result)
 
