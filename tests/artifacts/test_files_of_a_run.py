@@ -61,6 +61,30 @@ def test_a_model_file_returns_what_was_saved(tmp_path):
         file.weights("linear.weight", (4,))
 
 
+def test_mapped_weights_are_those_of_the_file_that_was_opened(tmp_path):
+    save_tiny(tmp_path, {"linear.weight": np.arange(3, dtype=np.float32)})
+    with open_model(tmp_path) as file:
+        save_tiny(tmp_path, {"linear.weight": np.full(3, 9, np.float32)})  # a training saves a better model
+        mapped = file.weights("linear.weight", mapped=True)
+    mapped[0] = 5  # in memory only
+    np.testing.assert_array_equal(mapped, np.float32([5, 1, 2]))
+    with open_model(tmp_path) as file:
+        np.testing.assert_array_equal(file.weights("linear.weight", mapped=True), np.full(3, 9))
+
+
+def test_mapped_weights_of_another_type_are_an_error(tmp_path):
+    save_tiny(tmp_path, {"linear.weight": np.zeros(3, np.uint32)})
+    content = (tmp_path / MODEL).read_bytes()
+    header = content.index(b'"dtype": "U32", "shape": [3]')
+    (tmp_path / MODEL).write_bytes(content[:header] + content[header:].replace(b'"U32"', b'"I8" ', 1))
+    for mapped in (False, True):
+        with pytest.raises(Fm2Error, match="damaged"), open_model(tmp_path) as file:
+            file.weights("linear.weight", mapped=mapped)
+    save_tiny(tmp_path, {"linear.weight": np.zeros(3, np.uint32)})
+    with pytest.raises(Fm2Error, match=r"linear\.weight is uint32"), open_model(tmp_path) as file:
+        file.weights("linear.weight", mapped=True)
+
+
 def test_parts_that_contradict_each_other_are_an_error(tmp_path):
     save_tiny(tmp_path, {"linear.weight": np.zeros(3, np.float32)}, values=("a",))
     with pytest.raises(Fm2Error, match="the sizes of the vocabularies differ from the model's field sizes"):

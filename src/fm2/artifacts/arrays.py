@@ -6,10 +6,11 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +104,8 @@ def verify_arrays(path: Path) -> bool:
 class _OpenFile(Mapping[str, NDArray[Any]]):
     """The arrays of an open file."""
 
-    def __init__(self, file: Any, path: Path) -> None:
-        self._file, self._path = file, path
+    def __init__(self, file: Any, source: BinaryIO) -> None:
+        self._file, self._source = file, source
         self._names = dict.fromkeys(file.keys())
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -118,14 +119,14 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
 
     def mapped(self, name: str) -> NDArray[Any]:
         """Map an array into memory, from which the system can remove it again; changes stay in memory."""
-        with self._path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            entry = json.loads(file.read(length))[name]
-        dtype = np.dtype(next(dtype for dtype, code in DTYPES.items() if code == entry["dtype"]))
+        self._source.seek(0)
+        length = int.from_bytes(self._source.read(8), "little")
+        entry = json.loads(self._source.read(length))[name]
+        dtype = next((dtype for dtype, code in DTYPES.items() if code == entry["dtype"]), None)
         shape = tuple(entry["shape"])
-        if not math.prod(shape) or not shape:
+        if dtype is None or not math.prod(shape) or not shape:
             return self[name]
-        return np.asarray(np.memmap(self._path, dtype, "c", 8 + length + entry["data_offsets"][0], shape))
+        return np.asarray(np.memmap(self._source, dtype, "c", 8 + length + entry["data_offsets"][0], shape))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -137,6 +138,16 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
 def map_array(arrays: Stored, name: str) -> NDArray[Any]:
     """Return an array of an open file without reading it into memory."""
     return arrays.mapped(name) if isinstance(arrays, _OpenFile) else arrays[name]
+
+
+@contextlib.contextmanager
+def _open_both(safe_open: Any, path: Path) -> Iterator[tuple[Any, BinaryIO]]:
+    """Open a file with safetensors and as a plain file, even if a training replaces it in between."""
+    while True:
+        with path.open("rb") as source, safe_open(path, framework="numpy") as file:
+            if os.path.samestat(os.fstat(source.fileno()), path.stat()):
+                yield file, source
+                return
 
 
 # What reading a damaged or hostile file, or building a model from one, may raise.
@@ -151,8 +162,8 @@ def open_arrays(path: Path) -> Iterator[tuple[Stored, dict[str, Any]]]:
     """
     safetensors = require("safetensors", "train", "reading a model")
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            yield _OpenFile(file, path), json.loads((file.metadata() or {})["fm2"])
+        with _open_both(safetensors.safe_open, path) as (file, source):
+            yield _OpenFile(file, source), json.loads((file.metadata() or {})["fm2"])
     except FileNotFoundError as error:
         raise Fm2Error(f"{path}: file not found") from error
     except (safetensors.SafetensorError, *_DAMAGE) as error:

@@ -48,7 +48,7 @@ class ModelFile:
     def weights(self, name: str, shape: Sequence[int] | None = None, mapped: bool = False) -> NDArray[np.float32]:
         """Return the weights called ``name``; raise ValueError unless they are finite float32 of this shape.
 
-        If they are ``mapped`` they cannot be changed, and need no memory of their own.
+        If they are ``mapped``, the system can drop their pages from memory; changes to them stay in this process.
         """
         values = map_array(self.arrays, f"model.{name}") if mapped else self.arrays[f"model.{name}"]
         expected = values.shape if shape is None else tuple(shape)
