@@ -11,6 +11,7 @@ from tests.helpers.planted import SCHEMA, planted
 
 import fm2
 from fm2.cli.main import main
+from fm2.cli.workers import TORCHRUN
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,26 @@ def test_an_error_is_reported_once_and_not_retried(data, tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("fm2: train: the loss is") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_workers_of_this_machine_write_locally_to_what_is_uploaded(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("FM2_CACHE", str(tmp_path / "cache"))
+
+    def run_workers(count, words):
+        (out,) = (word.removeprefix("--out=") for word in words if word.startswith("--out="))
+        assert (count, "://" in " ".join(words)) == (2, False)
+        fm2.train("lr", data, out, epochs=1)
+
+    monkeypatch.setattr("fm2.distributed.launch.run_local_workers", run_workers)
+    assert main(["train", "lr", str(data), "--out=memory://runs/lr", "--workers", "2"]) == 0
+    assert fm2.Run.open("memory://runs/lr").model.name == "lr"
+
+
+def test_workers_of_torchrun_do_not_write_to_urls(data, monkeypatch, capsys):
+    for name in TORCHRUN:
+        monkeypatch.setenv(name, "1")
+    assert main(["train", "lr", str(data), "--out", "memory://runs/lr"]) == 1
+    assert "cannot write to memory://runs/lr: workers write to one directory; use a path" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

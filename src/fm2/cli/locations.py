@@ -10,7 +10,8 @@ from typing import Any
 
 from fm2.cli import shared
 from fm2.cli.command import Command
-from fm2.errors import name_locations
+from fm2.cli.workers import is_worker
+from fm2.errors import Fm2Error, name_locations
 from fm2.remote.urls import is_url
 
 
@@ -33,9 +34,16 @@ def local_arguments(command: Command, options: argparse.Namespace) -> Iterator[N
                 paths = [str(local_path(each, report=shared.warn)) for each in _listed(value)]
                 local: Any = paths if isinstance(value, list) else paths[0]
             else:
+                if is_worker():
+                    raise Fm2Error(
+                        f"{command.name}: cannot write to {value}: workers write to one directory; use a path on a "
+                        "file system that they share"
+                    )
                 update = argument.location == "update"
                 local = str(stack.enter_context(output(value, resume=resume, update=update, report=shared.warn)))
             setattr(options, argument.attribute, local)
+            for url, path in zip(_listed(value), _listed(local), strict=True):  # for workers that this process starts
+                options.words = [path if word == url else word.replace(f"={url}", f"={path}") for word in options.words]
         yield
 
 
