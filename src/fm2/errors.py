@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Collection, Iterable
 from types import ModuleType
 
-_USER = re.compile(r"(?<=://)[^/@\s'\"?#]+(?=@)")  # user:password in a URL
+_USER = re.compile(r"(?<=://)[^/\s'\"?#]+(?=@)")  # user:password in a URL; the password may contain @
 _QUERY = re.compile(r"(://[^\s'\"?]*\?)[^\s'\"?]*=[^\s'\"]*[^\s'\",;:.)]")  # signatures; not the ? of a pattern
 _COPIES: dict[str, str] = {}  # the paths of local copies, and the URLs that messages name instead
 

@@ -89,14 +89,14 @@ def test_a_run_of_workers_is_a_run_like_any_other(runs, data, tmp_path):
 
 def test_a_run_resumes_with_another_number_of_workers(runs, data):
     check_same_model(runs / "matrix", runs / "alone")  # begun by one process, resumed by two workers
-    run_all(3, plan(runs, data, {"out": "half", "model": "fmfm", "epochs": 2, "resume": True}))
+    run_all(1, plan(runs, data, {"out": "half", "model": "fmfm", "epochs": 2, "resume": True}))  # begun by two
     check_same_model(runs / "matrix", runs / "half")
     assert read_history(runs / "half" / HISTORY)[0] == read_history(runs / "matrix" / HISTORY)[0]
     assert not (runs / "alone" / CHECKPOINT).exists()
 
 
 def test_one_process_does_not_resume_a_run_of_workers(runs, data):
-    with pytest.raises(fm2.Fm2Error, match="trained by several workers; resume it with workers="):
+    with pytest.raises(fm2.Fm2Error, match="trained by several workers; resume it with fm2 train --workers"):
         fm2.train("deepfm", data, runs / "deep", resume=True)
 
 

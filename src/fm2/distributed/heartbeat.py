@@ -40,10 +40,13 @@ class Heartbeat:
 
     def suspects(self) -> list[str]:
         """Return the workers that are silent, or else those that are behind the others, with process and host."""
-        before = self._read()
-        time.sleep(3 * self._seconds)
-        after = self._read()
-        silent = [worker for worker, values in after.items() if values["beat"] == before[worker]["beat"]]
+        try:
+            before = self._read()
+            time.sleep(3 * self._seconds)
+            after = self._read()
+        except RuntimeError:
+            return []  # the process that keeps the store does not respond either
+        silent = [worker for worker, values in after.items() if values["beat"] == before.get(worker, {}).get("beat")]
         furthest = max((values["calls"] for values in after.values()), default=0)
         behind = [worker for worker, values in after.items() if values["calls"] < furthest]
         return [

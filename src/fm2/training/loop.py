@@ -131,7 +131,10 @@ class TrainingLoop:
     def resume(self) -> None:
         """Continue from the last checkpoint, or start over if there is none."""
         if (self._path / SHARDED_CHECKPOINT).is_file():
-            raise Fm2Error(f"train: the run in {self._path} was trained by several workers; resume it with workers=")
+            raise Fm2Error(
+                f"train: the run in {self._path} was trained by several workers; resume it with fm2 train --workers "
+                "or fm2.distributed.train"
+            )
         if not (self._path / CHECKPOINT).is_file():
             write_history(self._path / HISTORY, [])
             return
