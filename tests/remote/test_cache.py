@@ -13,6 +13,7 @@ from fm2 import Fm2Error
 from fm2.data.splits import SPLITS
 from fm2.remote.paths import local_path
 from fm2.remote.trees import UPLOADING
+from fm2.serving.sources import parse_sources, scan
 
 
 def test_a_copy_is_downloaded_once_and_again_after_a_change(memory):
@@ -106,3 +107,12 @@ def test_no_secret_is_stored_in_the_cache(cache: Path):
     (state,) = cache.rglob("state.json")
     assert "SECRET" not in state.read_text()
     assert json.loads(state.read_text())["url"].endswith("/x.npy?***")
+
+
+def test_served_models_may_be_at_urls(memory):
+    memory.pipe({"/b/models/shop.fm2": b"first", "/b/models/ads/3.fm2": b"third"})
+    one, named = parse_sources(["memory://b/models/shop.fm2", "ads@7=memory://b/models/ads/3.fm2"])
+    assert (one.name, one.version, one.path.read_bytes()) == ("shop", "1", b"first")
+    assert (named.name, named.version, named.path.read_bytes()) == ("ads", "7", b"third")
+    found = scan(parse_sources(["memory://b/models"]))
+    assert {key: path.read_bytes() for key, path in found.items()} == {("shop", "1"): b"first", ("ads", "3"): b"third"}

@@ -9,6 +9,7 @@ from typing import Any
 from fm2.cli.command import Argument, command, flag
 from fm2.cli.engine import read_size
 from fm2.errors import Fm2Error
+from fm2.remote.paths import local_path
 
 LIMITS, VERSIONS, LOGS, SECURITY = "Limits", "Versions", "Logs", "Security"
 
@@ -23,7 +24,8 @@ def _bytes(text: str) -> int:
     description="Serve compiled models over HTTP: the Open Inference Protocol v2, a JSON API and a web page.",
     example="fm2 serve model.fm2",
     notes="MODELS are files (model.fm2, NAME=model.fm2, NAME@VERSION=model.fm2), or directories with NAME.fm2 or "
-    "NAME/VERSION.fm2. Files in directories are watched; replace them by renaming.",
+    "NAME/VERSION.fm2. Files in directories are watched; replace them by renaming. URLs are downloaded at the start "
+    "and not watched.",
     arguments=(
         Argument("models", "compiled models, or directories of them", metavar="MODELS", many=True),
         Argument("--host", "address to bind to", default="127.0.0.1"),
@@ -156,7 +158,7 @@ def _read_catalogs(texts: list[str]) -> dict[str, dict[str, Path]]:
     catalogs: dict[str, dict[str, Path]] = {}
     for text in texts:
         (model, name), file = _split(text, "catalog", "MODEL:NAME=FILE")
-        catalogs.setdefault(model, {})[name] = Path(file)
+        catalogs.setdefault(model, {})[name] = local_path(file)
     return catalogs
 
 

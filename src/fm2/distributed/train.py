@@ -20,7 +20,9 @@ from fm2.distributed.checkpoints import agreed
 from fm2.distributed.construction import check_distributed, make_distributed_backend
 from fm2.distributed.loop import DistributedLoop
 from fm2.distributed.workers import Workers, joined
+from fm2.errors import Fm2Error
 from fm2.files import write_text
+from fm2.remote.urls import as_path, is_remote
 from fm2.training import inputs
 from fm2.training.construction import count_torch_threads
 from fm2.training.loop import TrainingProgress
@@ -55,7 +57,9 @@ def train(
     does not respond within ``time_limit`` seconds, the others raise an error that names it.
     """
     check_names(settings)
-    path = Path(out)
+    if is_remote(out):
+        raise Fm2Error(f"train: cannot write to {out}: workers write to one directory; use a path that they share")
+    path = as_path(out)
     dataset = Dataset.of(data)
     with joined(time_limit) as workers:
         resume, overwrite = workers.share(_after_restart(path, resume, overwrite, launch))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fm2.errors import Fm2Error, printable
+from fm2.remote.paths import local_path
+from fm2.remote.urls import is_url
 
 SUFFIX = ".fm2"
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)  # of models, versions, labels and catalogs: they are parts of URLs
@@ -43,15 +45,15 @@ def check_name(name: str, kind: str) -> str:
 
 
 def parse_sources(texts: Sequence[str]) -> list[Source]:
-    """Parse ``model.fm2``, ``NAME=model.fm2``, ``NAME@VERSION=model.fm2`` and directories.
+    """Parse ``model.fm2``, ``NAME=model.fm2``, ``NAME@VERSION=model.fm2`` and directories, which may be at URLs.
 
     >>> [(source.name, source.version) for source in parse_sources(["a.fm2", "shop@7=b.fm2"])]
     [('a', '1'), ('shop', '7')]
     """
     sources = []
     for text in texts:
-        name, equals, file = text.rpartition("=")
-        path = Path(file)
+        name, equals, file = _split(text)
+        path = local_path(file)
         if not equals and path.is_dir():
             sources.append(Source(path))
             continue
@@ -62,6 +64,13 @@ def parse_sources(texts: Sequence[str]) -> list[Source]:
         if named.count((name, version)) > 1:
             raise Fm2Error(f"serve: two files are version {version} of the model '{name}'; write {name}@2=PATH for one")
     return sources
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """Return the name, "=" and the file; the query of a URL may contain "=", too."""
+    if is_url(text):
+        return "", "", text
+    return text.partition("=") if is_url(text.partition("=")[2]) else text.rpartition("=")
 
 
 def scan(sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
