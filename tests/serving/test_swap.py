@@ -84,8 +84,13 @@ def test_new_versions_take_over_under_load(directory, files, scorers, tmp_path):
             wait_for(lambda: server.events("replaced"))
         assert not load.failures
         assert load.versions == {"1", "2", "3", "4"}
-        answer = server.post("/v1/models/shop/predict", {"rows": [ROW]})
-        assert answer["probabilities"] == pytest.approx(scorers[1].predict([ROW]).tolist(), abs=1e-6)
+        expected = pytest.approx(scorers[1].predict([ROW]).tolist(), abs=1e-6)
+
+        def all_workers_answer() -> bool:
+            answers = (server.post("/v1/models/shop/predict", {"rows": [ROW]}) for _ in range(10))
+            return all(answer["probabilities"] == expected for answer in answers)
+
+        wait_for(all_workers_answer)  # they replace the model shortly after it was verified
         assert server.metric("fm2_swaps_total") == 4
         (directory / "shop" / "5.fm2").write_bytes(b"")
         workers = server.children()[1:]

@@ -168,7 +168,7 @@ class App:
             done, _ = await asyncio.wait((future,), timeout=seconds)
             if not done:
                 future.cancel()
-                raise Refused(503, f"no answer within {seconds:g} seconds (--max-seconds)", "timeout")
+                raise Refused(503, f"no answer within {seconds:g} seconds (fm2 serve --max-seconds)", "timeout")
             return future.result()
         finally:
             self.intake.running -= 1

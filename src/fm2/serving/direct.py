@@ -48,5 +48,5 @@ class Answer:
 
 def slow_sender(seconds: float) -> Refused:
     """Return the error for a body that does not arrive."""
-    message = f"the body did not arrive within {seconds:g} seconds (--max-seconds)"
+    message = f"the body did not arrive within {seconds:g} seconds (fm2 serve --max-seconds)"
     return Refused(408, message, "slow_sender", [CLOSE])

@@ -23,7 +23,7 @@ def decoded(body: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error as error:
         raise Refused(400, f"the body is not valid {encoding}: {error}", "invalid_request") from error
     if len(text) > limit:
-        raise Refused(413, f"the decompressed body exceeds {limit} bytes (--max-body)", "body_too_large")
+        raise Refused(413, f"the decompressed body exceeds {limit} bytes (fm2 serve --max-body)", "body_too_large")
     if not decoder.eof:
         raise Refused(400, f"the {encoding} data of the body is incomplete", "invalid_request")
     return text

@@ -39,7 +39,9 @@ class Intake:
     def check(self, headers: Any) -> str | None:
         """Refuse a request that is too large, or one too many. Return its content length."""
         if len(self.direct) + len(self.reading) + self.running >= self.limits.queue:
-            message = f"the server already has {self.limits.queue} requests; try again later, or raise --max-queue"
+            message = (
+                f"the server already has {self.limits.queue} requests; try again later, or raise fm2 serve --max-queue"
+            )
             raise Refused(429, message, "overloaded", [("retry-after", "1")])
         length: str | None = headers.get("content-length")
         if length is not None and (len(length) > 18 or int(length) > self.limits.body):
@@ -48,7 +50,7 @@ class Intake:
 
     def too_large(self, length: str | int) -> Refused:
         """Return the error for a body that is too large."""
-        message = f"the body has {length} bytes; the limit is {self.limits.body} (--max-body)"
+        message = f"the body has {length} bytes; the limit is {self.limits.body} (fm2 serve --max-body)"
         return Refused(413, message, "body_too_large", [CLOSE])
 
     async def read(self, proto: Any, length: str | None) -> bytes:
