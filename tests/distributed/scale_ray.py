@@ -10,12 +10,12 @@ from tests.helpers.workers import ROOT
 
 import fm2
 
-ray = pytest.importorskip("ray")
 RUN = {"model": "fmfm", "epochs": 2, "field_dropout": 0.1, "value_dropout": 0.1}
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_ray_restarts_a_killed_worker_and_the_result_is_the_same(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")  # not when pytest looks for doctests
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
