@@ -113,3 +113,9 @@ def test_other_errors_are_not_repeated(error, reason):
     with pytest.raises(Fm2Error, match=f"cannot read x: {reason}"):
         retry("cannot read x", fail)
     assert len(attempts) == 1
+
+
+def test_a_password_may_contain_an_at_sign():
+    assert str(Fm2Error("cannot read https://me:pa@ss@host/a@b.tsv: not found")) == (
+        "cannot read https://***@host/a@b.tsv: not found"
+    )
