@@ -115,6 +115,7 @@ def test_a_broken_file_is_rejected_once_and_the_old_model_keeps_serving(director
         assert len(server.events("refused")) == 3, "a file is not tried again until it changes"
         assert "1.fm2" in server.events("refused")[0]["reason"]
         assert server.get("/v1/models/shop")["rejected"].keys() == {"1"}
+        assert server.metric("fm2_rejected_files", model="shop") == 1
         os.kill(server.children()[1], 9)  # a new worker gets the old model, too
         wait_for(lambda: _predicts(server))
         answer = server.post("/v1/models/shop/predict", {"rows": [ROW]})
@@ -122,6 +123,21 @@ def test_a_broken_file_is_rejected_once_and_the_old_model_keeps_serving(director
         put(files[1], target)
         wait_for(lambda: server.events("replaced"))
         wait_for(lambda: not server.get("/v1/models/shop")["rejected"])
+
+
+def test_a_broken_file_that_is_removed_is_forgotten(directory, tmp_path):
+    with Server(tmp_path, directory, *POLL) as server:
+        for broken in (directory / "shop" / "2.fm2", directory / "other.fm2"):
+            broken.write_bytes(b"broken")
+            wait_for(lambda: _rejected(server))
+            broken.unlink()
+            wait_for(lambda: not _rejected(server))
+        assert [model["name"] for model in server.get("/v1/models")["models"]] == ["shop"]
+
+
+def _rejected(server: Server) -> list[str]:
+    """Return the reasons why files are not served."""
+    return [entry["reason"] for entry in server.post("/v2/repository/index") if entry["state"] != "READY"]
 
 
 def _predicts(server: Server) -> bool:

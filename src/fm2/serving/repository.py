@@ -80,7 +80,9 @@ class Repository:
             if not settled or self._refused.get(key) == seen or (current and current.signature == seen):
                 continue
             if not self._is_unloaded(key[0]):
-                changed |= self._replace(*key, path, on_open)
+                self._replace(*key, path, on_open)
+                changed = True  # also if it was refused: the state has the reason
+        changed |= self._forget_refused(files)
         return self._remove(files) or changed
 
     def load(self, name: str, on_open: Callable[[str, str, Scorer], None]) -> None:
@@ -178,6 +180,17 @@ class Repository:
             if len(self.state.models[name].versions) > 1:
                 self._drop(name, version)
                 self._log("info", "removed", model=name, version=version)
+        return bool(gone)
+
+    def _forget_refused(self, files: dict[Key, Path]) -> bool:
+        """Forget refused files that were removed, and models that have no other file."""
+        gone = [key for key in self._refused if key not in files]
+        for name, version in gone:
+            del self._refused[name, version]
+            model = self.state.models[name]
+            model.rejected.pop(version, None)
+            if not model.versions and not model.rejected and not model.unloaded:
+                del self.state.models[name]
         return bool(gone)
 
     def _drop(self, name: str, version: str) -> None:
