@@ -185,6 +185,12 @@ def test_a_file_is_watched_on_request_and_catalogs_follow(files, scorers, tmp_pa
         answer = server.post("/v1/models/model/rank", {"context": context, "catalog": "ads", "top": 3})
         expected = scorers[1].ranker(context=list(context)).rank(context, [{"ad": item["ad"]} for item in items], top=3)
         assert answer["indices"] == expected.indices.tolist()
+        wait_for(lambda: len(catalog_files(server)) == 2)  # those of the replaced file are removed
+
+
+def catalog_files(server: Server) -> list[Path]:
+    """Return the files with the catalogs of a server: two for each version."""
+    return list(Path("/dev/shm").glob(f"fm2-serve-{server.process.pid}-*/catalog-*"))
 
 
 def test_a_link_to_a_file_outside_the_directory_is_ignored(directory, files, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from typing import Any
 
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error, suggest
+from fm2.serving.catalogs import remove_files
 from fm2.serving.counters import FILE_BYTES, SERVER_WORDS, WORD, block_words
 from fm2.serving.logs import Log
 from fm2.serving.settings import Settings
@@ -194,7 +196,9 @@ class Repository:
         return bool(gone)
 
     def _drop(self, name: str, version: str) -> None:
-        self.state.models[name].versions.pop(version, None)
+        dropped = self.state.models[name].versions.pop(version, None)
+        for catalog in dropped.catalogs.values() if dropped else ():
+            self.retired.append(functools.partial(remove_files, catalog))
         opened = self._opened.pop((name, version), None)
         if opened:
             self.retired.append(lambda: os.close(opened.descriptor))
