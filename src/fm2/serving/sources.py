@@ -73,10 +73,17 @@ def scan(sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
             continue
         root = source.path.resolve()
         for name, version, path in _models_in(source.path):
-            inside = path.resolve().is_relative_to(root)  # a link must not make other files available
-            if inside and NAME.fullmatch(name) and NAME.fullmatch(version):
+            if _is_inside(path, root) and NAME.fullmatch(name) and NAME.fullmatch(version):
                 files.setdefault((name, version), path)
     return files
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Return whether a file is in a directory: a link must not make other files available."""
+    try:
+        return path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # links that lead to each other
+        return False
 
 
 def _models_in(directory: Path) -> Iterator[tuple[str, str, Path]]:
