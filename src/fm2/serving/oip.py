@@ -100,6 +100,8 @@ def unload(request: Request) -> Response:
 def _check_parameters(request: Request) -> None:
     """Refuse parameters that would have no effect."""
     parameters = request.json_object("parameters").get("parameters") if request.body.strip() else None
+    if not isinstance(parameters, dict | None):
+        raise Refused(400, '"parameters" must be an object', "invalid_request")
     for name in parameters or {}:
         if name != "unload_dependents":
             raise Refused(

@@ -83,6 +83,9 @@ def _describe(model: ServedModel, served: Served) -> dict[str, Any]:
 def not_scored(request: Request) -> Response:
     """Refuse a request whose path is not one of a loaded model: the reason is its model or version."""
     served = request.served()
+    path = request.path.rstrip("/")
+    if path != request.path:
+        raise Refused(404, f"unknown path '{request.path[:200]}'; did you mean '{path[:200]}'?", "not_found")
     raise Refused(503, f"the model '{served.name}' is being replaced; try again", "not_ready")
 
 
