@@ -197,7 +197,8 @@ def test_a_link_to_a_file_outside_the_directory_is_ignored(directory, files, tmp
     secret = tmp_path / "secret.fm2"
     put(files[1], secret)
     (directory / "leak.fm2").symlink_to(secret)
-    (directory / "loop.fm2").symlink_to("loop.fm2")
+    for name in ("loop.fm2", "loop"):
+        (directory / name).symlink_to(name)
     with Server(tmp_path, directory, *POLL) as server:
         assert [model["name"] for model in server.get("/v1/models")["models"]] == ["shop"]
         assert "unknown model" in server.error(404, "POST", "/v2/repository/models/leak/load")

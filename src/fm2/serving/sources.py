@@ -90,7 +90,7 @@ def _models_in(directory: Path) -> Iterator[tuple[str, str, Path]]:
     for entry in _entries(directory):
         if entry.name.endswith(SUFFIX):
             yield entry.name.removesuffix(SUFFIX), FIRST, Path(entry.path)
-        elif entry.is_dir():
+        elif Path(entry.path).is_dir():  # False for a link that leads to itself
             for file in _entries(Path(entry.path)):
                 if file.name.endswith(SUFFIX):
                     yield entry.name, file.name.removesuffix(SUFFIX), Path(file.path)
