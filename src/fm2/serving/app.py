@@ -95,9 +95,9 @@ class App:
     def answer(self, scope: Any, proto: Any, target: Target, body: bytes, began: int) -> None:
         """Score a request and answer it, on this thread."""
         headers = scope.headers
-        if target.canary is not None:
-            target = choose(target, headers, body, self.settings.sticky)
         length = header_length(headers, body) if target.kind == INFER else 0
+        if target.canary is not None:
+            target = choose(target, headers, body[:length] if length else body, self.settings.sticky)
         reply = target.call(body, length) if length else target.call(body)
         if reply.status != 200:
             encoding = headers.get("content-encoding")
@@ -153,9 +153,9 @@ class App:
         encoding = headers.get("content-encoding")
         if encoding is not None:
             body = decoded(body, encoding, self.settings.limits.body)
-        if target.canary is not None:
-            target = choose(target, headers, body, self.settings.sticky)
         length = header_length(headers, body) if target.kind == INFER else 0
+        if target.canary is not None:
+            target = choose(target, headers, body[:length] if length else body, self.settings.sticky)
         call = functools.partial(target.call, body, length) if length else functools.partial(target.call, body)
         reply = await self.in_pool(call, self.settings.limits.seconds)
         self._send(scope, proto, target, reply, body, length, began)
