@@ -176,6 +176,9 @@ def test_metrics_count_requests_rows_failures_and_outcomes(server):
     assert server.metric("fm2_outcomes_total") == 2
     assert server.metric("fm2_outcome_clicks_sum") == 1
     assert server.metric("fm2_outcome_predictions_sum") == 0.75
+    long = server.error(400, "POST", f"{SHOP}/outcomes", {"probabilities": ["9" * 1000], "clicks": [1]})
+    assert long.startswith("probabilities[0] must be a number between 0 and 1, got '99")
+    assert len(long) < 200
     assert "clicks[0]" in server.error(400, "POST", f"{SHOP}/outcomes", {"probabilities": [0.1], "clicks": [2]})
     before = server.metric("fm2_server_failures_total", reason="not_found")
     server.error(404, "GET", "/nowhere")

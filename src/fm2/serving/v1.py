@@ -144,7 +144,9 @@ def _numbers(values: dict[str, Any], key: str) -> Any:
         raise Refused(400, f'"{key}" must be a list of numbers between 0 and 1', "invalid_request")
     for index, number in enumerate(given):
         if not isinstance(number, int | float) or not 0 <= number <= 1:
-            raise Refused(400, f"{key}[{index}] must be a number between 0 and 1, got {number!r}", "invalid_value")
+            raise Refused(
+                400, f"{key}[{index}] must be a number between 0 and 1, got {repr(number)[:80]}", "invalid_value"
+            )
     return np.array(given, np.float64)
 
 
