@@ -135,6 +135,15 @@ def test_a_broken_file_that_is_removed_is_forgotten(directory, tmp_path):
         assert [model["name"] for model in server.get("/v1/models")["models"]] == ["shop"]
 
 
+def test_loading_a_broken_version_says_so_while_the_old_one_serves(directory, tmp_path):
+    with Server(tmp_path, directory, "--poll", 60) as server:
+        broken = directory / "shop" / "2.fm2"
+        broken.write_bytes(b"broken")
+        assert str(broken) in server.error(400, "POST", "/v2/repository/models/shop/load")
+        assert server.get("/v1/models/shop")["rejected"].keys() == {"2"}
+        assert server.get("/v1/models/shop")["version"] == "1"
+
+
 def _rejected(server: Server) -> list[str]:
     """Return the reasons why files are not served."""
     return [entry["reason"] for entry in server.post("/v2/repository/index") if entry["state"] != "READY"]

@@ -97,8 +97,7 @@ class Management:
         return True, None
 
     def _load(self, name: str) -> Result:
-        self._repository.load(name, self._opened)
-        return True, None
+        return True, self._repository.load(name, self._opened)
 
     def _unload(self, name: str) -> Result:
         self._repository.unload(self._model_name(name))

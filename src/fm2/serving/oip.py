@@ -86,7 +86,9 @@ def index(request: Request) -> Response:
 def load(request: Request) -> Response:
     """``POST /v2/repository/models/{model}/load``: look at the model's files now."""
     _check_parameters(request)
-    request.app.call_keeper("load", name=request.parts["model"])
+    refused = request.app.call_keeper("load", name=request.parts["model"])
+    if refused:  # other versions may have been loaded
+        raise Refused(400, "; ".join(refused), "invalid_request")
     return Response()
 
 

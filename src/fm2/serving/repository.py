@@ -87,20 +87,21 @@ class Repository:
         changed |= self._forget_refused(files)
         return self._remove(files) or changed
 
-    def load(self, name: str, on_open: Callable[[str, str, Scorer], None]) -> None:
-        """Load a model from its files now, also one that was unloaded."""
+    def load(self, name: str, on_open: Callable[[str, str, Scorer], None]) -> list[str]:
+        """Load a model from its files now, also one that was unloaded; return why files were refused."""
         files = {key: path for key, path in scan(self._settings.sources).items() if key[0] == name}
         if not files:
             known = sorted({*self.state.models, *(found for found, _ in scan(self._settings.sources))})
             raise Fm2Error(f"unknown model '{name}'; {suggest(name, known)}" if known else f"unknown model '{name}'")
-        self.state.models.setdefault(name, ModelState()).unloaded = False
+        model = self.state.models.setdefault(name, ModelState())
+        model.unloaded = False
+        refused = []
         for key, path in self._wanted(files):
             current = self._opened.get(key)
-            if current is None or current.signature != signature(path):
-                self._replace(*key, path, on_open)
-        model = self.state.models[name]
-        if not model.versions:
-            raise Fm2Error("; ".join(model.rejected.values()))
+            is_new = current is None or current.signature != signature(path)
+            if is_new and not self._replace(*key, path, on_open):
+                refused.append(model.rejected[key[1]])
+        return refused
 
     def unload(self, name: str) -> None:
         """Stop serving a model until it is loaded again."""
