@@ -130,6 +130,7 @@ def test_a_broken_file_that_is_removed_is_forgotten(directory, tmp_path):
         for broken in (directory / "shop" / "2.fm2", directory / "other.fm2"):
             broken.write_bytes(b"broken")
             wait_for(lambda: _rejected(server))
+            server.get("/v2/health/ready")
             broken.unlink()
             wait_for(lambda: not _rejected(server))
         assert [model["name"] for model in server.get("/v1/models")["models"]] == ["shop"]
