@@ -14,6 +14,8 @@ import pytest
 from tests.helpers.servers import Server, wait_for
 from tests.serving.conftest import ROW
 
+import fm2
+
 POLL = ("--poll", 0.1)
 
 
@@ -123,6 +125,23 @@ def test_a_broken_file_is_rejected_once_and_the_old_model_keeps_serving(director
         put(files[1], target)
         wait_for(lambda: server.events("replaced"))
         wait_for(lambda: not server.get("/v1/models/shop")["rejected"])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_broken_file_does_not_end_the_old_model_if_the_keeper_is_replaced(named, directory, files, tmp_path):
+    target = directory / "shop" / "1.fm2"
+    with Server(tmp_path, *(f"shop={target}", "--watch") if named else (directory,), *POLL) as server:
+        broken = target.with_suffix(".new")
+        broken.write_bytes(b"broken")
+        broken.rename(target)
+        wait_for(lambda: server.events("refused"))
+        keeper = server.children()[0]
+        os.kill(keeper, 9)
+        wait_for(lambda: len(server.events("refused")) == 2)
+        time.sleep(1)  # the worker connects to the new keeper
+        assert _predicts(server)
+        put(files[1], target)
+        wait_for(lambda: server.get("/v1/models/shop")["checksum"] == fm2.load(files[1]).fingerprint)
 
 
 def test_a_broken_file_that_is_removed_is_forgotten(directory, tmp_path):

@@ -49,9 +49,9 @@ class Repository:
         self._next_block = SERVER_WORDS
         self._watched = settings.watch or any(not source.name for source in settings.sources)
 
-    def start(self) -> None:
-        """Load all models. A file that was named on the command line must be valid."""
-        named = {source.name for source in self._settings.sources}
+    def start(self, again: bool = False) -> None:
+        """Load all models. At the first start, a file that was named on the command line must be valid."""
+        named = set() if again else {source.name for source in self._settings.sources}
         for (name, version), path in self._wanted(scan(self._settings.sources)):
             if not self._is_unloaded(name) and not self._replace(name, version, path) and name in named:
                 raise Fm2Error(self.state.models[name].rejected[version])
@@ -198,6 +198,7 @@ class Repository:
 
     def _drop(self, name: str, version: str) -> None:
         dropped = self.state.models[name].versions.pop(version, None)
+        self.state.models[name].rejected.pop(version, None)
         for catalog in dropped.catalogs.values() if dropped else ():
             self.retired.append(functools.partial(remove_files, catalog))
         opened = self._opened.pop((name, version), None)
