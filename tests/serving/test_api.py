@@ -162,6 +162,19 @@ def test_a_model_is_described_for_forms(server):
     assert len(after["latency"]["bounds"]) + 1 == len(after["latency"]["counts"])
 
 
+def test_the_mean_prediction_is_that_of_returned_probabilities(server):
+    def metrics():
+        return {name: server.metric(f"fm2_{name}") for name in ("prediction_sum", "prediction_count", "rows_total")}
+
+    before = metrics()
+    candidates = [{"ad": f"ad{number}"} for number in range(20)]
+    answer = server.post(f"{SHOP}/rank", {"context": {"site": "site1"}, "candidates": candidates, "top": 3})
+    after = metrics()
+    assert after["rows_total"] - before["rows_total"] == 20
+    assert after["prediction_count"] - before["prediction_count"] == 3
+    assert after["prediction_sum"] - before["prediction_sum"] == pytest.approx(sum(answer["probabilities"]), rel=1e-5)
+
+
 def test_metrics_count_requests_rows_failures_and_outcomes(server):
     names = ("fm2_requests_total", "fm2_rows_total", "fm2_failures_total", "fm2_request_seconds_count")
     before = [server.metric(name, model="shop") for name in names]
