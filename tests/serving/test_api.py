@@ -203,3 +203,5 @@ def test_an_error_has_a_request_id(server):
     assert len(headers["x-request-id"]) == 16
     _, _, headers = server.send("GET", "/nowhere", None, {"X-Request-Id": "mine"})
     assert headers["x-request-id"] == "mine"
+    status, _, headers = server.send("POST", f"{SHOP}/predict", {"rows": [1]}, {"X-Request-Id": "mine"})
+    assert (status, headers["x-request-id"]) == (400, "mine")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -111,17 +112,21 @@ class App:
         total = time.perf_counter_ns() - began
         served = target.served
         served.block.count(target.kind, reply, total)
+        if reply.status != 200:
+            error = Refused(reply.status, json.loads(reply.body)["error"], reply.reason)
+            id = self.requests.write(scope, reply.status, total, target, error=error)
+            proto.response_bytes(reply.status, [*self.headers, ("x-request-id", id)], reply.body)
+            return
         if reply.header_length:
             headers = [BINARY, (LENGTH, str(reply.header_length)), *self.headers[1:]]
             proto.response_bytes(reply.status, headers, reply.body)
         else:
             proto.response_bytes(reply.status, self.headers, reply.body)
         served.seen += 1
-        if reply.status == 200:
-            if not served.seen % EVERY:
-                served.remember(target.kind, body, length)
-            if target.shadow is not None:
-                self.shadows.add(target, body, length, reply)
+        if not served.seen % EVERY:
+            served.remember(target.kind, body, length)
+        if target.shadow is not None:
+            self.shadows.add(target, body, length, reply)
         if self.requests.is_next():
             self.requests.write(scope, reply.status, total, target, reply)
 
