@@ -162,6 +162,19 @@ def test_a_model_is_described_for_forms(server):
     assert len(after["latency"]["bounds"]) + 1 == len(after["latency"]["counts"])
 
 
+def test_the_mean_prediction_is_that_of_returned_probabilities(server):
+    def metrics():
+        return {name: server.metric(f"fm2_{name}") for name in ("prediction_sum", "prediction_count", "rows_total")}
+
+    before = metrics()
+    candidates = [{"ad": f"ad{number}"} for number in range(20)]
+    answer = server.post(f"{SHOP}/rank", {"context": {"site": "site1"}, "candidates": candidates, "top": 3})
+    after = metrics()
+    assert after["rows_total"] - before["rows_total"] == 20
+    assert after["prediction_count"] - before["prediction_count"] == 3
+    assert after["prediction_sum"] - before["prediction_sum"] == pytest.approx(sum(answer["probabilities"]), rel=1e-5)
+
+
 def test_metrics_count_requests_rows_failures_and_outcomes(server):
     names = ("fm2_requests_total", "fm2_rows_total", "fm2_failures_total", "fm2_request_seconds_count")
     before = [server.metric(name, model="shop") for name in names]
@@ -176,6 +189,9 @@ def test_metrics_count_requests_rows_failures_and_outcomes(server):
     assert server.metric("fm2_outcomes_total") == 2
     assert server.metric("fm2_outcome_clicks_sum") == 1
     assert server.metric("fm2_outcome_predictions_sum") == 0.75
+    long = server.error(400, "POST", f"{SHOP}/outcomes", {"probabilities": ["9" * 1000], "clicks": [1]})
+    assert long.startswith("probabilities[0] must be a number between 0 and 1, got '99")
+    assert len(long) < 200
     assert "clicks[0]" in server.error(400, "POST", f"{SHOP}/outcomes", {"probabilities": [0.1], "clicks": [2]})
     before = server.metric("fm2_server_failures_total", reason="not_found")
     server.error(404, "GET", "/nowhere")
@@ -187,3 +203,5 @@ def test_an_error_has_a_request_id(server):
     assert len(headers["x-request-id"]) == 16
     _, _, headers = server.send("GET", "/nowhere", None, {"X-Request-Id": "mine"})
     assert headers["x-request-id"] == "mine"
+    status, _, headers = server.send("POST", f"{SHOP}/predict", {"rows": [1]}, {"X-Request-Id": "mine"})
+    assert (status, headers["x-request-id"]) == (400, "mine")

@@ -120,6 +120,17 @@ def test_models_are_listed_unloaded_and_loaded(client, server):
     client.infer("other", tensors())
 
 
+def test_parameters_that_are_no_object_are_refused(server):
+    for parameters in (5, "text", [[]]):
+        message = server.error(400, "POST", "/v2/repository/models/shop/load", {"parameters": parameters})
+        assert message == '"parameters" must be an object'
+
+
+def test_a_slash_at_the_end_of_a_path_is_pointed_out(server):
+    message = server.error(404, "POST", "/v2/models/shop/infer/", {"inputs": []})
+    assert message == "unknown path '/v2/models/shop/infer/'; did you mean '/v2/models/shop/infer'?"
+
+
 def test_loading_what_does_not_exist_is_refused(client):
     for name in ("shpo", "..", "..%2F..%2Fetc"):
         with pytest.raises(InferenceServerException, match="unknown"):

@@ -14,6 +14,8 @@ import pytest
 from tests.helpers.servers import Server, wait_for
 from tests.serving.conftest import ROW
 
+import fm2
+
 POLL = ("--poll", 0.1)
 
 
@@ -120,6 +122,7 @@ def test_a_broken_file_is_rejected_once_and_the_old_model_keeps_serving(director
         assert len(server.events("refused")) == 3, "a file is not tried again until it changes"
         assert "1.fm2" in server.events("refused")[0]["reason"]
         assert server.get("/v1/models/shop")["rejected"].keys() == {"1"}
+        assert server.metric("fm2_rejected_files", model="shop") == 1
         os.kill(server.children()[1], 9)  # a new worker gets the old model, too
         wait_for(lambda: _predicts(server))
         answer = server.post("/v1/models/shop/predict", {"rows": [ROW]})
@@ -127,6 +130,48 @@ def test_a_broken_file_is_rejected_once_and_the_old_model_keeps_serving(director
         put(files[1], target)
         wait_for(lambda: server.events("replaced"))
         wait_for(lambda: not server.get("/v1/models/shop")["rejected"])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_broken_file_does_not_end_the_old_model_if_the_keeper_is_replaced(named, directory, files, tmp_path):
+    target = directory / "shop" / "1.fm2"
+    with Server(tmp_path, *(f"shop={target}", "--watch") if named else (directory,), *POLL) as server:
+        broken = target.with_suffix(".new")
+        broken.write_bytes(b"broken")
+        broken.rename(target)
+        wait_for(lambda: server.events("refused"))
+        keeper = server.children()[0]
+        os.kill(keeper, 9)
+        wait_for(lambda: len(server.events("refused")) == 2)
+        time.sleep(1)  # the worker connects to the new keeper
+        assert _predicts(server)
+        put(files[1], target)
+        wait_for(lambda: server.get("/v1/models/shop")["checksum"] == fm2.load(files[1]).fingerprint)
+
+
+def test_a_broken_file_that_is_removed_is_forgotten(directory, tmp_path):
+    with Server(tmp_path, directory, *POLL) as server:
+        for broken in (directory / "shop" / "2.fm2", directory / "other.fm2"):
+            broken.write_bytes(b"broken")
+            wait_for(lambda: _rejected(server))
+            server.get("/v2/health/ready")
+            broken.unlink()
+            wait_for(lambda: not _rejected(server))
+        assert [model["name"] for model in server.get("/v1/models")["models"]] == ["shop"]
+
+
+def test_loading_a_broken_version_says_so_while_the_old_one_serves(directory, tmp_path):
+    with Server(tmp_path, directory, "--poll", 60) as server:
+        broken = directory / "shop" / "2.fm2"
+        broken.write_bytes(b"broken")
+        assert str(broken) in server.error(400, "POST", "/v2/repository/models/shop/load")
+        assert server.get("/v1/models/shop")["rejected"].keys() == {"2"}
+        assert server.get("/v1/models/shop")["version"] == "1"
+
+
+def _rejected(server: Server) -> list[str]:
+    """Return the reasons why files are not served."""
+    return [entry["reason"] for entry in server.post("/v2/repository/index") if entry["state"] != "READY"]
 
 
 def _predicts(server: Server) -> bool:
@@ -174,12 +219,20 @@ def test_a_file_is_watched_on_request_and_catalogs_follow(files, scorers, tmp_pa
         answer = server.post("/v1/models/model/rank", {"context": context, "catalog": "ads", "top": 3})
         expected = scorers[1].ranker(context=list(context)).rank(context, [{"ad": item["ad"]} for item in items], top=3)
         assert answer["indices"] == expected.indices.tolist()
+        wait_for(lambda: len(catalog_files(server)) == 2)  # those of the replaced file are removed
+
+
+def catalog_files(server: Server) -> list[Path]:
+    """Return the files with the catalogs of a server: two for each version."""
+    return list(Path("/dev/shm").glob(f"fm2-serve-{server.process.pid}-*/catalog-*"))
 
 
 def test_a_link_to_a_file_outside_the_directory_is_ignored(directory, files, tmp_path):
     secret = tmp_path / "secret.fm2"
     put(files[1], secret)
     (directory / "leak.fm2").symlink_to(secret)
+    for name in ("loop.fm2", "loop"):
+        (directory / name).symlink_to(name)
     with Server(tmp_path, directory, *POLL) as server:
         assert [model["name"] for model in server.get("/v1/models")["models"]] == ["shop"]
         assert "unknown model" in server.error(404, "POST", "/v2/repository/models/leak/load")

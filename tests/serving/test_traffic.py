@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 
+import numpy as np
 import pytest
+import tritonclient.http as triton
 from tests.helpers.servers import Server, wait_for
 from tests.serving.conftest import ROW
 
@@ -17,6 +19,15 @@ def server(files, tmp_path_factory):
     models = (f"shop@1={files[0]}", f"shop@2={files[1]}", f"shop@10={files[0]}")
     with Server(tmp_path_factory.mktemp("traffic"), *models, "--workers", 2, "--canary", "shop=2:0.5") as running:
         yield running
+
+
+def tensors():
+    """Return a binary tensor for each column."""
+    texts = {name: "|".join(value) if name == "tags" else str(value) for name, value in ROW.items()}
+    return [
+        triton.InferInput(name, [1], "BYTES").set_data_from_numpy(np.array([text], object))
+        for name, text in texts.items()
+    ]
 
 
 def version(server, **headers):
@@ -47,6 +58,9 @@ def test_a_canary_gets_its_share_and_the_same_requests_every_time(server):
         assert [by_header(connection, f"user{i}") for i in range(300)] == chosen
     in_body = [server.post(f"{SHOP}/predict", {"rows": [ROW], "id": f"user{i}"})["version"] == "2" for i in range(20)]
     assert in_body == chosen[:20], "the id in the body has the same effect"
+    with contextlib.closing(triton.InferenceServerClient(f"127.0.0.1:{server.port}")) as client:
+        in_binary = [client.infer("shop", tensors(), request_id=f"user{i}") for i in range(20)]
+    assert [answer.get_response()["model_version"] == "2" for answer in in_binary] == chosen[:20]
     listed = {entry["version"]: (entry["label"], entry["share"]) for entry in server.get(SHOP)["versions"]}
     assert listed == {"1": ("", None), "2": ("canary", 0.3), "10": ("inactive", None)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -95,9 +96,9 @@ class App:
     def answer(self, scope: Any, proto: Any, target: Target, body: bytes, began: int) -> None:
         """Score a request and answer it, on this thread."""
         headers = scope.headers
-        if target.canary is not None:
-            target = choose(target, headers, body, self.settings.sticky)
         length = header_length(headers, body) if target.kind == INFER else 0
+        if target.canary is not None:
+            target = choose(target, headers, body[:length] if length else body, self.settings.sticky)
         reply = target.call(body, length) if length else target.call(body)
         if reply.status != 200:
             encoding = headers.get("content-encoding")
@@ -111,17 +112,21 @@ class App:
         total = time.perf_counter_ns() - began
         served = target.served
         served.block.count(target.kind, reply, total)
+        if reply.status != 200:
+            error = Refused(reply.status, json.loads(reply.body)["error"], reply.reason)
+            id = self.requests.write(scope, reply.status, total, target, error=error)
+            proto.response_bytes(reply.status, [*self.headers, ("x-request-id", id)], reply.body)
+            return
         if reply.header_length:
             headers = [BINARY, (LENGTH, str(reply.header_length)), *self.headers[1:]]
             proto.response_bytes(reply.status, headers, reply.body)
         else:
             proto.response_bytes(reply.status, self.headers, reply.body)
         served.seen += 1
-        if reply.status == 200:
-            if not served.seen % EVERY:
-                served.remember(target.kind, body, length)
-            if target.shadow is not None:
-                self.shadows.add(target, body, length, reply)
+        if not served.seen % EVERY:
+            served.remember(target.kind, body, length)
+        if target.shadow is not None:
+            self.shadows.add(target, body, length, reply)
         if self.requests.is_next():
             self.requests.write(scope, reply.status, total, target, reply)
 
@@ -153,9 +158,9 @@ class App:
         encoding = headers.get("content-encoding")
         if encoding is not None:
             body = decoded(body, encoding, self.settings.limits.body)
-        if target.canary is not None:
-            target = choose(target, headers, body, self.settings.sticky)
         length = header_length(headers, body) if target.kind == INFER else 0
+        if target.canary is not None:
+            target = choose(target, headers, body[:length] if length else body, self.settings.sticky)
         call = functools.partial(target.call, body, length) if length else functools.partial(target.call, body)
         reply = await self.in_pool(call, self.settings.limits.seconds)
         self._send(scope, proto, target, reply, body, length, began)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +52,8 @@ class Catalogs:
         for id in ids:
             if id not in current.rows:
                 raise Fm2Error(f"catalog: '{catalog}' has no item '{id}'; nothing was removed")
-        rows = {id: row for id, row in current.rows.items() if id not in set(ids)}
+        removed = set(ids)
+        rows = {id: row for id, row in current.rows.items() if id not in removed}
         return self._change(model, name, catalog, Items(current.candidate, rows))
 
     def delete(self, model: ModelState, name: str, catalog: str) -> dict[str, Any]:
@@ -70,7 +71,10 @@ class Catalogs:
                 try:
                     model.versions[version].catalogs[catalog] = self._write(scorer, items)
                 except Fm2Error as error:
-                    self._log("error", "left out a catalog", model=name, version=version, catalog=catalog, reason=error)
+                    self._leave_out(name, version, catalog, error)
+
+    def _leave_out(self, name: str, version: str, catalog: str, reason: Fm2Error) -> None:
+        self._log("error", "left out a catalog", model=name, version=version, catalog=catalog, reason=reason)
 
     def _find(self, name: str, catalog: str) -> Items:
         if (name, catalog) not in self.items:
@@ -89,8 +93,13 @@ class Catalogs:
             except Fm2Error as error:
                 problem = error
                 if version == model.serving:
-                    raise
-        if not computed and problem:
+                    break
+                self._leave_out(name, version, catalog, error)
+        else:
+            problem = None if computed else problem
+        if problem:
+            for unused in computed.values():
+                remove_files(unused)
             raise problem
         for version, state in model.versions.items():
             self._retire(state.catalogs.pop(catalog, None))
@@ -114,15 +123,14 @@ class Catalogs:
         return CatalogState(str(path), str(ids), items.candidate, len(rows), f"{self._count}")
 
     def _retire(self, state: CatalogState | None) -> None:
-        if state is None:
-            return
+        if state is not None:
+            self.retired.append(functools.partial(remove_files, state))
 
-        def remove(state: CatalogState = state) -> None:
-            for path in (state.rows, state.items):
-                with contextlib.suppress(OSError):
-                    Path(path).unlink()
 
-        self.retired.append(remove)
+def remove_files(state: CatalogState) -> None:
+    """Remove the files of a catalog that no worker uses any more."""
+    for path in (state.rows, state.items):
+        Path(path).unlink(missing_ok=True)
 
 
 def _by_id(items: list[dict[str, Any]], existing: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

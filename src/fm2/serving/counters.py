@@ -76,7 +76,7 @@ class Block:
         words[SCORE_NS] += score_ns
         words[PARSE_TIMES + bucket(parse_ns)] += 1
         words[SCORE_TIMES + bucket(score_ns)] += 1
-        words[PREDICTED] += reply.rows
+        words[PREDICTED] += reply.predictions  # of a ranking: only the best are returned
         self.floats[PREDICTIONS] += reply.probability_sum
 
     def fail(self, reason: str) -> None:

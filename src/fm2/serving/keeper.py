@@ -63,7 +63,11 @@ class Keeper:
                 next_look = time.monotonic() + self._settings.poll
 
     def _look(self) -> None:
-        changed = self._management.look()
+        try:
+            changed = self._management.look()
+        except Exception as error:  # a fault in one file must not end the keeper
+            self._log("error", "internal error", call="look", reason=f"{type(error).__name__}: {error}")
+            changed = True
         try:
             changed |= self._read_keys()
         except Fm2Error as error:

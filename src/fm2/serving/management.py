@@ -58,7 +58,7 @@ class Management:
         """Continue after the previous keeper."""
         restore_models(self.state, choices)
         self._repository.restore_blocks(choices["blocks"])
-        self._repository.start()
+        self._repository.start(again=True)
         for name, catalog in choices["catalogs"]:
             items = self._memory.read_items(name, catalog)
             if self.state.models[name].versions:
@@ -97,8 +97,7 @@ class Management:
         return True, None
 
     def _load(self, name: str) -> Result:
-        self._repository.load(name, self._opened)
-        return True, None
+        return True, self._repository.load(name, self._opened)
 
     def _unload(self, name: str) -> Result:
         self._repository.unload(self._model_name(name))

@@ -25,14 +25,11 @@ def live(request: Request) -> Response:
 
 
 def ready(request: Request) -> Response:
-    """``GET /v2/health/ready``: at least one model is loaded, and no model has lost all its versions."""
+    """``GET /v2/health/ready``: a model is loaded. One whose file was refused must not stop the others."""
     if request.table.draining:
         raise Refused(503, "the server is stopping", "not_ready")
-    models = [model for model in request.table.models.values() if not model.state.unloaded]
-    missing = [model.name for model in models if model.serving is None]
-    if missing or not models:
-        problem = f"not loaded: {', '.join(missing)}" if missing else "no model is loaded"
-        raise Refused(503, problem, "not_ready")
+    if not any(model.serving for model in request.table.models.values()):
+        raise Refused(503, "no model is loaded", "not_ready")
     return Response()
 
 
@@ -86,7 +83,9 @@ def index(request: Request) -> Response:
 def load(request: Request) -> Response:
     """``POST /v2/repository/models/{model}/load``: look at the model's files now."""
     _check_parameters(request)
-    request.app.call_keeper("load", name=request.parts["model"])
+    refused = request.app.call_keeper("load", name=request.parts["model"])
+    if refused:  # other versions may have been loaded
+        raise Refused(400, "; ".join(refused), "invalid_request")
     return Response()
 
 
@@ -100,6 +99,8 @@ def unload(request: Request) -> Response:
 def _check_parameters(request: Request) -> None:
     """Refuse parameters that would have no effect."""
     parameters = request.json_object("parameters").get("parameters") if request.body.strip() else None
+    if not isinstance(parameters, dict | None):
+        raise Refused(400, '"parameters" must be an object', "invalid_request")
     for name in parameters or {}:
         if name != "unload_dependents":
             raise Refused(

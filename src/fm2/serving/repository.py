@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from typing import Any
 
 from fm2.engine.scorer import Scorer, load
 from fm2.errors import Fm2Error, suggest
+from fm2.serving.catalogs import remove_files
 from fm2.serving.counters import FILE_BYTES, SERVER_WORDS, WORD, block_words
 from fm2.serving.logs import Log
 from fm2.serving.settings import Settings
@@ -47,9 +49,9 @@ class Repository:
         self._next_block = SERVER_WORDS
         self._watched = settings.watch or any(not source.name for source in settings.sources)
 
-    def start(self) -> None:
-        """Load all models. A file that was named on the command line must be valid."""
-        named = {source.name for source in self._settings.sources}
+    def start(self, again: bool = False) -> None:
+        """Load all models. At the first start, a file that was named on the command line must be valid."""
+        named = set() if again else {source.name for source in self._settings.sources}
         for (name, version), path in self._wanted(scan(self._settings.sources)):
             if not self._is_unloaded(name) and not self._replace(name, version, path) and name in named:
                 raise Fm2Error(self.state.models[name].rejected[version])
@@ -80,23 +82,26 @@ class Repository:
             if not settled or self._refused.get(key) == seen or (current and current.signature == seen):
                 continue
             if not self._is_unloaded(key[0]):
-                changed |= self._replace(*key, path, on_open)
+                self._replace(*key, path, on_open)
+                changed = True  # also if it was refused: the state has the reason
+        changed |= self._forget_refused(files)
         return self._remove(files) or changed
 
-    def load(self, name: str, on_open: Callable[[str, str, Scorer], None]) -> None:
-        """Load a model from its files now, also one that was unloaded."""
+    def load(self, name: str, on_open: Callable[[str, str, Scorer], None]) -> list[str]:
+        """Load a model from its files now, also one that was unloaded; return why files were refused."""
         files = {key: path for key, path in scan(self._settings.sources).items() if key[0] == name}
         if not files:
             known = sorted({*self.state.models, *(found for found, _ in scan(self._settings.sources))})
             raise Fm2Error(f"unknown model '{name}'; {suggest(name, known)}" if known else f"unknown model '{name}'")
-        self.state.models.setdefault(name, ModelState()).unloaded = False
+        model = self.state.models.setdefault(name, ModelState())
+        model.unloaded = False
+        refused = []
         for key, path in self._wanted(files):
             current = self._opened.get(key)
-            if current is None or current.signature != signature(path):
-                self._replace(*key, path, on_open)
-        model = self.state.models[name]
-        if not model.versions:
-            raise Fm2Error("; ".join(model.rejected.values()))
+            is_new = current is None or current.signature != signature(path)
+            if is_new and not self._replace(*key, path, on_open):
+                refused.append(model.rejected[key[1]])
+        return refused
 
     def unload(self, name: str) -> None:
         """Stop serving a model until it is loaded again."""
@@ -180,8 +185,22 @@ class Repository:
                 self._log("info", "removed", model=name, version=version)
         return bool(gone)
 
+    def _forget_refused(self, files: dict[Key, Path]) -> bool:
+        """Forget refused files that were removed, and models that have no other file."""
+        gone = [key for key in self._refused if key not in files]
+        for name, version in gone:
+            del self._refused[name, version]
+            model = self.state.models[name]
+            model.rejected.pop(version, None)
+            if not model.versions and not model.rejected and not model.unloaded:
+                del self.state.models[name]
+        return bool(gone)
+
     def _drop(self, name: str, version: str) -> None:
-        self.state.models[name].versions.pop(version, None)
+        dropped = self.state.models[name].versions.pop(version, None)
+        self.state.models[name].rejected.pop(version, None)
+        for catalog in dropped.catalogs.values() if dropped else ():
+            self.retired.append(functools.partial(remove_files, catalog))
         opened = self._opened.pop((name, version), None)
         if opened:
             self.retired.append(lambda: os.close(opened.descriptor))

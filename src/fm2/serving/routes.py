@@ -164,7 +164,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/v2", "", oip.server, "Server metadata", response="object"),
     Route("GET", "/v2/health/live", "", oip.live, "Whether the server is alive"),
-    Route("GET", "/v2/health/ready", "", oip.ready, "Whether all models are ready"),
+    Route("GET", "/v2/health/ready", "", oip.ready, "Whether the server can answer"),
     *_versioned(
         Route(
             "GET",

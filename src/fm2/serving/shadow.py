@@ -39,7 +39,12 @@ class Shadows:
 
     def _run(self) -> None:
         while True:
-            compare(*self._queue.get())
+            shadow, *request = self._queue.get()
+            try:
+                compare(shadow, *request)
+            except Exception:  # the thread compares the requests of all models
+                shadow.block.words[SHADOW_FAILURES] += 1
+            del shadow, request  # while it waits, a model that was replaced must not stay open
 
 
 def compare(shadow: Served, kind: int, body: bytes, length: int, reply: Any) -> None:

@@ -82,17 +82,24 @@ def scan(sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
             continue
         root = source.path.resolve()
         for name, version, path in _models_in(source.path):
-            inside = path.resolve().is_relative_to(root)  # a link must not make other files available
-            if inside and NAME.fullmatch(name) and NAME.fullmatch(version):
+            if _is_inside(path, root) and NAME.fullmatch(name) and NAME.fullmatch(version):
                 files.setdefault((name, version), path)
     return files
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Return whether a file is in a directory: a link must not make other files available."""
+    try:
+        return path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # links that lead to each other
+        return False
 
 
 def _models_in(directory: Path) -> Iterator[tuple[str, str, Path]]:
     for entry in _entries(directory):
         if entry.name.endswith(SUFFIX):
             yield entry.name.removesuffix(SUFFIX), FIRST, Path(entry.path)
-        elif entry.is_dir():
+        elif Path(entry.path).is_dir():  # False for a link that leads to itself
             for file in _entries(Path(entry.path)):
                 if file.name.endswith(SUFFIX):
                     yield entry.name, file.name.removesuffix(SUFFIX), Path(file.path)

@@ -83,6 +83,9 @@ def _describe(model: ServedModel, served: Served) -> dict[str, Any]:
 def not_scored(request: Request) -> Response:
     """Refuse a request whose path is not one of a loaded model: the reason is its model or version."""
     served = request.served()
+    path = request.path.rstrip("/")
+    if path != request.path:
+        raise Refused(404, f"unknown path '{request.path[:200]}'; did you mean '{path[:200]}'?", "not_found")
     raise Refused(503, f"the model '{served.name}' is being replaced; try again", "not_ready")
 
 
@@ -141,7 +144,9 @@ def _numbers(values: dict[str, Any], key: str) -> Any:
         raise Refused(400, f'"{key}" must be a list of numbers between 0 and 1', "invalid_request")
     for index, number in enumerate(given):
         if not isinstance(number, int | float) or not 0 <= number <= 1:
-            raise Refused(400, f"{key}[{index}] must be a number between 0 and 1, got {number!r}", "invalid_value")
+            raise Refused(
+                400, f"{key}[{index}] must be a number between 0 and 1, got {repr(number)[:80]}", "invalid_value"
+            )
     return np.array(given, np.float64)
 
 

@@ -92,6 +92,8 @@ class Worker:
         table = Table(state.generation, keys=keys, draining=state.draining)
         for name, model in state.models.items():
             known = current.models[name].versions if name in current.models else {}
+            for version in known.keys() & model.rejected.keys() - model.versions.keys():
+                model.versions[version] = known[version].state  # a new keeper cannot open what this worker still has
             versions = {
                 version: self._open(name, version, version_state, known, warm)
                 for version, version_state in model.versions.items()
