@@ -51,7 +51,7 @@ void Endpoint::predict(std::string_view body, Response& response) const {
                 id = json.raw();
             } else {
                 static const std::vector<std::string> keys{"rows", "columns", "id"};
-                refuse(reason::request, "unexpected member ", quoted(key), "; ", suggest(key, keys));
+                refuse(reason::request, "unknown key ", quoted(key), "; ", suggest(key, keys));
             }
         });
         json.finish();

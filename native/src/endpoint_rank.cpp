@@ -131,7 +131,7 @@ Endpoint::RankRequest Endpoint::read_rank(std::string_view body, Scratch& scratc
             request.id = json.raw();
         } else {
             static const std::vector<std::string> keys{"context", "candidates", "catalog", "top", "id"};
-            refuse(reason::request, "unexpected member ", quoted(key), "; ", suggest(key, keys));
+            refuse(reason::request, "unknown key ", quoted(key), "; ", suggest(key, keys));
         }
     });
     json.finish();

@@ -52,7 +52,7 @@ def test_what_went_wrong_is_said(model, tmp_path):
             b'{"rows": [{"C1": ' + b"[" * 10_000: "rows[0]: column 'C1': the value is a list; only multi-valued fields "
             "may have several values",
             b'{"rows": [{"C3": 1}]}': "rows[0]: unknown column 'C3'; did you mean 'C1'?",
-            b'{"row": []}': "unexpected member 'row'; did you mean 'rows'?",
+            b'{"row": []}': "unknown key 'row'; did you mean 'rows'?",
             b"": "invalid JSON: expected an object, but the text ends after 0 bytes",
         }
         for body, message in cases.items():

@@ -56,7 +56,7 @@ def test_invalid_json_is_refused(scorers, title):
 REQUESTS = {
     "no rows": ({}, "invalid_request", "neither 'rows' nor 'columns'"),
     "both": ({"rows": [], "columns": {}}, "invalid_request", "more than one of 'rows' and 'columns'"),
-    "another member": ({"row": []}, "invalid_request", "unexpected member 'row'; did you mean 'rows'?"),
+    "another member": ({"row": []}, "invalid_request", "unknown key 'row'; did you mean 'rows'?"),
     "rows as an object": ({"rows": {}}, "invalid_request", "expected an array, got an object"),
     "a row as a list": ({"rows": [[]]}, "invalid_request", "rows[0]: expected an object, got an array"),
     "numeric id": ({"id": 3, "rows": []}, "invalid_request", "expected a string as 'id', got a number"),

@@ -166,7 +166,7 @@ REQUESTS = {
     ),
     "negative top": ({"context": ONE, "candidates": [], "top": -1}, "expected an integer of 0 or more, got -1"),
     "top as text": ({"context": ONE, "candidates": [], "top": "1"}, "expected a number, got a string"),
-    "another member": ({"context": ONE, "candidate": []}, "unexpected member 'candidate'; did you mean 'candidates'?"),
+    "another member": ({"context": ONE, "candidate": []}, "unknown key 'candidate'; did you mean 'candidates'?"),
     "columns of items": (
         {"context": {"price": 1}, "catalog": "ads"},
         "context: column 'price' belongs to the items of catalog 'ads'",

@@ -15,6 +15,8 @@ import pytest
 from tests.helpers.servers import Server, wait_for
 from tests.serving.conftest import ROW
 
+from fm2.artifacts.model_file import MODEL
+
 PREDICT, MANAGE, HASHED = "predict-" + "a" * 20, "manage-" + "b" * 20, "hashed-" + "c" * 20
 SHOP = "/v1/models/shop"
 
@@ -140,7 +142,7 @@ def create_certificate(directory):
 
 
 MISTAKES = {
-    ("missing.fm2",): "missing.fm2",
+    ("missing.fm2",): "serve: missing.fm2 does not exist",
     ("a b=model.fm2",): "model 'a b'",
     ("MODEL", "--canary", "shop"): "--canary like shop=4:0.1",
     ("MODEL", "--canary", "shop=9:0.1"): "no version '9'",
@@ -151,6 +153,7 @@ MISTAKES = {
     ("MODEL", "--keys", "/dev/null"): "no keys",
     ("MODEL", "--tls-key", "x"): "--tls-certificate",
     ("MODEL", "--catalog", "shop:ads=/nowhere"): "/nowhere",
+    ("run",): "run is a run; fm2 compile turns it into a model file",
 }
 RUN = """
 import contextlib, io, json, sys
@@ -165,8 +168,24 @@ for words in json.loads(sys.argv[1]):
 def test_mistakes_on_the_command_line_are_explained(files, tmp_path):
     words = [[f"shop={files[0]}" if word == "MODEL" else word for word in mistake] for mistake in MISTAKES]
     command = [sys.executable, "-c", RUN, json.dumps(words)]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / MODEL).touch()
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     for (code, error), message in zip(map(json.loads, done.stdout.splitlines()), MISTAKES.values(), strict=True):
         assert code == 1, error
         assert message in error
+
+
+def test_a_port_that_is_in_use_is_refused(server, files):
+    command = [sys.executable, "-m", "fm2", "serve", f"shop={files[0]}", "--port", str(server.port)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"port {server.port}: Address already in use; --port selects another one" in done.stderr
+
+
+def test_an_empty_directory_is_reported(tmp_path):
+    models = tmp_path / "models"
+    models.mkdir()
+    with Server(tmp_path, models) as server:
+        assert server.events("no compiled model yet; waiting for one")[0]["directory"] == str(models)

@@ -59,6 +59,18 @@ class Server(MPServer):
         self.bind_port = self._sso.getsockname()[1]
 
 
+def check_port(settings: Settings) -> None:
+    """Raise an error if the port is taken: several servers could share it, and each would get some of the requests."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ports of closed connections are free
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            where = f"{settings.host} port {settings.port}"
+            raise Fm2Error(f"serve: cannot listen on {where}: {error.strerror}; port= selects another one") from error
+
+
 def create_server(settings: Settings) -> Any:
     """Return a server that is ready to start."""
     if bool(settings.certificate) != bool(settings.private_key):

@@ -216,7 +216,7 @@ def find_route(method: str, path: str, table: Table) -> tuple[Route, dict[str, s
                 return route, found
             allowed.append(route.method)
     if allowed:
-        message = f"{method} is not possible for {path}; use {' or '.join(allowed)}"
+        message = f"{method} is not allowed for {path}; use {' or '.join(allowed)}"
         raise Refused(405, message, "method_not_allowed", [("allow", ", ".join(allowed))])
     raise Refused(404, f"unknown path '{path[:200]}'; {_suggest_path(parts, table)}", "not_found")
 

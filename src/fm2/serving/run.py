@@ -20,6 +20,7 @@ from fm2.serving.channel import SOCKET
 from fm2.serving.keeper import run_keeper
 from fm2.serving.logs import Log
 from fm2.serving.settings import Settings
+from fm2.serving.sources import check_exist, empty_directories
 from fm2.serving.tracing import TracedApp, check_traces
 
 PREFIX = "fm2-serve-"
@@ -32,13 +33,18 @@ def serve(settings: Settings) -> None:
     require("granian", "serve", "fm2 serve")
     if settings.traces:
         check_traces(settings.traces)
-    from fm2.serving.granian_server import create_server
+    from fm2.serving.granian_server import check_port, create_server
     from fm2.serving.granian_worker import run_worker
 
+    check_exist(settings.sources)
+    check_port(settings)
     multiprocessing.set_start_method("fork", force=True)  # workers share the memory of imported modules
     with _runtime_directory() as runtime:
         settings = settings.replace(runtime=runtime)
         log = Log(settings.log_format)
+        for directory in empty_directories(settings.sources):
+            expected = "NAME.fm2 or NAME/VERSION.fm2"
+            log("warning", "no compiled model yet; waiting for one", directory=directory, expected=expected)
         keeper = KeeperProcess(settings, log)
         try:
             server = create_server(settings)

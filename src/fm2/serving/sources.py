@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from fm2.artifacts.model_file import MODEL
 from fm2.errors import Fm2Error, printable
 from fm2.remote.paths import local_path
 from fm2.remote.urls import is_url
@@ -55,6 +56,8 @@ def parse_sources(texts: Sequence[str]) -> list[Source]:
         name, equals, file = _split(text)
         path = local_path(file)
         if not equals and path.is_dir():
+            if (path / MODEL).exists():
+                raise Fm2Error(f"serve: {path} is a run; fm2 compile turns it into a model file, which can be served")
             sources.append(Source(path))
             continue
         name, _, version = (name or path.name.removesuffix(SUFFIX)).partition("@")
@@ -85,6 +88,18 @@ def scan(sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
             if _is_inside(path, root) and NAME.fullmatch(name) and NAME.fullmatch(version):
                 files.setdefault((name, version), path)
     return files
+
+
+def check_exist(sources: Sequence[Source]) -> None:
+    """Raise an error if a file or a directory does not exist."""
+    for source in sources:
+        if not source.path.exists():
+            raise Fm2Error(f"serve: {source.path} does not exist; fm2 compile writes a compiled model")
+
+
+def empty_directories(sources: Sequence[Source]) -> list[Path]:
+    """Return the directories that have no model."""
+    return [source.path for source in sources if not source.name and not scan([source])]
 
 
 def _is_inside(path: Path, root: Path) -> bool:
