@@ -75,7 +75,7 @@ class _Staging:
         self._state = read_state(entry)
 
     def start(self, resume: bool, update: bool) -> None:
-        """Make the local directory show what is at the URL, unless it has an output that was not finished."""
+        """Make the local directory show what is at the URL, unless it holds an unfinished output."""
         self.discard_if_unused()
         phase = self._state.get("phase")
         if self._path.exists() and (phase == "writing" or (phase == "uploading" and resume)) and not update:
