@@ -77,7 +77,7 @@ def _describe_field(
         description["nearly_unique"] = True
     if lists and field.multivalued:
         values_total, empty, missing = (sum(lists[name].values()) for name in ("values", "empty", "missing"))
-        total = sum(rows.values())
+        total = max(sum(rows.values()), 1)
         description["lists"] = {
             "values_per_row": (values_total - missing) / total,  # a missing list has one value, the missing value
             "empty": empty / total,
@@ -88,6 +88,7 @@ def _describe_field(
 
 
 def _most_frequent(field: Field, vocabulary: Vocabulary, counted: int) -> list[dict[str, Any]]:
+    counted = max(counted, 1)  # a damaged manifest may say that there are no values
     order = vocabulary.counts.argsort(kind="stable")[::-1] if vocabulary.hashed else range(len(vocabulary.counts))
     return [
         {"value": feature_text(field, vocabulary, int(index) + 1), "share": int(vocabulary.counts[index]) / counted}
