@@ -95,6 +95,12 @@ def test_a_manifest_that_contradicts_the_other_files_is_damage(damaged):
         Dataset.open(damaged)
 
 
+def test_a_manifest_without_training_rows_is_described(damaged, capsys):
+    set_manifest(damaged, "splits", "train", "rows", value=0)
+    assert main(["describe", str(damaged), "--json"]) == 0
+    assert '"most_frequent"' in capsys.readouterr().out
+
+
 def replace_vocabularies(path, write):
     write(path / "vocabularies.npz")
     set_manifest(path, "files", "vocabularies.npz", "bytes", value=(path / "vocabularies.npz").stat().st_size)
