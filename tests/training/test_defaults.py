@@ -20,6 +20,7 @@ SHALLOW = [spec for spec in specs() if not spec.deep]
     "values",
     [
         {spec.name: spec.defaults for spec in SHALLOW},
+        {spec.name: spec.few_defaults for spec in SHALLOW if spec.few_defaults},
         {spec.name: spec.large_defaults for spec in SHALLOW if spec.large_defaults},
     ],
 )
@@ -34,6 +35,7 @@ def test_defaults_for_few_fields(dataset, tmp_path):
     sizes = [50, 1_000, 7, 200_000]
     few, usual = Settings.of("fmfm", 5_000, sizes), Settings.of("fmfm", 5_000, [50] * 23)
     assert (few.field_dropout, usual.field_dropout) == (0.027, 0.2)
+    assert Settings.of("fmfm", 70_000, sizes).field_dropout == 0.014
     assert few.options["matrix_std"] == pytest.approx(usual.options["matrix_std"] * (741 / 6) ** 0.5, rel=1e-2)
     assert (few.dim, usual.dim) == ((9, 19, 5, 32), 8)
     assert few.learning_rate == 4 * usual.learning_rate
@@ -66,13 +68,20 @@ def test_defaults_change_gradually_with_the_number_of_rows(spec, fields):
 
 def test_defaults_for_many_rows():
     few, many, more = (Settings.of("fmfm", rows, [50] * 39) for rows in (200_000, 1_000_000, 9_000_000))
-    assert (few.l2, few.batch_size, few.field_dropout) == (0.03, 256, 0.2)
-    assert (many.l2, many.batch_size, many.field_dropout) == (0.0075, 1024, 0.05)
+    assert (few.l2, few.batch_size, few.field_dropout) == (0.036, 256, 0.1)
+    assert (many.l2, many.batch_size, many.field_dropout) == (0.009, 1024, 0)
     assert many == more
     assert {few.schedule, many.schedule} == {"constant"}
     assert many.epochs == few.epochs
     assert Settings.of("fmfm", 10**6, [50_000, 9]).dim == Settings.of("fmfm", 10**5, [50_000, 9]).dim
     assert Settings.of("fmfm", 10**6, field_dropout=0.5).field_dropout == 0.5
+
+
+def test_defaults_for_few_rows_change_gradually():
+    tiny, few, some, enough = (Settings.of("fmfm", rows, [50] * 39) for rows in (10_000, 16_384, 32_768, 65_536))
+    assert (tiny.l2_power, tiny.field_dropout, tiny.ema_decay) == (0.5, 0.2, 0.998)
+    assert (few.l2_power, some.l2_power, enough.l2_power) == pytest.approx((0.5, 0.35**0.5, 0.7), abs=1e-3)
+    assert enough.learning_rate == 2 * few.learning_rate == Settings.of("fmfm").learning_rate
 
 
 def test_rates_rise_with_fewer_pairs_of_fields():

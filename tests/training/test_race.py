@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.helpers.planted import SCHEMA, planted
+from tests.helpers.races import FAST, ORDINARY, Interrupt, names, record_of
 from tests.helpers.runs import compare_runs
 
 from fm2 import Fm2Error, Run, prepare
@@ -24,8 +25,6 @@ from fm2.training.loop import DivergedError, TrainingLoop
 from fm2.training.race_record import Candidate, Record
 from fm2.training.train import train
 
-FAST = {"epochs": 4, "batch_size": 64, "evaluations_per_epoch": 2, "threads": 1}
-ORDINARY = ["checkpoint.safetensors", "history.jsonl", "model.safetensors", "settings.toml"]
 RACED = sorted([*ORDINARY, "race.json"])
 
 
@@ -40,34 +39,12 @@ def raced(dataset, tmp_path_factory):
     return train("fmfm", dataset, tmp_path_factory.mktemp("raced") / "run", effort=2, **FAST)
 
 
-def names(path):
-    return sorted(entry.name for entry in path.iterdir())
-
-
-def record_of(run):
-    record = Record.read(run.path)
-    assert record is not None
-    return record
-
-
 def comparable(path):
     """Return a record without times."""
     values = json.loads((path / "race.json").read_text())
     for candidate in values["candidates"]:
         del candidate["seconds"]
     return values
-
-
-class Interrupt:
-    """Interrupts a training at some steps, counted over all calls."""
-
-    def __init__(self, steps, error=KeyboardInterrupt):
-        self.steps, self.error, self.count = set(steps), error, 0
-
-    def __call__(self, report):
-        self.count += 1
-        if self.count in self.steps:
-            raise self.error
 
 
 def test_the_result_is_at_least_as_good_as_with_the_defaults(dataset, raced, tmp_path):

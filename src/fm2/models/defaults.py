@@ -44,6 +44,11 @@ RATES = {"adagrad": 0.05, "adam": 0.002, "dense_adam": 0.002, "ftrl": 0.05}
 # regularization, larger batches and higher rates. Between the two they change gradually.
 SOME_ROWS, MANY_ROWS = 200_000, 1_000_000
 
+# Up to FEW_ROWS training rows, some models have defaults of their own: more regularization, lower rates and averages
+# over fewer steps. From ENOUGH_ROWS on, those for small logs apply. With the latter on 2,000 rows of census income,
+# Criteo and movies, the test log loss of FmFM was .3370, .5227 and .6184 instead of .3313, .5209 and .6088.
+ENOUGH_ROWS = 65_536
+
 # Below this many training rows batches are smaller, so that an epoch still has about 64 steps. On 1,000 rows of four
 # fields, batches of 16 instead of 256 lowered FmFM's log loss from .66 to .57 and LR's from .68 to .61 (three draws).
 FEW_ROWS, STEPS, SMALLEST_BATCH = 16_384, 64, 16
@@ -84,6 +89,7 @@ USUAL_STEPS = 430
 
 
 def adapt_defaults(
+    few: Values,
     small: Values,
     large: Values,
     rows: int,
@@ -96,11 +102,16 @@ def adapt_defaults(
 ) -> dict[str, Any]:
     """Return the default settings for a log with ``rows`` training rows (0: unknown) and fields of these sizes.
 
+    ``small`` are those of small logs. ``few`` replaces some of them on logs with few rows, and ``large`` on large logs.
     ``interaction`` is that of a factorization machine, in which fields interact in no other way. On logs with few
-    fields, learning rates are higher, up to ``highest_rate``. With ``l2_by_density``, l2 is proportional to the number
-    of features per row. With ``accumulator_by_rows``, Adagrad's initial sums grow with the rows.
+    fields, learning rates are higher: on small logs up to ``highest_rate``, on others by the same factor. With
+    ``l2_by_density``, l2 is proportional to the number of features per row. With ``accumulator_by_rows``, Adagrad's
+    initial sums grow with the rows.
     """
     values = dict(small)
+    if 0 < rows < ENOUGH_ROWS:
+        share = max(_share(rows, FEW_ROWS, ENOUGH_ROWS), 0.0)
+        values |= {name: interpolate(name, value, small[name], share) for name, value in few.items()}
     if rows > SOME_ROWS:
         share = _share(rows, SOME_ROWS, MANY_ROWS)
         values |= {name: interpolate(name, small.get(name), value, share) for name, value in large.items()}
@@ -115,7 +126,8 @@ def adapt_defaults(
         name, share = "initial_accumulator", _share(rows, FEW_GRADIENTS, MANY_GRADIENTS)
         values[name] = interpolate(name, values[name], LARGEST_ACCUMULATOR, share)
     if 0 < len(field_sizes) < USUAL_FIELDS:
-        values |= _for_few_fields(values, field_sizes, interaction, highest_rate)
+        highest_factor = highest_rate / small["learning_rate"] if highest_rate else 1.0
+        values |= _for_few_fields(values, field_sizes, interaction, highest_factor)
     return values
 
 
@@ -152,12 +164,12 @@ def _for_few_steps(usual: Values, steps: float) -> dict[str, Any]:
 
 
 def _for_few_fields(
-    usual: Values, field_sizes: Sequence[int], interaction: Interaction | None, highest_rate: float | None
+    usual: Values, field_sizes: Sequence[int], interaction: Interaction | None, highest_factor: float
 ) -> dict[str, Any]:
     fields, changes = len(field_sizes), dict[str, Any]()
     pairs = max(fields * (fields - 1) / 2, 1)
-    if highest_rate:
-        factor = min(USUAL_FIELDS * (USUAL_FIELDS - 1) / 2 / pairs, highest_rate / usual["learning_rate"])
+    if highest_factor > 1:
+        factor = min(USUAL_FIELDS * (USUAL_FIELDS - 1) / 2 / pairs, highest_factor)
         rates = [name for name in ("learning_rate", "dense_learning_rate") if name in usual]
         changes |= {name: float(f"{usual[name] * factor:.4g}") for name in rates}
     if "field_dropout" in usual:

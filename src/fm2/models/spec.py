@@ -45,12 +45,14 @@ class ModelSpec:
     ``"module:Class"`` and is imported on first use. The class is called with ``field_sizes``, ``seed``, the
     ``arguments`` (keyword: the setting that supplies the value) and the ``options``.
 
-    ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs, and
-    ``large_defaults`` replace some of them on large logs; both may name training settings and options. With few fields,
-    the default learning rates are higher, up to ``highest_rate``; None leaves them alone. With ``l2_by_density``, the
-    default l2 is proportional to the number of features per row; with ``accumulator_by_rows``, the default
-    initial_accumulator grows with the rows. ``fm2 tune`` leaves ``untuned`` settings alone. ``fm2 train auto`` tries
-    the model from ``auto_effort`` on; None means never.
+    ``settings`` are those of :data:`OPTIONAL_SETTINGS` that the model uses. ``defaults`` apply to small logs;
+    ``few_defaults`` replace some of them on logs with few rows, ``large_defaults`` on large logs. They may name
+    training settings and options. With few fields, the default learning rates are higher: on small logs up to
+    ``highest_rate``, on others by the same factor; None leaves them alone. With ``l2_by_density``, the default l2 is
+    proportional to the number of features per row; with ``accumulator_by_rows``, the default
+    initial_accumulator grows with the rows. With ``compare_penalties``, an ordinary training tries two forms of l2 on
+    logs of medium size, and keeps the better one. ``fm2 tune`` leaves ``untuned`` settings alone. ``fm2 train auto``
+    tries the model from ``auto_effort`` on; None means never.
 
     ``many_fields`` says that the model's cost is linear in the number of fields, so that it takes any number of them.
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
@@ -84,10 +86,12 @@ class ModelSpec:
     settings: Sequence[str] = OPTIONAL_SETTINGS
     arguments: Mapping[str, str] = field(default_factory=lambda: {"dims": "dim", "embedding_std": "embedding_std"})
     defaults: Mapping[str, Any] = field(default_factory=lambda: SMALL_LOG)
+    few_defaults: Mapping[str, Any] = field(default_factory=dict)
     large_defaults: Mapping[str, Any] = field(default_factory=lambda: LARGE_LOG)
     highest_rate: float | None = None
     l2_by_density: bool = False
     accumulator_by_rows: bool = False
+    compare_penalties: bool = False
     untuned: Sequence[str] = ()
     auto_effort: int | None = None
 
@@ -152,7 +156,7 @@ class ModelSpec:
         >>> [fmfm.default_settings(rows)["batch_size"] for rows in (0, 10, 1_000, 10_000, 100_000, 1_000_000)]
         [256, 16, 16, 128, 256, 1024]
         >>> [fmfm.default_settings(field_sizes=[50] * fields)["field_dropout"] for fields in (0, 2, 6, 12, 23, 39)]
-        [0.2, 0.009, 0.045, 0.1, 0.2, 0.2]
+        [0.1, 0.005, 0.023, 0.05, 0.1, 0.1]
         >>> [deeplight.default_settings(rows)["warm_up"] for rows in (0, 1_000, 10_000, 100_000, 1_000_000)]
         [800, 116, 145, 727, 800]
         >>> deeplight.default_settings(100_000, batch_size=1024)["warm_up"]
@@ -161,7 +165,7 @@ class ModelSpec:
         options = {option.name: option.default for option in self.options}
         small = {**options, **self.defaults}
         rules = self.interaction, self.highest_rate, self.l2_by_density, self.accumulator_by_rows
-        return adapt_defaults(small, self.large_defaults, rows, field_sizes, batch_size, *rules)
+        return adapt_defaults(self.few_defaults, small, self.large_defaults, rows, field_sizes, batch_size, *rules)
 
     def check_options(self, config: Config) -> None:
         """Raise ValueError if a config, which may come from a damaged file, has an option that is out of range."""

@@ -21,7 +21,7 @@ from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, is_out_of_memory
 from fm2.models.registry import get_spec
-from fm2.training.candidates import AUTO, NUMBER, models_to_race, settings_around
+from fm2.training.candidates import AUTO, NUMBER, default_candidates, models_to_race, settings_around
 from fm2.training.loop import HIGHER_IS_BETTER, DivergedError, TrainingProgress
 from fm2.training.race_record import Candidate, Record, final_score, plain
 from fm2.training.resolve import resolve_settings
@@ -151,9 +151,12 @@ class Race:
         fields, number_of_changes = len(self._dataset.field_sizes), NUMBER[record.effort]
         for number in finalists:
             record.candidates[number].scores = []  # its history has those of the new rounds, too
+            finalist = record.candidates[number]
             changes = settings_around(self._settings(number), fields, record.settings, number_of_changes)[1:]
-            record.entered += range(len(record.candidates), len(record.candidates) + len(changes))
-            record.candidates += [Candidate(record.candidates[number].model, each) for each in changes]
+            for changed in ({**finalist.changes, **each} for each in changes):
+                if all((other.model, other.changes) != (finalist.model, changed) for other in record.candidates):
+                    record.entered.append(len(record.candidates))
+                    record.candidates.append(Candidate(finalist.model, changed))
 
 
 def new_record(
@@ -165,19 +168,21 @@ def new_record(
     fingerprint: dict[str, str | None],
 ) -> Record:
     """Choose the candidates: models with their defaults for ``auto``, else settings around the model's defaults."""
-    if model == AUTO:
-        if start is not None:
-            raise Fm2Error(f"train: auto cannot start from a trained model; use {start['model']} instead of auto")
-        models = models_to_race(dataset, changes, effort)
-        candidates, metric = [Candidate(name) for name in models], resolve_settings(models[0], dataset, changes).metric
-    else:
-        defaults = resolve_settings(model, dataset, changes, start=start)
-        fixed = {*changes, *(get_spec(model).shape(start) if start else ())}
-        changed = settings_around(defaults, len(dataset.field_sizes), fixed, NUMBER[effort])
-        candidates = [Candidate(model, each) for each in changed]
-        metric = defaults.metric
+    if model == AUTO and start is not None:
+        raise Fm2Error(f"train: auto cannot start from a trained model; use {start['model']} instead of auto")
+    candidates = []
+    for name in models_to_race(dataset, changes, effort) if model == AUTO else [model]:
+        defaults = resolve_settings(name, dataset, changes, start=start)
+        fixed = {*changes, *(get_spec(name).shape(start) if start else ())}
+        if model == AUTO or effort == 1:
+            changed = default_candidates(defaults, len(dataset.train), fixed)
+        else:
+            changed = settings_around(defaults, len(dataset.field_sizes), fixed, NUMBER[effort])
+        candidates += [Candidate(name, each) for each in changed]
     entered = list(range(len(candidates)))
-    return Record(model, effort, metric, plain(changes), fingerprint, candidates, entered, models=model == AUTO)
+    return Record(
+        model, effort, defaults.metric, plain(changes), fingerprint, candidates, entered, models=model == AUTO
+    )
 
 
 def resumed_race(path: Path, model: str, effort: int, settings: Mapping[str, Any]) -> Record | None:

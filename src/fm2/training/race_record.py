@@ -137,16 +137,17 @@ class Record:
         text = f"race: chose {chosen}: validation {metric_title(self.metric)} {winner.scores[-1]:.4f}"
         others = len(self.entered) - 1
         if self.models:
-            return f"{text}, the best of {others + 1} models"
+            return f"{text}, the best of {len({self.candidates[number].model for number in self.entered})} models"
         if winner is baseline and others:
-            return f"{text}; none of {others} other candidates was better"
+            worse = "the other candidate was not" if others == 1 else f"none of {others} other candidates was"
+            return f"{text}; {worse} better"
         if winner is baseline:
             return f"{text}; all settings were given, so that there was nothing to race"
         if baseline.failed:
             return f"{text}; with the defaults, training {baseline.failed}"
         direction = "higher" if final_score(winner) > final_score(baseline) else "lower"
-        defaults = f"{baseline.model} with" if self.model == AUTO else "with"
-        return f"{text}, {self.gain:.4f} {direction} than {defaults} the defaults"
+        compared = f"{baseline.model} with" if self.model == AUTO else "with"
+        return f"{text}, {self.gain:.4f} {direction} than {compared} {str(baseline) or 'the defaults'}"
 
 
 def final_score(candidate: Candidate) -> float:

@@ -34,7 +34,7 @@ from fm2.files import checksum, remove_directory, write_errors, write_files
 from fm2.remote.paths import writes
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
-from fm2.training.candidates import AUTO, check_effort
+from fm2.training.candidates import AUTO, check_effort, default_candidates
 from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.race import Race, discard_race, new_record, resumed_race
@@ -95,6 +95,9 @@ def train(
     races = record.winner is None if record else effort > 1 or model == AUTO
     if races and not learn:
         raise Fm2Error("train: learn=False trains nothing; it cannot be combined with effort or auto")
+    if not races and not resume and first is None:
+        defaults = resolve_settings(model, dataset, settings)
+        races = len(default_candidates(defaults, len(dataset.train), settings)) > 1
     if record and not races:
         model = record.model_to_resume(model)
     weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)

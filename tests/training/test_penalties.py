@@ -1,0 +1,74 @@
+"""Ordinary trainings on logs of medium size, which compare two forms of L2."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.helpers.planted import SCHEMA, planted
+from tests.helpers.races import FAST, ORDINARY, Interrupt, names, record_of
+from tests.helpers.runs import compare_runs
+
+from fm2 import prepare
+from fm2.artifacts.settings import Settings
+from fm2.training.train import train
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return prepare(planted(1500, values=6), SCHEMA, tmp_path_factory.mktemp("penalties") / "data")
+
+
+@pytest.fixture
+def medium(monkeypatch):
+    """Make the log one of medium size, on which an ordinary training compares two penalties."""
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)
+
+
+@pytest.mark.usefixtures("medium")
+@pytest.mark.parametrize("model", ["lr", "fm", "fwfm", "fvfm", "fmfm"])
+def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, model):
+    run = train(model, dataset, tmp_path / "run", **FAST)
+    record = record_of(run)
+    defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
+    equal = record.candidates[1].changes
+    assert equal["l2_power"] == 1
+    assert equal["l2"] == pytest.approx(10 * defaults.l2, rel=0.01)
+    assert equal.get("field_dropout", 0) == 0
+    scores = []
+    for number, changes in enumerate(({"l2": defaults.l2}, equal)):  # a penalty that is given is the only one
+        alone = train(model, dataset, tmp_path / str(number), **changes, **FAST)
+        assert names(alone.path) == ORDINARY
+        scores.append(alone.metrics["log_loss"])
+    assert [candidate.scores[-1] for candidate in record.candidates] == scores
+    assert run.metrics["log_loss"] == min(scores)
+    compare_runs(run.path, tmp_path / str(scores.index(min(scores))))
+
+
+@pytest.mark.usefixtures("medium")
+def test_a_comparison_of_penalties_can_be_resumed(dataset, tmp_path):
+    whole = train("fmfm", dataset, tmp_path / "whole", **FAST)
+    with pytest.raises(KeyboardInterrupt):
+        train("fmfm", dataset, tmp_path / "parts", callback=Interrupt([90]), **FAST)
+    train("fmfm", dataset, tmp_path / "parts", resume=True)
+    compare_runs(whole.path, tmp_path / "parts")
+    further = train("fmfm", dataset, tmp_path / "further", start=whole, **FAST)
+    assert names(further.path) == ORDINARY
+
+
+@pytest.mark.usefixtures("medium")
+def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
+    record = record_of(train("auto", dataset, tmp_path / "run", **FAST))
+    models = [candidate.model for candidate in record.candidates]
+    assert models == ["lr", "lr", "fm", "fm", "ffm", "fwfm", "fwfm", "fmfm", "fmfm"]
+    assert record.summary().endswith("the best of 5 models")
+    again = record_of(train("auto", dataset, tmp_path / "more", effort=2, **FAST))
+    entered = [(each.model, json.dumps(each.changes, sort_keys=True)) for each in again.candidates]
+    assert len(set(entered)) == len(entered)
+
+
+def test_small_logs_and_networks_are_trained_once(dataset, tmp_path, monkeypatch):
+    assert names(train("fmfm", dataset, tmp_path / "small", **FAST).path) == ORDINARY
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)
+    assert names(train("deepfm", dataset, tmp_path / "network", **FAST).path) == ORDINARY
+    assert names(train("ffm", dataset, tmp_path / "ffm", **FAST).path) == ORDINARY
