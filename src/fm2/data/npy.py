@@ -1,16 +1,40 @@
-"""Open .npy files, which may be damaged: nothing is allocated before the header is known to match the file."""
+"""Open .npy files, which may be damaged: nothing is allocated before the header is known to match the file.
+
+The parts of an array are files of their own, but mapped into memory as one array. Only whole pages can be mapped, so
+the header of a part is as long as necessary for its data to have the same offset from a page as in the whole array. A
+page that two parts share is copied when the array is opened; all others are read when they are used.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import io
 import math
+import mmap
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+PAGE = 4096  # bytes; on a machine with larger pages, parts are copied into memory
+
+
+def npy_header(shape: tuple[int, ...], dtype: DTypeLike, start: int | None = None) -> bytes:
+    """Return the header of a .npy file with all of an array, or with the part that starts at the row ``start``."""
+    of_type = np.dtype(dtype)
+    stream = io.BytesIO()
+    fields = {"descr": np.lib.format.dtype_to_descr(of_type), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, fields)
+    header = stream.getvalue()
+    if start is None:
+        return header
+    padding = (start * math.prod(shape[1:]) * of_type.itemsize - len(header)) % PAGE
+    size = int.from_bytes(header[8:10], "little") + padding
+    return header[:8] + size.to_bytes(2, "little") + header[10:-1] + b" " * padding + b"\n"
 
 
 def open_array(path: Path) -> NDArray[Any]:
@@ -20,6 +44,58 @@ def open_array(path: Path) -> NDArray[Any]:
     if 0 in shape:  # an empty array cannot be mapped
         return np.empty(shape, dtype)
     return np.memmap(path, dtype, "r", offset, shape)
+
+
+def open_parts(paths: Sequence[Path]) -> NDArray[Any]:
+    """Map the parts of an array into memory as one array; raise ValueError or OSError if a file is not complete."""
+    if len(paths) == 1:
+        return open_array(paths[0])
+    headers = []
+    for path in paths:
+        with path.open("rb") as file:
+            headers.append(_read_header(file, path.stat().st_size))
+    (_, *rest), dtype, _ = headers[0]
+    if any(list(shape[1:]) != rest or of_part != dtype for shape, of_part, _ in headers):
+        raise ValueError("the parts have different types or shapes")
+    rows = [shape[0] for shape, _, _ in headers]
+    whole = np.frombuffer(_reserve(sum(rows) * math.prod(rest) * dtype.itemsize), np.uint8)
+    begin = 0
+    for path, (shape, _, offset) in zip(paths, headers, strict=True):
+        end = begin + math.prod(shape) * dtype.itemsize
+        _map_part(path, offset, whole, begin, end)
+        begin = end
+    whole.flags.writeable = False
+    return whole[:begin].view(dtype).reshape(sum(rows), *rest)
+
+
+def _reserve(size: int) -> mmap.mmap:
+    """Return so many bytes of zeros, and the rest of the last page, which take no memory until they are written."""
+    return mmap.mmap(-1, max(-(-size // PAGE) * PAGE, PAGE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _map_part(path: Path, offset: int, whole: NDArray[np.uint8], begin: int, end: int) -> None:
+    """Map the data of a file, from ``offset`` on, to the bytes from ``begin`` to ``end`` of a reserved range."""
+    first, last = -(-begin // PAGE) * PAGE, end // PAGE * PAGE  # of the whole pages
+    with path.open("rb") as file:
+        if mmap.PAGESIZE != PAGE or (offset - begin) % PAGE or first >= last:
+            first = last = end
+        else:
+            _map_fixed(whole.ctypes.data + first, last - first, file.fileno(), offset + first - begin)
+        for at, until in ((begin, first), (last, end)):
+            file.seek(offset + at - begin)
+            if file.readinto(whole[at:until].data) != until - at:
+                raise ValueError(f"{path} became shorter while it was opened")
+
+
+def _map_fixed(address: int, size: int, descriptor: int, offset: int) -> None:
+    """Map a range of a file to an address that is reserved for it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    map_fixed = 0x10  # which Python's module does not have
+    flags = mmap.MAP_PRIVATE | map_fixed
+    if libc.mmap(address, size, mmap.PROT_READ, flags, descriptor, offset) != address:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def read_array(content: bytes) -> NDArray[Any]:
