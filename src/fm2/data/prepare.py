@@ -5,7 +5,8 @@ scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training ro
 (:mod:`fm2.data.counting`). Crosses and trees follow from the ids of other fields, so they take further passes
 (:mod:`fm2.data.crosses`, :mod:`fm2.data.tree_fields`). Then the codes are replaced with ids and written, split by
 split. A random split depends on the row number alone, so the codes are counted while the log is read; a split by time
-is known only after that, and takes another pass over the scratch file.
+is known only after that, and takes another pass over the scratch file. An engine runs these passes, in this process
+(:mod:`fm2.data.engine`) or for parts of the log in tasks (:mod:`fm2.data.parts_engine`).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from fm2.errors import Fm2Error, require
 from fm2.progress import Progress
 
 MOST_SHARDS = 64
+REACHED_SECONDS = 10.0  # to wait for an answer of the cluster
 CANCELED_SECONDS = 10.0  # to wait for the end of tasks after one has failed
 TITLES = {part_tasks.read_part: "reading", part_tasks.count_part: "counting", part_tasks.write_part: "writing"}
 
@@ -45,6 +46,8 @@ def _connected(address: str | None) -> Iterator[Any]:
         return
     local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
     try:
+        if address is not None:
+            _check_reachable(address)
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
@@ -53,6 +56,13 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise OSError if nothing listens at ``host:port``; Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
 
 
 class RayTasks:
