@@ -46,15 +46,13 @@ def main() -> None:
         print(f"starting Ray: {time.perf_counter() - start:.1f} s; {fm2.cpu_info()}\n", flush=True)
         try:
             prepare(directory, "ray", settings.cpus)  # starts the processes of the tasks
-            rounds = [
-                {engine: prepare(directory, engine, settings.cpus) for engine in ("local", "ray")}
-                for _ in range(ROUNDS)
-            ]
+            rounds = []
+            for turn in range(ROUNDS):
+                rounds.append({engine: prepare(directory, engine, settings.cpus) for engine in ("local", "ray")})
+                texts = (f"{engine} {wall:6.2f} s, CPU {cpu:6.2f} s" for engine, (wall, cpu) in rounds[-1].items())
+                print(f"round {turn + 1}: {'   '.join(texts)}", flush=True)
         finally:
             ray.shutdown()
-        for turn, measured in enumerate(rounds, 1):
-            texts = (f"{engine} {wall:6.2f} s, CPU {cpu:6.2f} s" for engine, (wall, cpu) in measured.items())
-            print(f"round {turn}: {'   '.join(texts)}")
         walls, cpus = ([min(each[engine][kind] for each in rounds) for engine in ("ray", "local")] for kind in (0, 1))
         print(f"Ray / one process, best of {ROUNDS}: time {walls[0] / walls[1]:.2f}, CPU time {cpus[0] / cpus[1]:.2f}")
         check_same(directory)

@@ -58,44 +58,57 @@ def open_parts(paths: Sequence[Path]) -> NDArray[Any]:
     if any(list(shape[1:]) != rest or of_part != dtype for shape, of_part, _ in headers):
         raise ValueError("the parts have different types or shapes")
     rows = [shape[0] for shape, _, _ in headers]
-    whole = np.frombuffer(_reserve(sum(rows) * math.prod(rest) * dtype.itemsize), np.uint8)
-    begin = 0
+    size = sum(rows) * math.prod(rest) * dtype.itemsize
+    pages = _Pages(size)
     for path, (shape, _, offset) in zip(paths, headers, strict=True):
-        end = begin + math.prod(shape) * dtype.itemsize
-        _map_part(path, offset, whole, begin, end)
-        begin = end
-    whole.flags.writeable = False
-    return whole[:begin].view(dtype).reshape(sum(rows), *rest)
+        pages.add(path, offset, math.prod(shape) * dtype.itemsize)
+    return np.frombuffer(pages.memory, np.uint8, size).view(dtype).reshape(sum(rows), *rest)
 
 
-def _reserve(size: int) -> mmap.mmap:
-    """Return so many bytes of zeros, and the rest of the last page, which take no memory until they are written."""
-    return mmap.mmap(-1, max(-(-size // PAGE) * PAGE, PAGE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+class _Pages:
+    """A range of memory to which files are mapped one after the other."""
 
+    def __init__(self, size: int) -> None:
+        # Pages that cannot be written take no memory, so that the range may be larger than that of the machine.
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.memory = mmap.mmap(-1, max(-(-size // PAGE) * PAGE, PAGE), flags, mmap.PROT_READ)
+        self._address = np.frombuffer(self.memory, np.uint8).ctypes.data
+        self._end = 0  # of what was added so far
+        self._writable = 0  # the pages of copies end here
 
-def _map_part(path: Path, offset: int, whole: NDArray[np.uint8], begin: int, end: int) -> None:
-    """Map the data of a file, from ``offset`` on, to the bytes from ``begin`` to ``end`` of a reserved range."""
-    first, last = -(-begin // PAGE) * PAGE, end // PAGE * PAGE  # of the whole pages
-    with path.open("rb") as file:
+    def add(self, path: Path, offset: int, size: int) -> None:
+        """Add the data of a file from ``offset`` on."""
+        begin, end = self._end, self._end + size
+        first, last = -(-begin // PAGE) * PAGE, end // PAGE * PAGE  # of the whole pages
         if mmap.PAGESIZE != PAGE or (offset - begin) % PAGE or first >= last:
             first = last = end
-        else:
-            _map_fixed(whole.ctypes.data + first, last - first, file.fileno(), offset + first - begin)
-        for at, until in ((begin, first), (last, end)):
-            file.seek(offset + at - begin)
-            if file.readinto(whole[at:until].data) != until - at:
-                raise ValueError(f"{path} became shorter while it was opened")
+        with path.open("rb") as file:
+            if first < last:
+                self._map(first, last, mmap.PROT_READ, mmap.MAP_PRIVATE, file.fileno(), offset + first - begin)
+            for at, until in ((begin, first), (last, end)):
+                file.seek(offset + at - begin)
+                self._copy(file.read(until - at), at, until)
+        self._end = end
 
+    def _copy(self, data: bytes, begin: int, end: int) -> None:
+        if len(data) != end - begin:
+            raise ValueError("a file became shorter while it was opened")
+        first, last = max(begin // PAGE * PAGE, self._writable), -(-end // PAGE) * PAGE
+        if first < last and data:
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            self._map(first, last, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+            self._writable = last
+        ctypes.memmove(self._address + begin, data, len(data))
 
-def _map_fixed(address: int, size: int, descriptor: int, offset: int) -> None:
-    """Map a range of a file to an address that is reserved for it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
-    map_fixed = 0x10  # which Python's module does not have
-    flags = mmap.MAP_PRIVATE | map_fixed
-    if libc.mmap(address, size, mmap.PROT_READ, flags, descriptor, offset) != address:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    def _map(self, begin: int, end: int, protection: int, flags: int, descriptor: int, offset: int) -> None:
+        """Replace pages of the range."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+        map_fixed = 0x10  # which Python's module does not have
+        address = self._address + begin
+        if libc.mmap(address, end - begin, protection, flags | map_fixed, descriptor, offset) != address:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def read_array(content: bytes) -> NDArray[Any]:
