@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from fm2.data.log_reader import Block, ScratchRows
 from fm2.remote.streams import LogFile
 from fm2.schema import Schema
 
+IDS = "ids"
 PartFiles = Sequence[tuple[LogFile, int | None]]  # each with its split, or None if its rows are to be split
 
 
@@ -41,11 +44,9 @@ class PartRows:
             yield from blocks
             return
         positions = {field: at for at, field in enumerate(range(len(self.schema.fields)) if fields is None else fields)}
-        ids_of = {
-            field: np.load(self._ids_path(self.schema.owners[field]), mmap_mode="r")
-            for field in fields_with_values(self.schema)
-            if field in positions
-        }
+        by_owner = load(self.directory, IDS)
+        in_blocks = [field for field in fields_with_values(self.schema) if field in positions]
+        ids_of = {field: by_owner[self.schema.owners[field]] for field in in_blocks}
         for block in blocks:
             lists = dict(block.lists)
             for field, ids in ids_of.items():
@@ -55,12 +56,9 @@ class PartRows:
                     block.codes[positions[field]] = ids[block.codes[positions[field]]]
             yield dataclasses.replace(block, lists=lists)
 
-    def _ids_path(self, owner: int) -> Path:
-        return self.directory / f"{owner}.ids.npy"
-
-    def save_ids(self, owner: int, ids: NDArray[np.int32]) -> None:
-        """Write the id of each code of a field, which all fields that share its vocabulary use."""
-        np.save(self._ids_path(owner), ids)
+    def save_ids(self, ids: Mapping[int, NDArray[np.int32]]) -> None:
+        """Write the id of each code, by the owner of the vocabulary."""
+        save(self.directory, IDS, ids)
 
     def size(self, field: int) -> int:
         """Return the number of codes of a field."""
@@ -70,3 +68,15 @@ class PartRows:
 def owners_with_values(schema: Schema) -> list[int]:
     """Return the fields that own the vocabularies of fields whose codes number their values."""
     return sorted({schema.owners[field] for field in fields_with_values(schema)})
+
+
+def save(directory: Path, name: str, content: Any) -> None:
+    """Write a temporary file for another task."""
+    with (directory / f"{name}.pickle").open("wb") as file:
+        pickle.dump(content, file, protocol=5)
+
+
+def load(directory: Path, name: str) -> Any:
+    """Return what :func:`save` wrote."""
+    with (directory / f"{name}.pickle").open("rb") as file:
+        return pickle.load(file)

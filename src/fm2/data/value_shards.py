@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fm2 import _native
 from fm2.data.counting import Values, kept_codes, own_counts, sharing_fields
-from fm2.data.part_rows import PartRows, owners_with_values
+from fm2.data.part_rows import PartRows, load, owners_with_values, save
 from fm2.data.vocabulary import Vocabulary
 from fm2.schema import Schema
 
@@ -37,57 +37,55 @@ class KeptValues:
     dropped: Mapping[int, int]
 
 
-def _path(directory: Path, owner: int, shard: int, name: str) -> Path:
-    return directory / f"{owner}.shard-{shard}.{name}.npy"
-
-
 def divide_values(values: Values, sizes: Mapping[int, int], directory: Path, shards: int) -> None:
-    """Write the values of a part, of which each field has so many, to a file for every field and shard."""
+    """Write the values of a part, of which each field has so many, to a file for every shard."""
+    codes_of: list[dict[int, Ints]] = [{} for _ in range(shards)]
     for owner, size in sizes.items():
         data, ends = values.values(owner, np.arange(size))
         shard_of = _native.feature_hashes(np.frombuffer(data, np.uint8), ends)[1:] % np.uint64(shards)
         order = np.argsort(shard_of, kind="stable")
         for shard, codes in enumerate(np.split(order, np.searchsorted(shard_of[order], np.arange(1, shards)))):
-            data, ends = values.values(owner, codes)
-            for name, array in (("codes", codes), ("data", np.frombuffer(data, np.uint8)), ("ends", ends)):
-                np.save(_path(directory, owner, shard, name), array)
+            codes_of[shard][owner] = codes
+    for shard, by_owner in enumerate(codes_of):
+        save(directory, f"codes-{shard}", by_owner)
+        save(directory, f"values-{shard}", {owner: values.values(owner, codes) for owner, codes in by_owner.items()})
 
 
 def divide_counts(part: PartRows, counts: Sequence[Ints], shards: int) -> None:
-    """Write the counts of the values of a part to a file for every field and shard."""
+    """Write the counts of the values of a part to a file for every shard."""
     sharing = sharing_fields(part.schema)
-    for owner in part.sizes:
-        for shard in range(shards):
-            codes = np.load(_path(part.directory, owner, shard, "codes"))
-            of_fields = np.stack([counts[field][codes] for field in sharing[owner]])
-            np.save(_path(part.directory, owner, shard, "counts"), of_fields)
+    for shard in range(shards):
+        codes_of = load(part.directory, f"codes-{shard}")
+        by_owner = {owner: [counts[field][codes] for field in sharing[owner]] for owner, codes in codes_of.items()}
+        save(part.directory, f"counts-{shard}", by_owner)
 
 
 def merge_shard(
     schema: Schema, known: Sequence[Vocabulary], directories: Sequence[Path], shard: int
 ) -> dict[int, KeptValues]:
     """Merge the values of a shard of all parts; write for each part the numbers of its values among the kept ones."""
-    merged = {}
-    for owner in owners_with_values(schema):
-        index = _native.StringIndex()
-        sharing = sharing_fields(schema)[owner]
-        first = np.zeros(0, np.int64)
-        counts = np.zeros((len(sharing), 0), np.int64)
-        numbers = []
-        for number, directory in enumerate(directories):
-            codes, data, ends, of_part = (
-                np.load(_path(directory, owner, shard, name)) for name in ("codes", "data", "ends", "counts")
-            )
-            size = len(first)
-            numbers.append(index.add(data, ends))
-            added = len(index) - size
-            first = np.concatenate([first, (np.int64(number) << 32) + codes[numbers[-1] >= size]])
-            counts = np.concatenate([counts, np.zeros((len(sharing), added), np.int64)], axis=1)
-            counts[:, numbers[-1]] += of_part
-        of_fields = dict(zip(sharing, counts, strict=True))
-        merged[owner], places = _keep(schema, owner, of_fields, index, first, known[owner] if known else None)
-        for directory, of_directory in zip(directories, numbers, strict=True):
-            np.save(_path(directory, owner, shard, "kept"), places[of_directory])
+    indexes = {owner: _native.StringIndex() for owner in owners_with_values(schema)}
+    sharing = sharing_fields(schema)
+    first = {owner: np.zeros(0, np.int64) for owner in indexes}
+    counts = {owner: np.zeros((len(sharing[owner]), 0), np.int64) for owner in indexes}
+    numbers_of: list[dict[int, NDArray[np.int32]]] = []
+    for part, directory in enumerate(directories):
+        codes, values, of_part = (load(directory, f"{name}-{shard}") for name in ("codes", "values", "counts"))
+        numbers_of.append({})
+        for owner, index in indexes.items():
+            size = len(index)
+            data, ends = values[owner]
+            numbers = numbers_of[-1][owner] = index.add(np.frombuffer(data, np.uint8), ends)
+            first[owner] = np.append(first[owner], (np.int64(part) << 32) + codes[owner][numbers >= size])
+            counts[owner] = np.pad(counts[owner], ((0, 0), (0, len(index) - size)))
+            counts[owner][:, numbers] += of_part[owner]
+    merged, places = dict[int, KeptValues](), dict[int, NDArray[np.int32]]()
+    for owner, index in indexes.items():
+        of_fields = dict(zip(sharing[owner], counts[owner], strict=True))
+        of_known = known[owner] if known else None
+        merged[owner], places[owner] = _keep(schema, owner, of_fields, index, first[owner], of_known)
+    for directory, by_owner in zip(directories, numbers_of, strict=True):
+        save(directory, f"kept-{shard}", {owner: places[owner][numbers] for owner, numbers in by_owner.items()})
     return merged
 
 
@@ -151,10 +149,10 @@ class MergedValues:
 
 def write_ids(ids: Mapping[int, Sequence[NDArray[np.int32]]], part: PartRows) -> None:
     """Write the id of each code of a part; ``ids`` are those of the kept values, by owner and shard."""
-    for owner, by_shard in ids.items():
-        of_codes = np.zeros(part.size(owner), np.int32)
-        for shard, of_kept in enumerate(by_shard):
-            codes = np.load(_path(part.directory, owner, shard, "codes"))
-            kept = np.load(_path(part.directory, owner, shard, "kept"))
-            of_codes[codes[kept >= 0]] = of_kept[kept[kept >= 0]]
-        part.save_ids(owner, of_codes)
+    of_codes = {owner: np.zeros(size, np.int32) for owner, size in part.sizes.items()}
+    for shard in range(len(next(iter(ids.values()), ()))):
+        codes, kept = (load(part.directory, f"{name}-{shard}") for name in ("codes", "kept"))
+        for owner, of_owner in of_codes.items():
+            has_id = kept[owner] >= 0
+            of_owner[codes[owner][has_id]] = ids[owner][shard][kept[owner][has_id]]
+    part.save_ids(of_codes)
