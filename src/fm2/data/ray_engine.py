@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +50,8 @@ def _connected(address: str | None) -> Iterator[Any]:
     try:
         if address is not None:
             _check_reachable(address)
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
+        with _own_sigterm():
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
         raise Fm2Error(f"prepare: cannot {place}: {' '.join(str(error).split())}") from error
@@ -56,6 +59,20 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the handler of SIGTERM, which removes temporary files; that of Ray would abort the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if handler is not None:  # it was installed by Python
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_reachable(address: str) -> None:
