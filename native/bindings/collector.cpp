@@ -32,8 +32,7 @@ const Block& read_frame(Collector& self, const fm2::ArrowReader& frame, std::siz
     return self.read(frame, first, count, positions);
 }
 
-std::tuple<nb::bytes, Array<std::uint64_t, 1>> values(const Collector& self, std::size_t field, const Array<const std::int64_t, 1>& codes) {
-    const fm2::StringIndex& index = self.values(field);
+std::tuple<nb::bytes, Array<std::uint64_t, 1>> texts(const fm2::StringIndex& index, const Array<const std::int64_t, 1>& codes) {
     std::string bytes;
     std::vector<std::uint64_t> ends;
     for (std::size_t i = 0; i < codes.size(); ++i) {
@@ -43,6 +42,15 @@ std::tuple<nb::bytes, Array<std::uint64_t, 1>> values(const Collector& self, std
         ends.push_back(bytes.size());
     }
     return {nb::bytes(bytes.data(), bytes.size()), to_numpy(std::move(ends))};
+}
+
+Array<std::int32_t, 1> add_values(fm2::StringIndex& self, const Bytes& bytes, const Array<const std::uint64_t, 1>& ends) {
+    const fm2::StringIndexView values{{}, {ends.data(), ends.size()}, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
+    std::vector<std::string_view> views;
+    for (std::size_t i = 0; i < ends.size(); ++i) views.push_back(values.text(i));
+    std::vector<std::int32_t> numbers(views.size());
+    self.add(views, numbers.data());
+    return to_numpy(std::move(numbers));
 }
 
 template <class T>
@@ -141,7 +149,12 @@ void init_collector(nb::module_& module) {
         .def(
             "size", [](const Collector& self, std::size_t field) { return self.values(field).size(); }, "field"_a,
             "The number of distinct values of a field so far.")
-        .def("values", &values, "field"_a, "codes"_a, "The concatenated values of these codes, and where each value ends.")
+        .def(
+            "values",
+            [](const Collector& self, std::size_t field, const Array<const std::int64_t, 1>& codes) {
+                return texts(self.values(field), codes);
+            },
+            "field"_a, "codes"_a, "The concatenated values of these codes, and where each value ends.")
         .def("line", &Collector::line, "row"_a, "The line of the most recent text where a row begins, from 0.")
         .def(
             "row_text",
@@ -150,6 +163,12 @@ void init_collector(nb::module_& module) {
                 return nb::bytes(text.data(), text.size());
             },
             "row"_a, "The unchanged text of a row of the most recent text.");
+    nb::class_<fm2::StringIndex>(module, "StringIndex", "Numbers distinct values in order of appearance.")
+        .def(nb::init<>())
+        .def("__len__", &fm2::StringIndex::size)
+        .def("add", &add_values, "bytes"_a, "ends"_a,
+             "Adds concatenated values, of which each ends at one of the ends; returns their numbers.")
+        .def("values", &texts, "numbers"_a, "The concatenated values of these numbers, and where each value ends.");
     nb::class_<fm2::ListTable>(module, "ListTable", "Numbers the lists of a field.")
         .def(nb::init<std::size_t>(), "most_lists"_a)
         .def_prop_ro(

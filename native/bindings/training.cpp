@@ -13,7 +13,9 @@ void check_step(std::int64_t step) {
     expect(step >= 1 && step <= std::numeric_limits<std::int32_t>::max(), "step must be between 1 and 2^31 - 1, got ", step);
 }
 
-fm2::Mask mask_of(const std::optional<fm2::Dropout>& dropout, std::int64_t step) {
+fm2::Mask mask_of(const std::optional<fm2::Dropout>& dropout, const fm2::Minibatch& batch, std::int64_t step) {
+    expect(!dropout || dropout->rows.empty() || dropout->rows.size() == batch.size(), "dropout: expected the numbers of ", batch.size(),
+           " rows, got ", dropout ? dropout->rows.size() : 0);
     return dropout ? fm2::Mask(*dropout, static_cast<std::uint64_t>(step)) : fm2::Mask();
 }
 
@@ -41,7 +43,7 @@ struct Update {
         if (sums) expect_shape("update", "sums", *sums, batch.size(), table->dim());
         expect_size("update", "logits", logits, batch.size());
         expect_size("update", "signs", signs, table->dim());
-        const fm2::Gradient gradient{pointer(rows), pointer(logits), pointer(sums), pointer(signs), mask_of(dropout, step)};
+        const fm2::Gradient gradient{pointer(rows), pointer(logits), pointer(sums), pointer(signs), mask_of(dropout, batch, step)};
         return {table->view("update", batch), optimizer, gradient};
     }
 };
@@ -53,7 +55,7 @@ void load(fm2::Minibatch& batch, const ConstIds& ids, const RowLists& lists, con
     fm2::ValueDropout values;
     if (dropout) {
         check_step(step);
-        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step), dropout->numbers, dropout->first_row};
+        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step), dropout->numbers, dropout->rows};
     }
     nb::gil_scoped_release release;
     if (!order) return batch.load<std::int32_t>(rows, nullptr, rows.count, threads, values);
@@ -65,7 +67,7 @@ void gather(const EmbeddingTable& table, const fm2::Minibatch& batch, const Arra
     const fm2::Embeddings view = table.view("gather", batch);
     expect_shape("gather", "out", out, batch.size(), table.width());
     if (dropout) check_step(step);
-    const fm2::Mask mask = mask_of(dropout, step);
+    const fm2::Mask mask = mask_of(dropout, batch, step);
     nb::gil_scoped_release release;
     fm2::gather(kernels_of(level), batch, view, mask, out.data(), threads);
 }
@@ -173,7 +175,10 @@ void define_classes(nb::module_& module) {
                 new (self) fm2::Dropout(dropout);
             },
             "element"_a = 0.0f, "field"_a = 0.0f, "seed"_a = 0, "value"_a = 0.0f, "numbers"_a = std::vector<std::size_t>())
-        .def_rw("first_row", &fm2::Dropout::first_row, "Number of the first row, if a batch is a part of a larger one.");
+        .def(
+            "set_rows",
+            [](fm2::Dropout& self, const Array<const std::uint32_t, 1>& rows) { self.rows.assign(rows.data(), rows.data() + rows.size()); },
+            "rows"_a, "Sets the numbers of the rows in a larger batch, of which the next batch is a part.");
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
         .def(

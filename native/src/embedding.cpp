@@ -75,7 +75,7 @@ Mask::Mask(const Dropout& dropout, std::uint64_t step)
       element(threshold(dropout.element)),
       field(threshold(dropout.field)),
       scale(1 / ((1 - dropout.element) * (1 - dropout.field))),
-      first_row(dropout.first_row) {}
+      rows(dropout.rows.empty() ? nullptr : dropout.rows.data()) {}
 
 namespace {
 

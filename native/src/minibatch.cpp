@@ -96,7 +96,8 @@ void Minibatch::index() {
 
 float ValueDropout::factor(std::size_t row, std::size_t field, std::size_t position) const {
     const std::uint64_t key = mix(mix(seed ^ 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u) ^ step, 0xa0761d6478bd642fu);
-    const std::uint64_t value = mix(mix(key ^ (first_row + row), 0xe7037ed1a0b428dbu) ^ (field << 32 | position), 0xa0761d6478bd642fu);
+    const std::uint64_t number = rows.empty() ? row : rows[row];
+    const std::uint64_t value = mix(mix(key ^ number, 0xe7037ed1a0b428dbu) ^ (field << 32 | position), 0xa0761d6478bd642fu);
     const std::uint64_t hash = mix(value ^ key, 0xd1342543de82ef95u);  // without this, neighbors would be dropped together too rarely
     const auto threshold = static_cast<std::uint64_t>(static_cast<double>(probability) * 4294967296.0);
     return (hash >> 32) < threshold ? 0 : 1 / (1 - probability);
@@ -109,6 +110,8 @@ void Minibatch::load(const Rows& rows, const Index* order, std::size_t count, st
     expect(count <= std::size_t{1} << 24, "load: a batch can have at most 2^24 rows, got ", count);
     expect(dropout.probability >= 0 && dropout.probability < 1, "load: the dropout of values must be at least 0 and below 1, got ",
            dropout.probability);
+    expect(dropout.rows.empty() || dropout.rows.size() == count, "load: dropout has numbers for ", dropout.rows.size(), " of ", count,
+           " rows");
     count_ = 0;
     if (!full_sizes_.empty()) sizes_ = full_sizes_;
     compacted_ = false;

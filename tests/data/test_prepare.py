@@ -182,10 +182,10 @@ def test_a_killed_run_leaves_no_dataset_and_the_next_run_succeeds(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("y,site\n" + "1,a\n0,b\n" * 1000)
     script = """
-import sys, time, fm2.data.prepare as p
+import sys, time, fm2.data.engine as e, fm2.data.prepare as p
 def slow(*arguments):
     write_splits(*arguments); print("written", flush=True); time.sleep(60)
-write_splits, p.write_splits = p.write_splits, slow
+write_splits, e.write_splits = e.write_splits, slow
 p.prepare(sys.argv[1], p.Schema([__import__("fm2").Field("site")], "y"), sys.argv[2])
 """
     out = tmp_path / "data"

@@ -22,6 +22,7 @@ SKIPPED = {
     "./score": "tests/engine/test_c_interface.py builds and runs it",
     "pip install": "tests do not use the network",
     "fm2 train fmfm data --workers": "tests/distributed/test_workers_option.py starts workers",
+    "fm2 prepare 'logs/*.tsv.gz' --preset criteo --engine ray": "tests/data/test_ray_engine.py starts Ray",
     "torchrun": "tests/distributed/test_runs.py starts it",
 }
 # Smaller sizes keep the tests fast.

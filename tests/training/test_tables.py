@@ -195,6 +195,14 @@ def test_dropout_masks_gathered_values_and_their_gradient(level: str, dims: list
     assert np.array_equal(mask, mask_of(table, batch, dropout, 7, LEVELS[0]))
     assert not np.array_equal(mask, mask_of(table, batch, dropout, 8, level))
     assert not np.array_equal(mask, mask_of(table, batch, Dropout(0.4, 0.2, seed=4), 7, level))
+    part = np.array([3, 4, 50, 199], np.uint32)  # of the same rows, as a worker has them
+    dropout.set_rows(part)
+    with pytest.raises(ValueError, match="dropout: expected the numbers of 200 rows, got 4"):
+        mask_of(table, batch, dropout, 7, level)
+    batch.load(ids[part])
+    assert np.array_equal(mask[part], mask_of(table, batch, dropout, 7, level))
+    batch.load(ids)
+    dropout = Dropout(element=0.4, field=0.2, seed=3)
 
     out = np.empty_like(mask)
     _native.gather(table.native, batch, out, dropout, 7, level=level)

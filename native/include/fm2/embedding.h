@@ -41,7 +41,7 @@ struct Dropout {
     std::uint64_t seed = 0;
     float value = 0;  // of single values of a multi-valued field, which Minibatch::load drops
     std::vector<std::size_t> numbers = {};  // the fields whose lists are the features of one number, of which none is dropped
-    std::uint32_t first_row = 0;            // the number of the first row, if the batch is a part of a larger one
+    std::vector<std::uint32_t> rows = {};   // the numbers of the rows in a larger batch, if the batch is a part of one
 
     void check() const;  // throws std::invalid_argument if a probability is not at least 0 and below 1
 };
@@ -55,7 +55,7 @@ struct Mask {
     std::uint64_t key = 0;
     std::uint32_t element = 0, field = 0;  // thresholds: a hash below one means dropped
     float scale = 1;
-    std::uint32_t first_row = 0;
+    const std::uint32_t* rows = nullptr;  // their numbers, or null; must outlive the mask
 
     explicit operator bool() const { return element || field; }
 };

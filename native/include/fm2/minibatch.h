@@ -17,7 +17,7 @@ struct ValueDropout {
     float probability = 0;
     std::uint64_t seed = 0, step = 0;
     std::span<const std::size_t> numbers = {};
-    std::size_t first_row = 0;  // the number of the batch's first row, if it is a part of a larger batch
+    std::span<const std::uint32_t> rows = {};  // the numbers of the batch's rows in a larger batch, if it is a part of one
 
     float factor(std::size_t row, std::size_t field, std::size_t position) const;  // of the value's weight: 0 or 1 / (1 - probability)
 };

@@ -88,6 +88,10 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--crosses-model", "model that --crosses auto improves (default: fmfm)", metavar="MODEL"),
         Argument("--trees", "add a field of gradient-boosted trees, or auto: if it helps", choices=("auto", "always")),
         Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
+        Argument(
+            "--engine", "process files one by one, or in parallel with Ray", choices=("local", "ray"), default="local"
+        ),
+        Argument("--address", "Ray cluster to use, such as auto (default: a new one on this machine)"),
         shared.OVERWRITE,
         shared.THREADS,
         shared.JSON,
@@ -113,7 +117,7 @@ def prepare(options: argparse.Namespace) -> None:
         shared.warn("no timestamp field; assuming that the rows are in chronological order")
     settings = {
         **shared.pick(options, "fractions", "validation", "test", "split", "seed", "vocabulary"),
-        **shared.pick(options, "negative_rate", "bad_rows", "overwrite", "threads"),
+        **shared.pick(options, "negative_rate", "bad_rows", "engine", "address", "overwrite", "threads"),
     }
     if options.trees == "always":
         schema = schema.with_trees()

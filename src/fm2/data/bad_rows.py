@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
@@ -54,6 +56,16 @@ def _weight_problem(weight: str) -> str:
     return "infinite" if number > LARGEST_WEIGHT else "not a number"  # Python also reads blanks and underscores
 
 
+@dataclass(frozen=True)
+class SkippedRows:
+    """Bad rows in a file: their number, how often each fault occurs, and the first of them."""
+
+    path: Path
+    count: int
+    faults: dict[str, int]
+    first: str
+
+
 class BadRows:
     """Raise an error at the first bad row, or write bad rows to a file with the reason, depending on the policy."""
 
@@ -69,14 +81,32 @@ class BadRows:
         """Record a bad row, or raise an error."""
         if self._policy == "stop":
             raise Fm2Error(f'prepare: {source} {place}: {reason}; bad_rows="skip" ignores such rows')
-        if self._file is None:
-            self._file = self._path.open("wb")
-            self._file.write(b"source\tplace\treason\trow\n")
-            self.first = f"{source} {place}: {reason}"
+        file = self._file or self._start(f"{source} {place}: {reason}")
         cells = [printable(source).encode(), place.encode(), reason.encode(), row.replace(b"\t", b"\\t")]
-        self._file.write(b"\t".join(cells).replace(b"\n", b"\\n") + b"\n")
+        file.write(b"\t".join(cells).replace(b"\n", b"\\n") + b"\n")
         self.count += 1
         self.faults[fault] += 1
+
+    def append(self, other: SkippedRows) -> None:
+        """Append the bad rows that another process has recorded."""
+        if not other.count:
+            return
+        written = self._file or self._start(other.first)
+        with other.path.open("rb") as file:
+            file.readline()  # the header
+            shutil.copyfileobj(file, written)
+        self.count += other.count
+        self.faults.update(other.faults)
+
+    def skipped(self) -> SkippedRows:
+        """Return what was recorded, for :meth:`append`."""
+        return SkippedRows(self._path, self.count, dict(self.faults), self.first)
+
+    def _start(self, first: str) -> IO[bytes]:
+        self._file = self._path.open("wb")
+        self._file.write(b"source\tplace\treason\trow\n")
+        self.first = first
+        return self._file
 
     def close(self) -> None:
         """Close the file."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.log_reader import Block, ScratchRows
+from fm2.data.log_reader import Block, StoredRows
 from fm2.data.numbers import NumberCodes, learn_boundaries
 from fm2.data.rows import native_lists
 from fm2.data.splits import DROPPED, SPLITS, Assignment
@@ -22,19 +22,48 @@ from fm2.schema import Field, Schema
 Impressions = NDArray[np.uint32] | None  # of each row of a block; None: every row is one impression
 Assign = Callable[[Block], tuple[Assignment, Impressions]]  # the split of each row, and what is left of its impressions
 
+ValuesOf = Callable[[NDArray[np.int64]], Vocabulary]  # the values of codes
+
 NUMBER_SAMPLE = 1_000_000
+
+
+class Values(Protocol):
+    """The values of the codes of all fields."""
+
+    def values(self, field: int, codes: NDArray[np.int64], /) -> tuple[bytes, NDArray[np.uint64]]:
+        """Return the concatenated values of codes, and where each of them ends."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Totals of each split, and for each field without boundaries how often each code occurs.
+    """Sums by split of each block, and for each field without boundaries how often each code occurs.
 
-    The totals are rows, clicks and, if the schema has them, impressions, weight and weighted clicks.
+    The sums are rows, clicks and, if the schema has them, impressions, weight and weighted clicks.
     """
 
-    totals: dict[str, NDArray[np.float64]]
+    blocks: Sequence[Mapping[str, NDArray[np.float64]]]
     dropped: int  # rows that belong to no split
     codes: list[NDArray[np.int64]]
+
+    @functools.cached_property
+    def totals(self) -> dict[str, NDArray[np.float64]]:
+        """The sums of all blocks, added in the order of the log, so that rounding does not depend on its parts."""
+        totals = {"rows": np.zeros(len(SPLITS))}
+        for sums in self.blocks:
+            totals |= {name: totals.get(name, 0) + added for name, added in sums.items()}
+        return totals
+
+    @property
+    def split_rows(self) -> list[int]:
+        """The number of rows of each split."""
+        rows: list[int] = self.totals["rows"].astype(np.int64).tolist()
+        return rows
+
+    @property
+    def training(self) -> int:
+        """The number of training rows, or of impressions in them."""
+        training = self.of_split(0)
+        return int(training.get("impressions", training["rows"]))
 
     def of_split(self, number: int) -> dict[str, int | float]:
         """Return the totals of one split."""
@@ -47,36 +76,47 @@ def count_rows(
     blocks: Iterable[Block],
     assign: Assign,
     schema: Schema,
-    collector: _native.Collector,
+    size_of: Callable[[int], int],
     *,
     all_splits: bool,
     threads: int,
 ) -> Counts:
     """Count the rows of all splits, and the codes of the training rows, or of ``all_splits``.
 
-    With impressions, a row counts as often as it has impressions.
+    With impressions, a row counts as often as it has impressions. ``size_of`` returns the number of codes of a field so
+    far.
     """
-    totals: dict[str, NDArray[np.float64]] = {}
+    sums_of_blocks: list[dict[str, NDArray[np.float64]]] = []
     dropped = 0
     owners = [schema.fields[owner] for owner in schema.owners]
     hashed = [owner.hash_bits if not owner.is_derived else 0 for owner in owners]
     codes = [np.zeros(1 << bits if bits else 0, np.int64) for bits in hashed]
-    vocabulary_fields = [i for i, f in enumerate(owners) if not (f.hash_bits or f.has_boundaries or f.is_derived)]
+    growing = fields_with_values(schema)
     for block in blocks:
         split, impressions = assign(block)
-        for name, values in _to_add(block, impressions).items():
-            sums = np.bincount(split, values, minlength=len(SPLITS) + 1).astype(np.float64)
-            totals[name] = totals.get(name, 0) + sums[: len(SPLITS)]
+        sums_of_blocks.append(
+            {
+                name: np.bincount(split, values, minlength=len(SPLITS) + 1).astype(np.float64)[: len(SPLITS)]
+                for name, values in _to_add(block, impressions).items()
+            }
+        )
         dropped += int(np.count_nonzero(split == DROPPED))
-        for index in vocabulary_fields:
+        for index in growing:
             size = len(codes[index])
-            if (needed := collector.size(index)) > size:
+            if (needed := size_of(index)) > size:
                 codes[index] = np.pad(codes[index], (0, max(needed, size * 5 // 4) - size))
         lists = native_lists(block.lists, len(codes))
         _native.count_codes(block.codes, lists, row_counts(split, impressions, all_splits), codes, threads)
-    for index in vocabulary_fields:
-        codes[index] = codes[index][: collector.size(index)]
-    return Counts(totals or {"rows": np.zeros(len(SPLITS))}, dropped, codes)
+    for index in growing:
+        size = size_of(index)  # larger than before if the last rows are bad
+        codes[index] = np.pad(codes[index], (0, max(size - len(codes[index]), 0)))[:size]
+    return Counts(sums_of_blocks, dropped, codes)
+
+
+def fields_with_values(schema: Schema) -> list[int]:
+    """Return the fields whose codes number their values: not those with hashes, boundaries or parts."""
+    owners = [schema.fields[owner] for owner in schema.owners]
+    return [i for i, f in enumerate(owners) if not (f.hash_bits or f.has_boundaries or f.is_derived)]
 
 
 def _to_add(block: Block, impressions: Impressions) -> dict[str, NDArray[Any] | None]:
@@ -93,21 +133,31 @@ def _to_add(block: Block, impressions: Impressions) -> dict[str, NDArray[Any] | 
 def learn_numbers(
     schema: Schema,
     known: Sequence[Vocabulary],
-    scratch: ScratchRows,
-    assign: Assign,
+    sample: Callable[[Sequence[int], int], NDArray[np.float32]],
     training_rows: int,
 ) -> dict[int, NDArray[np.float32]]:
     """Return the boundaries of numeric fields: the ``known`` ones, or from up to a million spaced training rows.
 
-    With impressions, ``training_rows`` is the number of impressions, and these are spaced.
+    ``sample`` returns the numbers of these fields, fields × rows, in every n-th training row. With impressions,
+    ``training_rows`` is the number of impressions, and these are spaced.
     """
     fields = {index: field for index, field in enumerate(schema.fields) if field.has_boundaries}
     if known or not fields:
         return {index: known[index].boundaries for index in fields}
     step = -(-training_rows // NUMBER_SAMPLE)
-    seen = 0
-    samples: list[NDArray[np.float32]] = []
-    for block in scratch.blocks(list(fields)):
+    numbers = sample(list(fields), step)
+    return {
+        index: learn_boundaries(numbers[i], field, -(-field.min_count // step))
+        for i, (index, field) in enumerate(fields.items())
+    }
+
+
+def sample_numbers(
+    rows: StoredRows, assign: Assign, fields: Sequence[int], step: int, seen: int = 0
+) -> NDArray[np.float32]:
+    """Return the numbers of fields in every n-th training row or impression, after those ``seen`` before the rows."""
+    samples = [np.empty((len(fields), 0), np.float32)]
+    for block in rows.blocks(fields):
         split, impressions = assign(block)
         training = np.flatnonzero(split == 0)
         if impressions is None:
@@ -118,21 +168,17 @@ def learn_numbers(
             spaced = training[np.searchsorted(ends, np.arange(-seen % step, count, step), side="right")]
         samples.append(block.codes[:, spaced].view(np.float32))
         seen += count
-    sample = np.concatenate(samples, axis=1)
-    return {
-        index: learn_boundaries(sample[i], field, -(-field.min_count // step))
-        for i, (index, field) in enumerate(fields.items())
-    }
+    return np.concatenate(samples, axis=1)
 
 
 def count_numbers(
-    numbers: NumberCodes, scratch: ScratchRows, assign: Assign, *, all_splits: bool, threads: int
+    rows: StoredRows, assign: Assign, numbers: NumberCodes, *, all_splits: bool, threads: int
 ) -> dict[int, NDArray[np.int64]]:
     """Count how often each code of the fields with boundaries occurs."""
     counts = {index: np.zeros(len(numbers.texts(index)), np.int64) for index in numbers.fields}
     if not counts:
         return counts
-    for block in scratch.blocks(list(numbers.fields)):
+    for block in rows.blocks(list(numbers.fields)):
         counted = row_counts(*assign(block), all_splits)
         codes, lists = numbers.encode(dict(zip(numbers.fields, block.codes, strict=True)), threads)
         for index, count in counts.items():
@@ -173,7 +219,7 @@ def build_vocabularies(
     schema: Schema,
     counts: Sequence[NDArray[np.int64]],
     numbers: NumberCodes,
-    collector: _native.Collector,
+    values: Values,
     known: Sequence[Vocabulary],
 ) -> list[FieldIds]:
     """Assign ids to the values of each field that are frequent enough, or in its ``known`` vocabulary.
@@ -189,25 +235,32 @@ def build_vocabularies(
             texts = numbers.texts(index)
             known = Vocabulary.of([texts[code] for code in codes.tolist()])
             return dataclasses.replace(known, boundaries=numbers.boundaries[index])
-        data, ends = collector.values(index, codes)
+        data, ends = values.values(index, codes)
         empty = Vocabulary.of([])
         return dataclasses.replace(empty, data=np.frombuffer(data, np.uint8), ends=np.array(ends, np.uint64))
 
     built: dict[int, FieldIds] = {}
-    for owner, sharing in _sharing(schema).items():
+    for owner, sharing in sharing_fields(schema).items():
         if schema.fields[owner].is_derived:
             built[owner] = FieldIds(Vocabulary.of([]), np.zeros(0, np.int32), dropped=0)
             continue
-        values = functools.partial(values_of, owner)
-        own_counts = counts[owner]
-        if len(sharing) > 1 and not schema.fields[owner].hash_bits:
-            missing = np.diff(values(np.arange(len(own_counts))).ends, prepend=np.uint64(0)) == 0
-            own_counts = np.where(missing, sum(counts[index] for index in sharing), own_counts)
-        built[owner] = build_field(schema.fields[owner], own_counts, values, known[owner] if known else None)
+        of_field = functools.partial(values_of, owner)
+        own = own_counts(schema.fields[owner], owner, {index: counts[index] for index in sharing}, of_field)
+        built[owner] = build_field(schema.fields[owner], own, of_field, known[owner] if known else None)
     return [built[owner].with_counts(counts[index]) for index, owner in enumerate(schema.owners)]
 
 
-def _sharing(schema: Schema) -> dict[int, list[int]]:
+def own_counts(
+    field: Field, owner: int, counts: Mapping[int, NDArray[np.int64]], values_of: ValuesOf
+) -> NDArray[np.int64]:
+    """Return the counts that decide about an owner's vocabulary, from the ``counts`` of all fields that share it."""
+    if len(counts) == 1 or field.hash_bits:
+        return counts[owner]
+    missing = np.diff(values_of(np.arange(len(counts[owner]))).ends, prepend=np.uint64(0)) == 0
+    return np.where(missing, sum(counts.values()), counts[owner])
+
+
+def sharing_fields(schema: Schema) -> dict[int, list[int]]:
     """Return the fields that share a vocabulary, by its owner."""
     sharing: dict[int, list[int]] = {}
     for index, owner in enumerate(schema.owners):
@@ -218,22 +271,14 @@ def _sharing(schema: Schema) -> dict[int, list[int]]:
 def build_field(
     field: Field,
     counts: NDArray[np.int64],
-    values_of: Callable[[NDArray[np.int64]], Vocabulary] = lambda codes: Vocabulary.of([]),
+    values_of: ValuesOf = lambda codes: Vocabulary.of([]),
     known: Vocabulary | None = None,
 ) -> FieldIds:
     """Assign ids to the values of a field from the count of each code; ``values_of`` returns the values of codes."""
     if field.hash_bits:
         hashed = dataclasses.replace(Vocabulary.of([]), counts=counts, hashed=len(counts))
         return FieldIds(hashed, np.arange(1, len(counts) + 1, dtype=np.int32), dropped=0)
-    kept = counts >= field.min_count
-    if field.has_boundaries and field.is_list:
-        kept[:-2] = True  # all knots
-        kept[-1] = False  # the code of the unknown value
-    if known is not None:
-        rare = np.flatnonzero(~kept)
-        kept[rare] = values_of(rare).ids_in(known)[1:] > 0
-    if field.missing_is_unknown:
-        kept &= np.diff(values_of(np.arange(len(counts))).ends, prepend=np.uint64(0)) > 0
+    kept = kept_codes(field, counts, values_of, known)
     by_frequency = np.argsort(-counts, kind="stable")
     codes = by_frequency[kept[by_frequency]]
     ids = np.zeros(len(counts), np.int32)
@@ -242,3 +287,19 @@ def build_field(
     if known is not None:
         vocabulary = vocabulary.with_values_of(known, keep_counts=False)
     return FieldIds(vocabulary, ids, dropped=int(np.count_nonzero((counts > 0) & (ids == 0))))
+
+
+def kept_codes(
+    field: Field, counts: NDArray[np.int64], values_of: ValuesOf, known: Vocabulary | None
+) -> NDArray[np.bool_]:
+    """Return which codes of a field get an id: those that are frequent enough, or known."""
+    kept: NDArray[np.bool_] = counts >= field.min_count
+    if field.has_boundaries and field.is_list:
+        kept[:-2] = True  # all knots
+        kept[-1] = False  # the code of the unknown value
+    if known is not None:
+        rare = np.flatnonzero(~kept)
+        kept[rare] = values_of(rare).ids_in(known)[1:] > 0
+    if field.missing_is_unknown:
+        kept &= np.diff(values_of(np.arange(len(counts))).ends, prepend=np.uint64(0)) > 0
+    return kept

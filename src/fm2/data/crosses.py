@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fm2 import _native
 from fm2.data.counting import Assign, FieldIds, build_field, row_counts
 from fm2.data.derived import DerivedEncoder
-from fm2.data.log_reader import ScratchRows
+from fm2.data.log_reader import StoredRows
 from fm2.data.numbers import NumberCodes
 from fm2.data.vocabulary import Vocabulary
 from fm2.schema import Schema
@@ -27,7 +27,7 @@ def build_crosses(
     schema: Schema,
     fields: Sequence[FieldIds],
     numbers: NumberCodes,
-    scratch: ScratchRows,
+    scratch: StoredRows,
     assign: Assign,
     known: Sequence[Vocabulary],
     *,
@@ -39,7 +39,7 @@ def build_crosses(
     Equally frequent combinations are ordered by the ids of their parts. ``fields`` are those of all other fields; the
     result has the crosses as well.
     """
-    encoder = DerivedEncoder(schema, fields)
+    encoder = DerivedEncoder(schema, [field.vocabulary for field in fields])
     if not encoder.crosses:
         return list(fields), encoder
     for index in encoder.crosses:  # hashed ones need no vocabulary

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fm2.data.encoder import Encoder
 from fm2.data.list_files import open_lists
-from fm2.data.manifest import MANIFEST, negative_rate, read_manifest
-from fm2.data.npy import open_array
+from fm2.data.manifest import MANIFEST, array_files, negative_rate, read_manifest
+from fm2.data.npy import open_parts
 from fm2.data.rows import EncodedRows, Lists
 from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import Vocabulary, load_vocabularies
@@ -63,7 +63,10 @@ def is_weighted(schema: Schema) -> bool:
 
 
 class Dataset:
-    """A directory that :func:`fm2.prepare` wrote. Its arrays are memory-mapped, so opening it is fast."""
+    """A directory that :func:`fm2.prepare` wrote. Its arrays are memory-mapped, so opening it is fast.
+
+    An array may consist of several files, the parts of the dataset, which are mapped as one.
+    """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
@@ -115,7 +118,7 @@ class Dataset:
 
     def _array(self, split: str, part: str) -> Any:
         try:
-            return open_array(self.path / split / f"{part}.npy")
+            return open_parts([self.path / name for name in array_files(self.manifest, f"{split}/{part}.npy")])
         except (OSError, ValueError) as error:
             raise Fm2Error(f"{self.path} is damaged: {split}/{part}.npy is not a valid array") from error
 

@@ -26,7 +26,7 @@ class DerivedEncoder:
     ``parts`` are the fields with a column that crosses and trees read; trees read some of them as ``numbers``.
     """
 
-    def __init__(self, schema: Schema, fields: Sequence[FieldIds]) -> None:
+    def __init__(self, schema: Schema, vocabularies: Sequence[Vocabulary] | Mapping[int, Vocabulary]) -> None:
         self.crosses = [index for index, field in enumerate(schema.fields) if field.cross]
         self.trees = [index for index, field in enumerate(schema.fields) if field.trees]
         read = {part for parts in schema.parts for part in parts}
@@ -35,20 +35,27 @@ class DerivedEncoder:
         self.numbers = [index for index in self.parts if schema.fields[index].has_boundaries]
         self._single = [index for index in self.parts if not schema.fields[index].is_list]
         self._held_out: dict[int, tuple[NDArray[np.int64], Ids]] = {}
+        self._schema = schema
+        self._set: dict[int, Vocabulary] = {}
         for index in self.parts:
-            self.set_vocabulary(index, fields[index].vocabulary)
+            self.set_vocabulary(index, vocabularies[index])
 
     def set_vocabulary(self, field: int, vocabulary: Vocabulary) -> None:
         """Set the vocabulary of a part or a cross."""
+        self._set[field] = vocabulary
         self._native.set_vocabulary(field, vocabulary.data, vocabulary.ends)
 
     def set_trees(self, field: int, vocabulary: Vocabulary) -> None:
         """Set the trees of a field, after the vocabularies of all fields that they read."""
+        self._set[field] = vocabulary
         self._native.set_trees(field, vocabulary.trees, len(vocabulary))
 
     def set_held_out(self, field: int, rows: NDArray[np.int64], ids: Ids) -> None:
         """Set the ids of a tree field for rows that its trees were fitted to; ``rows`` are their sorted numbers."""
         self._held_out[field] = (rows, ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self._schema, self._set, self._held_out)
 
     def part_numbers(self, block: Block) -> dict[int, Floats]:
         """Return the numbers of a block that has the codes of the parts alone; the codes of numbers are their bits."""
@@ -73,3 +80,17 @@ class DerivedEncoder:
         for field, (known, of_known) in self._held_out.items():
             at = np.minimum(np.searchsorted(known, rows), len(known) - 1)
             ids[:, field] = np.where(known[at] == rows, of_known[at], ids[:, field])
+
+
+def _restore(
+    schema: Schema, vocabularies: Mapping[int, Vocabulary], held_out: Mapping[int, tuple[NDArray[np.int64], Ids]]
+) -> DerivedEncoder:
+    """Return an encoder that was sent to another process."""
+    encoder = DerivedEncoder(schema, vocabularies)
+    for index in encoder.crosses:
+        encoder.set_vocabulary(index, vocabularies[index])
+    for index in encoder.trees:
+        encoder.set_trees(index, vocabularies[index])
+    for field, (rows, ids) in held_out.items():
+        encoder.set_held_out(field, rows, ids)
+    return encoder

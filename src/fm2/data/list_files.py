@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -80,6 +80,46 @@ class ListFiles:
                 else:
                     files[file_name(field, part)] = {"bytes": path.stat().st_size, "sha256": checksum(path)}
         return files
+
+
+class ListNumbers(Protocol):
+    """The numbers of the lists of multi-valued ``fields``."""
+
+    fields: list[int]
+
+    def of(
+        self,
+        block: Block,
+        rows: NDArray[np.int64],
+        assignment: Assignment,
+        impressions: NDArray[np.uint32] | None,
+    ) -> NDArray[np.int32]:
+        """Return the numbers of the lists of these rows of the next block, list fields × rows."""
+
+
+class NewLists:
+    """Number lists in the order of the log, write them to files, and count them."""
+
+    def __init__(self, directory: Path, schema: Schema, ids_of: Sequence[NDArray[np.int32]], threads: int) -> None:
+        self.fields = [index for index, field in enumerate(schema.fields) if field.is_list]
+        self._files = ListFiles(directory, self.fields)
+        self.counts = ListCounts(self.fields)
+        self._ids_of, self._threads = ids_of, threads
+
+    def of(
+        self,
+        block: Block,
+        rows: NDArray[np.int64],
+        assignment: Assignment,
+        impressions: NDArray[np.uint32] | None,
+    ) -> NDArray[np.int32]:
+        numbers, unknown = self._files.write(block, rows, self._ids_of, self._threads)
+        self.counts.add(block, rows, unknown, assignment, impressions)
+        return numbers
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        """Complete the files; return the size and checksum of each."""
+        return self._files.close()
 
 
 class ListCounts:

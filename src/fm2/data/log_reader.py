@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,12 +53,15 @@ class Block:
 
 
 class LogReader:
-    """Read sources one after the other. ``collector`` holds the values of all codes."""
+    """Read sources one after the other. ``collector`` holds the values of all codes.
+
+    ``rows_read`` is the number of rows so far, including bad ones.
+    """
 
     def __init__(self, schema: Schema, time: Field | None, bad_rows: BadRows, threads: int) -> None:
         self._schema = schema
         self._bad_rows = bad_rows
-        self._rows_read = 0
+        self.rows_read = 0
         self._bytes_read = 0  # of the current source
         columns = schema.source_columns
         self.collector = _native.Collector(
@@ -81,12 +84,12 @@ class LogReader:
         bytes_before = 0
         with Progress("reading", sum(source.size for source, _ in sources), show_progress) as progress:
             for source, split in sources:
-                first = self._rows_read
+                first = self.rows_read
                 for block in self._read_source(source, split):
                     if len(block):
                         yield block
-                    progress.update(bytes_before + self._bytes_read, self._rows_read)
-                if self._rows_read == first:
+                    progress.update(bytes_before + self._bytes_read, self.rows_read)
+                if self.rows_read == first:
                     raise Fm2Error(f"prepare: {source} has no rows")
                 bytes_before += self._bytes_read
 
@@ -116,8 +119,8 @@ class LogReader:
     def _good_rows(self, block: _native.Block, source: Source, split: int | None, start: int) -> Block:
         """Remove and report the bad rows of a block that begins at the line or row ``start`` of its source."""
         dropped = self._report_bad_rows(block, source, start)
-        first = self._rows_read
-        self._rows_read += block.rows
+        first = self.rows_read
+        self.rows_read += block.rows
         schema = self._schema
         labels = block.clicks if schema.impressions else block.labels
         impressions = block.impressions if schema.impressions else None
@@ -163,39 +166,48 @@ class _Stored:
     split: int | None
 
 
+class StoredRows(Protocol):
+    """Rows that can be read as often as needed, in order, one block at a time."""
+
+    def blocks(self, fields: Sequence[int] | None = None) -> Iterator[Block]:
+        """Yield the blocks with the codes of all fields, or of these fields only, without lists, which reads less."""
+
+
 class ScratchRows:
-    """Blocks in temporary files: written once, then read in order as often as needed, one block at a time."""
+    """Blocks in temporary files, written once. ``first_row`` is the number of the first row in the log."""
 
     def __init__(self, directory: Path, fields: int) -> None:
         self._fields = fields
         self._paths = [directory / f"scratch.{name}" for name in ("codes", "targets", "times", "lists")]
         self._targets: list[np.dtype[Any] | None] = []  # the types of labels, impressions and weights
-        self._files = [path.open("wb") for path in self._paths]
         self._stored: list[_Stored] = []
         self.rows = 0
+        self.first_row = 0
 
     def record(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Write blocks as they pass through."""
-        for block in blocks:
-            targets = (block.labels, block.impressions, block.weights)
-            self._targets = [None if values is None else values.dtype for values in targets]
-            lists = [
-                array for table in block.lists.values() for array in (table.offsets, table.ids, table.value_weights())
-            ]
-            for file, arrays in zip(self._files, ((block.codes,), targets, (block.times,), lists), strict=True):
-                for values in arrays:
-                    if values is not None:
-                        file.write(np.ascontiguousarray(values).data)
-            value_counts = {index: len(table.ids) for index, table in block.lists.items()}
-            stored = _Stored(len(block), len(block.times), value_counts, block.first, block.dropped, block.split)
-            self._stored.append(stored)
-            self.rows += len(block)
-            yield block
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(path.open("wb")) for path in self._paths]
+            for block in blocks:
+                targets = (block.labels, block.impressions, block.weights)
+                self._targets = [None if values is None else values.dtype for values in targets]
+                lists = [
+                    values
+                    for table in block.lists.values()
+                    for values in (table.offsets, table.ids, table.value_weights())
+                ]
+                for file, arrays in zip(files, ((block.codes,), targets, (block.times,), lists), strict=True):
+                    for values in arrays:
+                        if values is not None:
+                            file.write(np.ascontiguousarray(values).data)
+                value_counts = {index: len(table.ids) for index, table in block.lists.items()}
+                stored = _Stored(len(block), len(block.times), value_counts, block.first, block.dropped, block.split)
+                self._stored.append(stored)
+                self.rows += len(block)
+                yield block
 
     def blocks(self, fields: Sequence[int] | None = None) -> Iterator[Block]:
         """Yield the blocks with the codes of all fields, or of these fields only, without lists, which reads less."""
-        for written in self._files:
-            written.flush()
         start = 0
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(path.open("rb")) for path in self._paths]
@@ -213,7 +225,7 @@ class ScratchRows:
                 )
                 assert labels is not None
                 times = np.fromfile(times_file, np.int64, stored.times)
-                place = (stored.first, stored.dropped, stored.split)
+                place = (self.first_row + stored.first, stored.dropped, stored.split)
                 yield Block(codes, lists, labels, times, *place, impressions, weights)
                 start += self._fields * stored.rows
 
@@ -228,6 +240,5 @@ class ScratchRows:
 
     def close(self) -> None:
         """Remove the files."""
-        for file, path in zip(self._files, self._paths, strict=True):
-            file.close()
+        for path in self._paths:
             path.unlink(missing_ok=True)

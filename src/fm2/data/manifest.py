@@ -11,6 +11,8 @@ from fm2.errors import Fm2Error
 
 FORMAT = "fm2 dataset"
 VERSION = 1
+PARTS_VERSION = 2  # of a dataset with the entry "parts", which has several files for each array of a split
+PARTS = "parts"
 MANIFEST = "manifest.json"
 LARGEST_SIZE = 1 << 31  # ids are int32
 INVALID = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -26,8 +28,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         if (path / "model.safetensors").is_file():
             raise Fm2Error(f"{path} is a run, not a prepared dataset; fm2 inspect describes runs") from error
         raise Fm2Error(f"{path} is not a prepared dataset ({reason}); create one with fm2 prepare") from error
-    if format != f"{FORMAT} {VERSION}":
-        raise Fm2Error(f"{path} has the format '{format}'; this version of fm2 reads '{FORMAT} {VERSION}'")
+    if format not in (f"{FORMAT} {VERSION}", f"{FORMAT} {PARTS_VERSION}"):
+        read = f"'{FORMAT} {VERSION}' and '{FORMAT} {PARTS_VERSION}'"
+        raise Fm2Error(f"{path} has the format '{format}'; this version of fm2 reads {read}")
     try:
         _check(manifest)
     except INVALID as error:
@@ -44,8 +47,21 @@ def negative_rate(manifest: dict[str, Any]) -> float:
     return float(manifest["settings"].get("negative_rate", 1.0))
 
 
+def array_files(manifest: dict[str, Any], name: str) -> list[str]:
+    """Return the files of an array of a split, such as ``train/ids.npy``: one, or one per part of the dataset.
+
+    >>> array_files({"parts": 2}, "train/ids.npy")
+    ['parts/0/train/ids.npy', 'parts/1/train/ids.npy']
+    """
+    if PARTS not in manifest:
+        return [name]
+    return [f"{PARTS}/{number}/{name}" for number in range(manifest[PARTS])]
+
+
 def _check(manifest: dict[str, Any]) -> None:
     """Raise an error that names the first invalid value."""
+    parts = manifest.get(PARTS, 1)
+    _expect(_is_count(parts) and 1 <= parts <= len(manifest["files"]), PARTS)
     for name, entry in manifest["files"].items():
         within = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
         _expect(within and _is_count(entry["bytes"]) and isinstance(entry["sha256"], str), f"files: {name}")

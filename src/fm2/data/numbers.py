@@ -31,11 +31,15 @@ class NumberCodes:
 
     def __init__(self, schema: Schema, boundaries: Mapping[int, Floats]) -> None:
         self.boundaries = boundaries
+        self._schema = schema
         self._lists = {
             index: _native.Field(0, transform=schema.fields[index].transform or "", boundaries=bounds.tolist())
             for index, bounds in boundaries.items()
             if schema.fields[index].is_list
         }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NumberCodes, (self._schema, self.boundaries)
 
     @property
     def fields(self) -> tuple[int, ...]:

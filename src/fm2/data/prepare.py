@@ -5,15 +5,15 @@ scratch file (:mod:`fm2.data.log_reader`). Counting the codes of the training ro
 (:mod:`fm2.data.counting`). Crosses and trees follow from the ids of other fields, so they take further passes
 (:mod:`fm2.data.crosses`, :mod:`fm2.data.tree_fields`). Then the codes are replaced with ids and written, split by
 split. A random split depends on the row number alone, so the codes are counted while the log is read; a split by time
-is known only after that, and takes another pass over the scratch file.
+is known only after that, and takes another pass over the scratch file. An engine runs these passes, in this process
+(:mod:`fm2.data.engine`) or for parts of the log in tasks (:mod:`fm2.data.parts_engine`).
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
+import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,17 +22,18 @@ from numpy.typing import NDArray
 
 from fm2.cpu import check_threads
 from fm2.data import counting
-from fm2.data.bad_rows import BAD_ROWS, BadRows, Policy
+from fm2.data.bad_rows import BAD_ROWS, Policy
 from fm2.data.crosses import build_crosses
 from fm2.data.dataset import SCHEMA, VOCABULARIES, Dataset
 from fm2.data.encoder import Encoder
+from fm2.data.engine import Reading, Splitting
+from fm2.data.engines import Engines, check_engine, open_engine
 from fm2.data.list_warnings import warn_about_lists
-from fm2.data.log_reader import Block, LogReader, ScratchRows
-from fm2.data.manifest import FORMAT, MANIFEST, VERSION
+from fm2.data.log_reader import Block, StoredRows
+from fm2.data.manifest import FORMAT, MANIFEST, PARTS, PARTS_VERSION, VERSION
 from fm2.data.numbers import NumberCodes
 from fm2.data.sampling import TRAIN, NegativeSampling
 from fm2.data.sources import Source, open_sources
-from fm2.data.split_files import write_splits
 from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
 from fm2.data.text_files import TextFile
 from fm2.data.tree_fields import build_trees
@@ -40,12 +41,9 @@ from fm2.data.tree_fitting import require_lightgbm
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum
-from fm2.progress import Progress
 from fm2.remote.paths import writes
 from fm2.remote.urls import as_path, is_remote
 from fm2.schema import Schema
-
-Split = Callable[[Block], Assignment]
 
 
 @writes("out")
@@ -64,6 +62,8 @@ def prepare(
     bad_rows: Policy = "stop",
     overwrite: bool = False,
     threads: int = 0,
+    engine: Engines = "local",
+    address: str | None = None,
     progress: bool | None = None,
 ) -> Dataset:
     """Turn raw logs into encoded rows in a new directory, and open it.
@@ -81,6 +81,10 @@ def prepare(
     row number. The other splits stay complete. A model that is trained on the dataset corrects its bias, so that it
     predicts the click rate of the complete log.
 
+    ``engine`` "ray" reads, counts and encodes several files at the same time, in tasks of the Ray cluster at
+    ``address``, or of a new one on this machine. The result has the same rows and vocabularies, in several parts. Files
+    and ``out`` must be accessible to all machines of the cluster under the same path.
+
     >>> import polars, tempfile
     >>> log = polars.DataFrame({"click": [0, 1] * 50, "site": ["a", "b", "b", "c"] * 25})
     >>> from fm2 import Field
@@ -92,6 +96,7 @@ def prepare(
     schema = resolve_schema(schema)
     _check_options(split, vocabulary, bad_rows, seed)
     check_threads("prepare", threads)
+    check_engine(engine, address)
     if not known and any(field.trees for field in schema.fields):
         require_lightgbm()  # before the log is read
     has_source = (False, validation is not None, test is not None)
@@ -101,42 +106,35 @@ def prepare(
     time = timestamps[0] if timestamps else None
     sampling = NegativeSampling(negative_rate, seed)
 
-    with atomic_directory(Path(out), "prepare", "dataset", MANIFEST, overwrite) as directory:
-        skipped, scratch = BadRows(directory, bad_rows), ScratchRows(directory, len(schema.fields))
-        with contextlib.closing(skipped), contextlib.closing(scratch):
-            reader = LogReader(schema, time, skipped, threads)
-            blocks = scratch.record(reader.read(sources, progress))
-            if split == "random":
-                assign = _assign(lambda block: random_split(block.rows, shares, seed), sampling)
-            else:
-                collections.deque(blocks, maxlen=0)  # reads and records all blocks
-                assign = _assign(_split_in_order(scratch, shares, by_time=time is not None), sampling)
-                blocks = _with_progress("counting", scratch, progress)
-            counted: Any = {"all_splits": vocabulary == "all", "threads": threads}
-            counts = counting.count_rows(blocks, assign, schema, reader.collector, **counted)
-            if scratch.rows == 0:
-                raise Fm2Error(f"prepare: all {skipped.count} rows are bad; the first is {skipped.first}")
-            training = counts.of_split(TRAIN)
-            if training["rows"] == 0 and not known:
-                raise Fm2Error(f"prepare: none of the {scratch.rows} rows is for training; more rows are needed")
-            if not counts.totals.get("weight", np.ones(1)).any():
-                raise Fm2Error(f"prepare: all weights are zero (column '{schema.weight}')")
-            seen = int(training.get("impressions", training["rows"]))
-            number_codes = NumberCodes(schema, counting.learn_numbers(schema, known, scratch, assign, seen))
-            of_numbers = counting.count_numbers(number_codes, scratch, assign, **counted)
-            code_counts = [of_numbers.get(index, count) for index, count in enumerate(counts.codes)]
-            fields = counting.build_vocabularies(schema, code_counts, number_codes, reader.collector, known)
-            fields, derived = build_crosses(schema, fields, number_codes, scratch, assign, known, **counted)
-            training_rows = int(training["rows"])
-            fields = build_trees(
-                schema, fields, number_codes, derived, scratch, assign, known, training_rows, seed=seed, **counted
-            )
-            blocks = _with_progress("writing", scratch, progress)
-            split_rows = counts.totals["rows"].astype(np.int64).tolist()
-            ids_of = [field.ids for field in fields]
-            written = write_splits(
-                directory, blocks, assign, split_rows, schema, ids_of, number_codes, derived, threads
-            )
+    reading = Reading(schema, time, known, bad_rows, vocabulary == "all", threads, progress)
+    with (
+        atomic_directory(Path(out), "prepare", "dataset", MANIFEST, overwrite) as directory,
+        open_engine(engine, address, reading, sources, directory) as passes,
+    ):
+        skipped = passes.skipped
+        by_row = Splitting(functools.partial(_split_by_row, shares, seed), sampling) if split == "random" else None
+        counts = passes.read(by_row)
+        assign = by_row or Splitting(_split_in_order(passes, shares, by_time=time is not None), sampling)
+        counts = counts or passes.count(assign)
+        if passes.rows == 0:
+            raise Fm2Error(f"prepare: all {skipped.count} rows are bad; the first is {skipped.first}")
+        training_rows = counts.split_rows[TRAIN]
+        if training_rows == 0 and not known:
+            raise Fm2Error(f"prepare: none of the {passes.rows} rows is for training; more rows are needed")
+        if not counts.totals.get("weight", np.ones(1)).any():
+            raise Fm2Error(f"prepare: all weights are zero (column '{schema.weight}')")
+        sample = functools.partial(passes.sample_numbers, assign)
+        number_codes = NumberCodes(schema, counting.learn_numbers(schema, known, sample, counts.training))
+        of_numbers = passes.count_numbers(assign, number_codes)
+        code_counts = [of_numbers.get(index, count) for index, count in enumerate(counts.codes)]
+        fields = counting.build_vocabularies(schema, code_counts, number_codes, passes.values, known)
+        fields = passes.set_ids(fields)
+        fields, derived = build_crosses(schema, fields, number_codes, passes, assign, known, **reading.counted)
+        fields = build_trees(
+            schema, fields, number_codes, derived, passes, assign, known, training_rows, seed=seed, **reading.counted
+        )
+        written = passes.write(assign, fields, number_codes, derived)
+        passes.close()
         schema.save(directory / SCHEMA)
         save_vocabularies(directory / VOCABULARIES, [field.vocabulary for field in fields])
         other_files = [directory / name for name in (SCHEMA, VOCABULARIES, *([BAD_ROWS] if skipped.count else []))]
@@ -145,7 +143,7 @@ def prepare(
             settings |= {"negative_rate": negative_rate, "dropped_rows": counts.dropped}
         manifest = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION if passes.parts == 1 else PARTS_VERSION,
             "splits": {name: counts.of_split(number) for number, name in enumerate(SPLITS)},
             "fields": [
                 {"name": name, "features": len(field.vocabulary), "dropped": field.dropped, **written.of_field(index)}
@@ -159,6 +157,8 @@ def prepare(
             "files": {file.name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for file in other_files}
             | written.files,
         }
+        if passes.parts > 1:
+            manifest[PARTS] = passes.parts
         (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
     dataset = Dataset.open(out)
     libffm = any(isinstance(opened, TextFile) and opened.is_libffm for opened, _ in sources)
@@ -200,31 +200,22 @@ def _open_sources(source: Any, validation: Any, test: Any, schema: Schema) -> li
     return [(opened, role) for source, role in roles if source is not None for opened in open_sources(source, schema)]
 
 
-def _assign(split: Split, sampling: NegativeSampling) -> counting.Assign:
-    """Keep the rows of a source for validation or test in its split; ``split`` the others and sample them."""
-
-    def assign(block: Block) -> tuple[Assignment, counting.Impressions]:
-        if block.split is not None:
-            assignment = np.full(len(block), block.split, np.uint8)
-        else:
-            assignment = sampling.drop(block, split(block))
-        return assignment, sampling.impressions(block, assignment)
-
-    return assign
+def _split_by_row(shares: Sequence[float], seed: int, block: Block) -> Assignment:
+    return random_split(block.rows, shares, seed)
 
 
-def _split_in_order(scratch: ScratchRows, shares: Sequence[float], by_time: bool) -> Split:
-    def order(block: Block) -> NDArray[np.int64]:
-        return block.times if by_time else block.rows
+def _split_in_order(rows: StoredRows, shares: Sequence[float], by_time: bool) -> Callable[[Block], Assignment]:
+    blocks = functools.partial(rows.blocks, fields=())
+    order = functools.partial(_order, by_time)
+    assign = ordered_split(lambda: (order(block) for block in blocks() if block.split is None), shares)
+    return functools.partial(_split_ordered, assign, order)
 
-    assign = ordered_split(lambda: (order(block) for block in scratch.blocks(fields=()) if block.split is None), shares)
-    return lambda block: assign(order(block))
+
+def _order(by_time: bool, block: Block) -> NDArray[np.int64]:
+    return block.times if by_time else block.rows
 
 
-def _with_progress(title: str, scratch: ScratchRows, shown: bool | None) -> Iterator[Block]:
-    rows = 0
-    with Progress(title, scratch.rows, shown) as progress:
-        for block in scratch.blocks():
-            yield block
-            rows += len(block)
-            progress.update(rows, rows)
+def _split_ordered(
+    assign: Callable[[NDArray[np.int64]], Assignment], order: Callable[[Block], NDArray[np.int64]], block: Block
+) -> Assignment:
+    return assign(order(block))

@@ -13,7 +13,8 @@ from typing import Any
 
 from fm2.data.dataset import SCHEMA, VOCABULARIES, Dataset
 from fm2.data.list_files import DIRECTORY, DTYPES, file_name
-from fm2.data.manifest import MANIFEST
+from fm2.data.manifest import MANIFEST, array_files
+from fm2.data.npy import open_array
 from fm2.data.split_files import NpyWriter
 from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import save_vocabularies
@@ -66,12 +67,18 @@ def without_fields(dataset: Dataset, names: Collection[str], out: str | Path) ->
 def _write_ids(dataset: Dataset, kept: Sequence[int], directory: Path) -> dict[str, Any]:
     """Write the ids of the kept fields; return the size and checksum of each file."""
     files = {}
-    for name in SPLITS:
-        rows = dataset.split(name)
-        writer = NpyWriter(directory / name / "ids.npy", (len(rows), len(kept)), rows.ids.dtype)
-        for begin in range(0, len(rows), ROWS_PER_CHUNK):
-            writer.append(rows.ids[begin : begin + ROWS_PER_CHUNK, kept])
-        files[f"{name}/ids.npy"] = writer.close()
+    for split in SPLITS:
+        rows = dataset.split(split)
+        names, start = array_files(dataset.manifest, f"{split}/ids.npy"), 0
+        for name in names:
+            ids = rows.ids[start : start + len(open_array(dataset.path / name))]
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shape = len(ids), len(kept)
+            writer = NpyWriter(directory / name, shape, ids.dtype, start if len(names) > 1 else None)
+            for begin in range(0, len(ids), ROWS_PER_CHUNK):
+                writer.append(ids[begin : begin + ROWS_PER_CHUNK, kept])
+            files[name] = writer.close()
+            start += len(ids)
     return files
 
 
@@ -84,7 +91,7 @@ def _link_files(dataset: Dataset, kept: Sequence[int], directory: Path) -> dict[
         if written or (name.startswith(f"{DIRECTORY}/") and name not in numbers):
             continue
         target = numbers.get(name, name)
-        (directory / target).parent.mkdir(exist_ok=True)
+        (directory / target).parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(dataset.path / name, directory / target)
         except OSError:  # the dataset is on another file system

@@ -32,6 +32,7 @@ class FrameSource:
     name: str
     frame: Any
     rows: int | None = None  # if known in advance
+    path: LogFile | None = None  # of a Parquet file
 
     def __str__(self) -> str:
         return self.name
@@ -86,10 +87,7 @@ def open_sources(sources: Any, schema: Schema, labeled: bool = True) -> list[Sou
     opened: list[Source] = []
     for source in sources if isinstance(sources, list | tuple) else [sources]:
         if isinstance(source, str | Path):
-            opened += [
-                open_parquet(path) if file_kind(path) == "parquet" else open_text_file(path, schema, labeled)
-                for path in find_files(source)
-            ]
+            opened += [open_file(path, schema, labeled) for path in find_files(source)]
         elif is_frame(source):
             name = f"{type(source).__module__.split('.')[0]} DataFrame"
             opened.append(FrameSource(name, source, len(source) if hasattr(source, "__len__") else None))
@@ -97,6 +95,11 @@ def open_sources(sources: Any, schema: Schema, labeled: bool = True) -> list[Sou
             expected = "a path or a DataFrame (polars, pandas, pyarrow)"
             raise Fm2Error(f"a source must be {expected}, got {type(source).__name__}")
     return opened
+
+
+def open_file(path: LogFile, schema: Schema, labeled: bool = True) -> Source:
+    """Open a file. Without ``labeled``, the label may be absent."""
+    return open_parquet(path) if file_kind(path) == "parquet" else open_text_file(path, schema, labeled)
 
 
 def is_frame(source: Any) -> bool:
@@ -125,6 +128,6 @@ def open_parquet(path: LogFile) -> FrameSource:
     with library_errors(f"cannot read {path}"):
         if isinstance(path, RemoteFile):
             remote = RemoteParquet(path)
-            return FrameSource(str(path), remote, remote.rows)
+            return FrameSource(str(path), remote, remote.rows, path)
         frame = polars.scan_parquet(path, glob=False)
-        return FrameSource(str(path), frame, int(frame.select(polars.len()).collect().item()))
+        return FrameSource(str(path), frame, int(frame.select(polars.len()).collect().item()), path)

@@ -16,8 +16,9 @@ from fm2 import _native
 from fm2.data.counting import Assign
 from fm2.data.dataset import is_weighted, label_type
 from fm2.data.derived import DerivedEncoder
-from fm2.data.list_files import ListCounts, ListFiles
+from fm2.data.list_files import ListNumbers, NewLists
 from fm2.data.log_reader import Block
+from fm2.data.npy import npy_header
 from fm2.data.numbers import NumberCodes
 from fm2.data.sampling import targets
 from fm2.data.splits import DROPPED, SPLITS
@@ -36,6 +37,14 @@ class Written:
     unknown: NDArray[np.int64]
     lists: dict[int, dict[str, dict[str, int]]]
 
+    @classmethod
+    def of_parts(cls, parts: Sequence[Written], lists: NewLists) -> Written:
+        """Return what was written for all parts, and for the lists of all rows."""
+        unknown = np.stack([part.unknown for part in parts]).sum(axis=0)
+        unknown[:, lists.fields] = lists.counts.unknown.T
+        files = {name: entry for part in parts for name, entry in part.files.items()}
+        return cls(files | lists.close(), unknown, lists.counts.by_field())
+
     def of_field(self, index: int) -> dict[str, Any]:
         """Return the counts of a field for the manifest."""
         unknown = dict(zip(SPLITS, self.unknown[:, index].tolist(), strict=True))
@@ -51,24 +60,32 @@ def write_splits(
     ids_of: Sequence[NDArray[np.int32]],
     number_codes: NumberCodes,
     derived: DerivedEncoder,
+    lists: ListNumbers,
     threads: int,
+    starts: Sequence[int] | None = None,
 ) -> Written:
-    """Replace codes with ids and write the rows of each split; ``rows`` is the number of rows of each."""
+    """Replace codes with ids and write the rows of each split; ``rows`` is the number of rows of each.
+
+    If the rows are a part of a dataset, ``starts`` is the number of rows of each split in the parts before it.
+    """
     arrays: list[tuple[str, tuple[int, ...], DTypeLike]]
     arrays = [("ids", (len(ids_of),), np.int32), ("labels", (), label_type(schema)), ("rows", (), np.int64)]
     if is_weighted(schema):
         arrays.append(("weights", (), np.float32))
     writers = [
-        [NpyWriter(directory / split / f"{name}.npy", (count, *shape), dtype) for name, shape, dtype in arrays]
-        for split, count in zip(SPLITS, rows, strict=True)
+        [
+            NpyWriter(
+                directory / split / f"{name}.npy", (count, *shape), dtype, None if starts is None else starts[number]
+            )
+            for name, shape, dtype in arrays
+        ]
+        for number, (split, count) in enumerate(zip(SPLITS, rows, strict=True))
     ]
-    lists = ListFiles(directory, [index for index, field in enumerate(schema.fields) if field.is_list])
-    list_counts = ListCounts(lists.fields)
     unknown = np.zeros((len(SPLITS), len(ids_of)), np.int64)
     single = [ids if index not in lists.fields else np.zeros(2, np.int32) for index, ids in enumerate(ids_of)]
     for block in blocks:
         numbers = {index: block.codes[index].view(np.float32).copy() for index in derived.numbers}
-        block = _with_number_codes(block, number_codes, threads)
+        block = with_number_codes(block, number_codes, threads)
         assignment, impressions = assign(block)
         order = np.argsort(assignment, kind="stable").astype(np.int32)
         ids = np.empty((len(order), len(ids_of)), np.int32)
@@ -76,9 +93,8 @@ def write_splits(
         derived.encode(ids, block.rows[order], {index: of[order] for index, of in numbers.items()}, threads)
         if lists.fields:
             kept = np.flatnonzero(assignment != DROPPED)
-            list_numbers, unknown_values = lists.write(block, kept, ids_of, threads)
+            list_numbers = lists.of(block, kept, assignment, impressions)
             ids[: len(kept), lists.fields] = list_numbers.T[np.searchsorted(kept, order[: len(kept)])]
-            list_counts.add(block, kept, unknown_values, assignment, impressions)
         labels, weights = targets(block, impressions)
         end = 0
         for number, count in enumerate(np.bincount(assignment, minlength=len(SPLITS))[: len(SPLITS)]):
@@ -94,11 +110,10 @@ def write_splits(
                 writer.append(array)
             end = part.stop
     files = {writer.path.relative_to(directory).as_posix(): writer.close() for split in writers for writer in split}
-    unknown[:, lists.fields] = list_counts.unknown.T
-    return Written(files | lists.close(), unknown, list_counts.by_field())
+    return Written(files, unknown, {})
 
 
-def _with_number_codes(block: Block, number_codes: NumberCodes, threads: int) -> Block:
+def with_number_codes(block: Block, number_codes: NumberCodes, threads: int) -> Block:
     """Replace the numbers of a block with the codes of their features, or with lists of codes."""
     codes, lists = number_codes.encode({index: block.codes[index] for index in number_codes.fields}, threads)
     for index, of_field in codes.items():
@@ -107,18 +122,20 @@ def _with_number_codes(block: Block, number_codes: NumberCodes, threads: int) ->
 
 
 class NpyWriter:
-    """Write an array of known shape to a .npy file, some rows at a time; compute the checksum at the same time."""
+    """Write an array of known shape to a .npy file, some rows at a time; compute the checksum at the same time.
 
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    If the array is a part of a larger one, it starts at the row ``start`` of that.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike, start: int | None = None) -> None:
         self.path = path
         self._dtype = np.dtype(dtype)
         self._rows_left = shape[0]
         path.parent.mkdir(exist_ok=True)
+        header = npy_header(shape, self._dtype, start)
+        self._hash = hashlib.sha256(header)
         self._file = path.open("wb")
-        header = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
-        self._file.flush()
-        self._hash = hashlib.sha256(path.read_bytes())
+        self._file.write(header)
 
     def append(self, rows: NDArray[Any]) -> None:
         """Write the next rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -63,7 +64,11 @@ def ordered_split(blocks: Callable[[], Iterable[Values]], fractions: Sequence[fl
                 search.count(block)
         searches = [search.narrow() if search and search.low < search.high else search for search in searches]
     last = np.array([search.low if search else np.iinfo(np.int64).min for search in searches])
-    return lambda values: np.searchsorted(last, values, side="left").astype(np.uint8)
+    return functools.partial(_split_at, last)
+
+
+def _split_at(last: Values, values: Values) -> Assignment:
+    return np.searchsorted(last, values, side="left").astype(np.uint8)
 
 
 class _RankSearch:

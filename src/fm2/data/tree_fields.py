@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fm2.data.counting import Assign, FieldIds, row_counts
 from fm2.data.derived import DerivedEncoder
-from fm2.data.log_reader import ScratchRows
+from fm2.data.log_reader import StoredRows
 from fm2.data.numbers import NumberCodes
 from fm2.data.sampling import TRAIN, targets
 from fm2.data.splits import SPLITS
@@ -32,7 +32,7 @@ def build_trees(
     fields: Sequence[FieldIds],
     numbers: NumberCodes,
     encoder: DerivedEncoder,
-    scratch: ScratchRows,
+    scratch: StoredRows,
     assign: Assign,
     known: Sequence[Vocabulary],
     training_rows: int,
@@ -95,7 +95,7 @@ def _rows_of(
     fields: Sequence[FieldIds],
     numbers: NumberCodes,
     encoder: DerivedEncoder,
-    scratch: ScratchRows,
+    scratch: StoredRows,
     assign: Assign,
     step: int,
     threads: int,
@@ -133,7 +133,7 @@ def _count(
     fields: list[FieldIds],
     numbers: NumberCodes,
     encoder: DerivedEncoder,
-    scratch: ScratchRows,
+    scratch: StoredRows,
     assign: Assign,
     all_splits: bool,
     threads: int,

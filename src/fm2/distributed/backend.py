@@ -31,9 +31,10 @@ Order = NDArray[np.int64]
 class DistributedBackend(Backend):
     """Takes the same steps as :class:`fm2.training.native_backend.NativeBackend`, apart from the order of sums.
 
-    Each worker computes the logits and gradients of its part of the batch from copies of the rows that it needs. The
-    worker that stores a row updates it by the sum of all workers' gradients. While a batch is computed, a thread
-    fetches the rows of the next one that the current step does not update.
+    Each worker computes the logits and gradients of the rows of the batch that are in its share of the dataset, from
+    copies of the table rows that it needs. The worker that stores a table row updates it by the sum of all workers'
+    gradients. While a batch is computed, a thread fetches the table rows of the next one that the current step does not
+    update.
     """
 
     model: GatheredModel
@@ -65,10 +66,15 @@ class DistributedBackend(Backend):
             return None
         return Dropout(*rates, self.settings.seed, self.settings.value_dropout, self.numbers)
 
-    def _part(self, rows: int) -> slice:
-        """Return this worker's part of the rows of a batch."""
+    def _share(self, rows: int) -> slice:
+        """Return this worker's share of so many rows."""
         index, count = self.workers.index, self.workers.count
         return slice(rows * index // count, rows * (index + 1) // count)
+
+    def _positions(self, rows: EncodedRows, order: Order) -> NDArray[np.uint32]:
+        """Return which rows of a batch belong to this worker: those of its share of all rows, so it reads no others."""
+        share = self._share(len(rows))
+        return np.flatnonzero((order >= share.start) & (order < share.stop)).astype(np.uint32)
 
     def announce(self, rows: EncodedRows, order: Order | None) -> None:
         self._announced = None if order is None else (rows, order)
@@ -79,9 +85,9 @@ class DistributedBackend(Backend):
         self.steps += 1
         self._exchange.mark(lookup, self.steps)
         self._fetch_ahead(lookup.slot)
-        part = self._part(len(order))
+        part = self._positions(rows, order)
         self.model.begin_step(self.settings.seed, self.steps)
-        self.model.take_part(part.start, part.stop - part.start, len(order))
+        self.model.take_part(part, len(order))
         for shard in self.shards.values():
             shard.optimizer.learning_rate = self.settings.learning_rate * rate
         total = float(len(order) if weights is None else weights.sum(dtype=np.float64))
@@ -92,15 +98,16 @@ class DistributedBackend(Backend):
         self._dense.step(rate)
         return loss
 
-    def _learn(self, slot: BatchSlot, part: slice, labels: Floats, weights: Floats | None, total: float) -> float:
+    def _learn(
+        self, slot: BatchSlot, part: NDArray[np.uint32], labels: Floats, weights: Floats | None, total: float
+    ) -> float:
         """Compute the gradients of this worker's rows and start to add those of the dense parameters."""
         loss = 0.0
         if len(labels):
             self._forward_backward.total = total
             dropout = self._forward_backward.dropout
             if dropout is not None:
-                dropout.first_row = part.start
-            labels, weights = np.ascontiguousarray(labels), None if weights is None else np.ascontiguousarray(weights)
+                dropout.set_rows(part)
             loss, updates = self._forward_backward.learn(slot.batch, slot.tables, self.steps, labels, weights)
         else:
             for parameter in self._dense.parameters():
@@ -159,17 +166,16 @@ class DistributedBackend(Backend):
         self._coming = order, self._thread.submit(fetch)
 
     def _load(self, slot: BatchSlot, rows: EncodedRows, order: Order, step: int) -> None:
-        part = self._part(len(order))
+        part = self._positions(rows, order)
         if slot.dropout is not None:
-            slot.dropout.first_row = part.start
-        own = np.ascontiguousarray(order[part])
-        load_batch(slot.batch, rows, own, self.settings.threads, slot.dropout, step)
+            slot.dropout.set_rows(part)
+        load_batch(slot.batch, rows, order[part], self.settings.threads, slot.dropout, step)
 
     def _weights(self) -> Buffers:
         return {name: (shard.table.layout, shard.table.weights) for name, shard in self.shards.items()}
 
     def score(self, rows: EncodedRows) -> Floats:
-        part = self._part(len(rows))
+        part = self._share(len(rows))
         slot = self._slots[2]
         load_batch(slot.batch, rows[part], None, self.settings.threads)
         lookup = self._exchange.request(slot)

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fm2.errors import Fm2Error
@@ -85,8 +87,8 @@ class Model(nn.Module, ABC):
         if not self.training:
             self.train()
 
-    def take_part(self, first: int, rows: int, total: int) -> None:
-        """Prepare for steps on ``rows`` of the ``total`` rows of a batch, from ``first`` on."""
+    def take_part(self, rows: NDArray[np.uint32], total: int) -> None:
+        """Prepare for a step on these of the ``total`` rows of a batch."""
 
     def end_step(self, step: int) -> Mapping[str, Tensor]:
         """Return masks, by parameter name, of the weights that are pruned after this step.

@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fm2.errors import Fm2Error, suggest
@@ -101,9 +103,9 @@ class DeepModel(GatheredModel):
         super().begin_step(seed, step)
         self.noise.restart(seed, step)
 
-    def take_part(self, first: int, rows: int, total: int) -> None:
-        """Prepare for steps on a part of a batch, which have the dropout of the whole batch."""
-        self.noise.take_part(first, rows, total)
+    def take_part(self, rows: NDArray[np.uint32], total: int) -> None:
+        """Prepare for a step on a part of a batch, which has the dropout of the whole batch."""
+        self.noise.take_part(rows, total)
 
     def share_threads(self, threads: int) -> int:
         """Assign threads to native modules and return the number left for torch; by default, all are left."""

@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -106,25 +107,25 @@ class Noise:
 
     def __init__(self) -> None:
         self.restart(0, 0)
-        self._part: tuple[int, int, int] | None = None
+        self._part: tuple[NDArray[np.uint32], int] | None = None
 
     def restart(self, seed: int, step: int) -> None:
         """Restart the random numbers for a training step."""
         self._random = np.random.Generator(np.random.SFC64([seed, step]))
 
-    def take_part(self, first: int, rows: int, total: int) -> None:
-        """Draw the masks of ``total`` rows from now on, and return those of the ``rows`` from ``first`` on."""
-        self._part = first, rows, total
+    def take_part(self, rows: NDArray[np.uint32], total: int) -> None:
+        """Draw the masks of ``total`` rows from now on, and return those of some ``rows``."""
+        self._part = rows, total
 
     def keep_mask(self, shape: torch.Size, probability: float) -> Tensor:
         """Return a random mask of the elements to keep; the probability is rounded to 16 bits."""
         if self._part is None:
             drawn = self._random.integers(0, CHANCES, tuple(shape), dtype=np.uint16)
         else:
-            first, rows, total = self._part
-            each = shape[0] // rows  # elements of the first dimension per row
-            drawn = self._random.integers(0, CHANCES, (total * each, *shape[1:]), dtype=np.uint16)
-            drawn = drawn[first * each : (first + rows) * each]
+            rows, total = self._part
+            each = shape[0] // len(rows)  # elements of the first dimension per row
+            drawn = self._random.integers(0, CHANCES, (total, each, *shape[1:]), dtype=np.uint16)
+            drawn = drawn[rows].reshape(shape)
         return torch.from_numpy(drawn < round(probability * CHANCES))
 
 
