@@ -20,8 +20,8 @@ from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.compression import spectrum
 from fm2.compression.weights import read_weights
+from fm2.engine.explanation import Explanation
 from fm2.engine.inspect import inspect
-from fm2.engine.scorer import Explanation
 from fm2.training.train import train
 
 

@@ -96,6 +96,14 @@ def test_an_explanation_adds_up_to_the_logit(server, scorers):
     assert "row" in server.error(400, "POST", f"{SHOP}/explain", {"row": []})
 
 
+def test_an_explanation_says_what_is_missing_and_refuses_what_is_not_a_value(server):
+    row = server.post(f"{SHOP}/explain", {"row": {"site": "new", "price": None}})["row"]
+    assert row == {"site": "<unknown>", "ad": None, "price": None, "count": None, "hour": None}
+    assert "column 'ad': a value is a list" in server.error(400, "POST", f"{SHOP}/explain", {"row": {"ad": ["a"]}})
+    message = server.error(400, "POST", f"{SHOP}/explain", b'{"row": {"price": NaN}}')
+    assert message == "the body is not JSON: NaN is not a value of JSON"
+
+
 def test_candidates_are_ranked(server, scorers):
     context = {name: ROW[name] for name in ("site", "count", "time", "tags")}
     candidates = [{"ad": f"ad{i}", "price": i} for i in range(20)]
