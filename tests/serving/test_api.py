@@ -148,6 +148,13 @@ def test_a_catalog_is_created_extended_pruned_and_deleted_in_all_workers(server)
     assert server.send("POST", f"{SHOP}/rank", {"context": {"site": "site1"}, "catalog": "new"})[0] == 404
 
 
+def test_an_item_that_cannot_be_read_is_named(server):
+    items = [{"id": "7", "ad": "ad1"}, {"id": "8", "ad": ["ad2"]}]
+    body = {"candidate": ["ad"], "items": items}
+    message = server.error(400, "PUT", f"{SHOP}/catalogs/odd", body)
+    assert message.startswith("catalog: item '8': column 'ad': a value is a list")
+
+
 def test_a_model_is_described_for_forms(server):
     model = server.get(SHOP)
     assert [version["version"] for version in server.get("/v1/models")["models"][0]["versions"]] == ["1"]

@@ -16,7 +16,16 @@ from fm2.artifacts.model_file import MODEL
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, library_errors, native_errors, normalize_rows
+from fm2.data.row_inputs import (
+    NATIVE,
+    KeyCheck,
+    as_ids,
+    check_lists,
+    first_failure,
+    library_errors,
+    native_errors,
+    normalize_rows,
+)
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
@@ -273,8 +282,12 @@ class Scorer:
         if check_keys:
             self._check_keys(rows[:1], operation)
         ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
-        with native_errors(operation):
+        try:
             lists = self.native.encode_rows(rows, ids)
+        except NATIVE:
+            index = first_failure(rows, lambda row: self.native.encode_rows([row], ids[:1]))
+            with native_errors(operation if index is None else f"{operation}: row {index}"):
+                raise
         if check_keys:
             self._check_keys.pending = self._unchecked = False
         return EncodedRows(ids, _lists_by_field(lists))
