@@ -132,7 +132,7 @@ demo: setup
 
 # The libraries that the benchmarks compare fm2 with: xLearn (which reads $USER when imported), LightGBM, CatBoost and
 # scikit-learn in an environment of their own, deepctr-torch in a directory that is used together with .venv, and MLServer in a
-# third environment.
+# third environment, with a uvloop that still creates the event loop of its workers.
 peers: setup .peers/installed
 
 .peers/installed: constraints.txt benchmarks/peers.txt
@@ -142,7 +142,7 @@ peers: setup .peers/installed
 	USER=fm2 .peers/bin/python -c 'import xlearn, lightgbm, catboost, sklearn, polars'
 	$(BIN)/python -m pip install --quiet --no-deps --target .peers/deepctr deepctr-torch==0.3.0 tqdm==4.70.1
 	$(PYTHON) -m venv .peers/mlserver
-	.peers/mlserver/bin/python -m pip install --quiet mlserver==1.7.1 numpy==2.4.6
+	.peers/mlserver/bin/python -m pip install --quiet mlserver==1.7.1 numpy==2.4.6 uvloop==0.21.0
 	@touch $@
 
 clean:

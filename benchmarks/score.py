@@ -1,11 +1,13 @@
 """Compare compiled models with ONNX Runtime: single rows, batches, candidates, catalogs and loading.
 
-    python benchmarks/score.py [--rows 20000] [--rounds 5] [--items 1000000]
+    python benchmarks/score.py [--rows 20000] [--rounds 5] [--items 1000000] [--limit 120]
 
 39 fields with the sizes of the paper's table (1,327,180 features), random weights, ids from a Zipf distribution over
-each vocabulary. All are timed in turn on one thread unless noted; the best round counts, and for single rows its
+each vocabulary. All are measured in turn on one thread unless noted; the best round counts, and for single calls its
 median. The result is the ratio to ONNX Runtime, which runs the block form of an FmFM with K = 16 on one thread, if it
-is installed. DeepFM (three layers of 400 units) and DeepLight are networks; score_networks.py compares them.
+is installed. DeepFM (three layers of 400 units) and DeepLight are networks; score_networks.py compares them. Times are
+processor times, except those of two threads and of rows that native code times one by one. It takes half a
+minute on a quiet machine.
 """
 
 from __future__ import annotations
@@ -30,16 +32,17 @@ from fm2.engine.compile import draw_rows, exact_plans, spectral_plan, write
 from fm2.engine.scorer import load
 from fm2.models.paper import CRITEO_DIMS
 from targets import Target, print_targets
-from timing import in_turn, seconds
+from timing import cpu_seconds, in_turn, median_cpu, seconds
 
 Ids = NDArray[np.int32]
-BATCH, CANDIDATES, CANDIDATE_FIELDS, TOP, CALLS = 4096, 1000, 10, 100, 100
+BATCH, CANDIDATES, CANDIDATE_FIELDS, TOP, CALLS, GROUP = 4096, 1000, 10, 100, 100, 20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=20_000, help="rows to score one by one")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=120, help="seconds after which no further round begins")
     parser.add_argument("--items", type=int, default=1_000_000, help="items in the catalog")
     settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -65,18 +68,18 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
     tasks |= onnx_tasks(equal, ids, folder)
     networks = network_tasks(equal, ids, folder)
     tasks |= networks
-    best = {name: min(times) for name, times in in_turn(tasks, settings.rounds).items()}
+    best = {name: min(times) for name, times in in_turn(tasks, settings.rounds, settings.limit).items()}
     for name, time in best.items():
         print(f"{name:<56}{time * 1e6:>12,.2f} µs")
     size = models["K=16"].path.stat().st_size / 1e6
     best["load"] = seconds(lambda: load(models["K=16"].path))
     print(f"{f'load {size:,.0f} MB and verify its checksum, 2 threads':<56}{best['load'] * 1e6:>12,.2f} µs")
     print_targets("microseconds", time_targets(best))
-    print_targets("speed / ONNX Runtime", speed_targets(best))
+    print_targets("speed / ONNX Runtime, by processor time", speed_targets(best))
     if networks:
         from score_networks import network_targets
 
-        print_targets("speed of networks", network_targets(best))
+        print_targets("speed of networks, by processor time", network_targets(best))
 
 
 def network_tasks(weights: Weights, ids: Ids, folder: Path) -> dict[str, Callable[[], float]]:
@@ -158,10 +161,7 @@ def one_call(model: Scorer, ids: Ids) -> Callable[[], float]:
     """Return a measurement: the median time of a single row including the Python call, as for ONNX Runtime."""
     rows, logit = [np.ascontiguousarray(ids[row : row + 1]) for row in range(2000)], np.empty(1, np.float32)
 
-    def run() -> float:
-        return statistics.median(seconds(functools.partial(model.native.score, row, logit, 1)) for row in rows)
-
-    return run
+    return median_cpu([functools.partial(model.native.score, row, logit, 1) for row in rows], GROUP)
 
 
 def one_dict(model: Scorer, weights: Weights, ids: Ids) -> Callable[[], float]:
@@ -171,14 +171,13 @@ def one_dict(model: Scorer, weights: Weights, ids: Ids) -> Callable[[], float]:
         {name: vocabulary.value(int(id)) for name, vocabulary, id in zip(names, weights.vocabularies, row, strict=True)}
         for row in ids
     ]
-
-    return lambda: statistics.median(seconds(functools.partial(model.predict_one, row)) for row in rows)
+    return median_cpu([functools.partial(model.predict_one, row) for row in rows], GROUP)
 
 
 def batch(model: Scorer, ids: Ids) -> Callable[[], float]:
     """Return a measurement: the time of a row in a batch."""
     rows, logits = np.ascontiguousarray(ids[:BATCH]), np.empty(BATCH, np.float32)
-    return lambda: seconds(lambda: model.native.score(rows, logits, 1)) / BATCH
+    return lambda: cpu_seconds(lambda: model.native.score(rows, logits, 1)) / BATCH
 
 
 def ranking(model: Scorer, ids: Ids, items: int) -> dict[str, Callable[[], float]]:
@@ -196,14 +195,14 @@ def ranking(model: Scorer, ids: Ids, items: int) -> dict[str, Callable[[], float
         ranker.rank(contexts[call], groups[call], top=10)
 
     return {
-        "1,000 candidates by ids": median_of(rank),
-        "1,000 candidates of a catalog": median_of(lambda call: small.top(contexts[call], k=10)),
+        "1,000 candidates by ids": median_cpu([functools.partial(rank, call) for call in range(CALLS)]),
+        "1,000 candidates of a catalog": median_cpu([functools.partial(small.top, row, k=10) for row in contexts]),
         "top 100 of the catalog, 2 threads": median_of(lambda call: large.top(contexts[call], k=TOP), calls=10),
     }
 
 
-def median_of(task: Callable[[int], Any], calls: int = CALLS) -> Callable[[], float]:
-    """Return a measurement: the median time of several calls."""
+def median_of(task: Callable[[int], Any], calls: int) -> Callable[[], float]:
+    """Return a measurement: the median time of several calls, on any number of threads."""
     return lambda: statistics.median(seconds(functools.partial(task, call)) for call in range(calls))
 
 
@@ -222,8 +221,8 @@ def onnx_tasks(weights: Weights, ids: Ids, folder: Path) -> dict[str, Callable[[
         session.run(None, {"ids": rows})
 
     return {
-        "one row, ONNX Runtime": median_of(lambda call: score(rows[call]), calls=len(rows)),
-        "row of a batch, ONNX Runtime": lambda: seconds(lambda: score(rows_of_batch)) / BATCH,
+        "one row, ONNX Runtime": median_cpu([functools.partial(score, row) for row in rows], GROUP),
+        "row of a batch, ONNX Runtime": lambda: cpu_seconds(lambda: score(rows_of_batch)) / BATCH,
     }
 
 

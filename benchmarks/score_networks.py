@@ -8,8 +8,7 @@ compared with the same weights as dense layers. All times are processor times of
 from __future__ import annotations
 
 import functools
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from fm2.models.deep import deeplight
 from fm2.models.deep.deeplight import DeepLight, smallest
 from fm2.training.run import Run
 from targets import Target
-from timing import cpu_seconds
+from timing import median_cpu
 
 Ids = NDArray[np.int32]
 Measurements = dict[str, Callable[[], float]]
@@ -85,9 +84,9 @@ def compiled_tasks(name: str, model: Scorer, ids: Ids) -> Measurements:
     rows = [np.ascontiguousarray(ids[row : row + 1]) for row in range(ROWS)]
     batch = np.ascontiguousarray(ids[:CANDIDATES])
     return {
-        f"one row, {name}": median([functools.partial(model.native.score, row, logit, 1) for row in rows]),
-        f"1,000 rows, {name}": median([lambda: model.native.score(batch, logits, 1)] * CALLS),
-        f"1,000 candidates, {name}": median([lambda: ranker.rank(context, candidates, top=10)] * CALLS),
+        f"one row, {name}": median_cpu([functools.partial(model.native.score, row, logit, 1) for row in rows]),
+        f"1,000 rows, {name}": median_cpu([lambda: model.native.score(batch, logits, 1)] * CALLS),
+        f"1,000 candidates, {name}": median_cpu([lambda: ranker.rank(context, candidates, top=10)] * CALLS),
     }
 
 
@@ -104,11 +103,6 @@ def onnx_tasks(run: Path, ids: Ids, folder: Path) -> Measurements:
         session.run(None, {"ids": rows})
 
     return {
-        "one row, DeepFM, ONNX Runtime": median([functools.partial(score, row) for row in rows]),
-        "1,000 rows, DeepFM, ONNX Runtime": median([functools.partial(score, batch)] * CALLS),
+        "one row, DeepFM, ONNX Runtime": median_cpu([functools.partial(score, row) for row in rows]),
+        "1,000 rows, DeepFM, ONNX Runtime": median_cpu([functools.partial(score, batch)] * CALLS),
     }
-
-
-def median(calls: Sequence[Callable[[], Any]]) -> Callable[[], float]:
-    """Return a measurement: the median processor time of these calls."""
-    return lambda: statistics.median(map(cpu_seconds, calls))

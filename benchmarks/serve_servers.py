@@ -82,13 +82,13 @@ def serve_hello() -> contextlib.AbstractContextManager[Server]:
     return running([sys.executable, str(FOLDER / "serve_hello.py"), str(port)], port, "/")
 
 
-def serve_mlserver(model: Path, folder: Path) -> contextlib.AbstractContextManager[Server]:
-    """Start MLServer with the model in a runtime, which runs in the server's own process (parallel_workers = 0)."""
+def serve_mlserver(model: Path, folder: Path, workers: int) -> contextlib.AbstractContextManager[Server]:
+    """Start MLServer with the model in a runtime; without workers, it runs in the server's own process."""
     folder.mkdir(parents=True)
     shutil.copy(FOLDER / "mlserver_runtime.py", folder)
     ports = {name: free_port() for name in ("http_port", "grpc_port", "metrics_port")}
     (folder / "metrics").mkdir()
-    settings = {**ports, "host": "127.0.0.1", "parallel_workers": 0, "debug": False}
+    settings = {**ports, "host": "127.0.0.1", "parallel_workers": workers, "debug": False}
     (folder / "settings.json").write_text(json.dumps({**settings, "metrics_dir": str(folder / "metrics")}))
     implementation = "mlserver_runtime.CompiledModel"
     (folder / "model-settings.json").write_text(json.dumps({"name": "model", "implementation": implementation}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -24,10 +26,30 @@ def cpu_seconds(task: Callable[[], object]) -> float:
     return time.thread_time() - start
 
 
-def in_turn(measurements: Mapping[Key, Callable[[], float]], rounds: int) -> dict[Key, list[float]]:
-    """Take every measurement once per round, one after the other; return the results of all rounds."""
+def median_cpu(calls: Sequence[Callable[[], object]], group: int = 1) -> Callable[[], float]:
+    """Return a measurement: the median processor time of a call, over groups of calls that are timed together."""
+    groups = [calls[first : first + group] for first in range(0, len(calls), group)]
+
+    def run(part: Sequence[Callable[[], object]]) -> None:
+        for call in part:
+            call()
+
+    return lambda: statistics.median(cpu_seconds(functools.partial(run, part)) / len(part) for part in groups)
+
+
+def in_turn(
+    measurements: Mapping[Key, Callable[[], float]], rounds: int, limit: float = float("inf")
+) -> dict[Key, list[float]]:
+    """Take every measurement once per round, one after the other; return the results of all rounds.
+
+    No round begins after ``limit`` seconds, except the first one.
+    """
     results: dict[Key, list[float]] = {name: [] for name in measurements}
-    for _ in range(rounds):
+    end = time.monotonic() + limit
+    for number in range(rounds):
+        if number and time.monotonic() > end:
+            print(f"{number} of {rounds} rounds: the machine is too busy for more")
+            break
         for name, measure in measurements.items():
             results[name].append(measure())
     return results

@@ -23,7 +23,8 @@ def test_prepare_and_describe(log, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "train" in printed
     assert "site" in printed
-    assert "2 fields" in printed
+    sizes = fm2.Dataset.open(out).field_sizes
+    assert f"2 fields, {sum(sizes)} features with an unknown one for each field" in printed
     assert main(["describe", str(out)]) == 0
     assert capsys.readouterr().out == printed
     assert main(["describe", str(out), "--json"]) == 0

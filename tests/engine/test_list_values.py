@@ -129,6 +129,26 @@ def test_explain_names_the_values(tmp_path):
     assert scorer.explain(ROWS[2]).values["f2"] == []
 
 
+def test_explain_shows_missing_values_that_training_did_not_have(tmp_path):
+    log = pl.DataFrame(
+        {"click": [0, 1] * 20, "site": ["a", "b"] * 20, "price": [1.5, 2] * 20, "tags": ["x|y", "x"] * 20}
+    )
+    fields = [fm2.Field("site", min_count=1), fm2.Field("price", "numeric"), fm2.Field("tags", multivalued=True)]
+    dataset = fm2.prepare(log, fm2.Schema(fields, label="click", missing=["NA"]), tmp_path / "data")
+    fm2.train("fm", dataset, out=tmp_path / "run", epochs=1, threads=1)
+    fm2.compile(tmp_path / "run", tmp_path / "model.fm2")
+    scorer = fm2.load(tmp_path / "model.fm2")
+    for missing in ({"site": "NA"}, {"site": None, "price": float("nan")}, {"site": "", "tags": None}):
+        explanation = scorer.explain(missing)
+        assert explanation.row == {"site": None, "price": None}
+        assert [value.value for value in explanation.values["tags"]] == [None]
+    explanation = scorer.explain({"site": "new", "price": "abc", "tags": ["new"]})
+    assert explanation.row == {"site": "<unknown>", "price": "<unknown>"}
+    assert [value.value for value in explanation.values["tags"]] == ["<unknown>"]
+    with pytest.raises(fm2.Fm2Error, match="explain: column 'site': a value is a list; only multi-valued fields may"):
+        scorer.explain({"site": ["a"]})
+
+
 @pytest.mark.parametrize("candidate", [["f1"], ["f1", "f2"]])
 def test_candidates_may_be_tables_of_lists_only(tmp_path, candidate):
     _, scorer = make(tmp_path)

@@ -20,8 +20,8 @@ from fm2 import Fm2Error
 from fm2.cli.main import main
 from fm2.compression import spectrum
 from fm2.compression.weights import read_weights
+from fm2.engine.explanation import Explanation
 from fm2.engine.inspect import inspect
-from fm2.engine.scorer import Explanation
 from fm2.training.train import train
 
 
@@ -256,3 +256,15 @@ def test_trained_and_compiled_models_reject_the_same_inputs(both, rows, message)
     for model in both:
         with pytest.raises(Fm2Error, match=message):
             model.predict(rows)
+
+
+def test_a_row_that_cannot_be_read_is_named(run, tmp_path):
+    fm2.compile(run.path, tmp_path / "model.fm2")
+    scorer = fm2.load(tmp_path / "model.fm2")
+    good = dict.fromkeys(scorer.columns, "1")
+    bad = {**good, "c1": {"a": 1}}
+    with pytest.raises(Fm2Error, match="predict: row 2: column 'c1': a value has the type 'dict'; expected text"):
+        scorer.predict([good, good, bad])
+    ranker = scorer.ranker(context=scorer.columns[:1])
+    with pytest.raises(Fm2Error, match="rank: row 1: column 'c1'"):
+        ranker.rank({scorer.columns[0]: "1"}, [{"c1": "1"}, {"c1": {"a": 1}}], top=1)

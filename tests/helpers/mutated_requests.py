@@ -1,21 +1,15 @@
-"""Requests that no client should send, sent over sockets: each gets an answer, or an error with a message."""
+"""Requests that no client should send."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import random
-import socket
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tests.torture.mutations import change_bytes, change_json
 
-WAIT = 20.0  # seconds; a server that needs longer hangs
 JSON = {"Content-Type": "application/json"}
 DEPTHS = (3, 200, 30_000)
 NUMBERS = (
@@ -30,7 +24,30 @@ NUMBERS = (
 )
 INVALID_UTF8 = (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80", b"\0", b"\\ud800", b"\\u12")
 LENGTHS = ("-1", "0", "1", "17", "999999", "9" * 19, "9" * 400, "abc", "1.5", "0x10", "", "١")
-CHUNKS = (b'5\r\n{"row\r\n0\r\n\r\n', b"zz\r\n{}\r\n0\r\n\r\n", b"ffffffffffffffff\r\n{}\r\n0\r\n\r\n", b"2\r\n{}\r\n")
+CHUNKS = {  # and whether they end
+    b'5\r\n{"row\r\n0\r\n\r\n': True,
+    b"zz\r\n{}\r\n0\r\n\r\n": True,
+    b"2\r\n{}zz\r\n0\r\n\r\n": True,
+    b"ffffffffffffffff\r\n{}\r\n0\r\n\r\n": False,
+    b"2\r\n{}\r\n": False,
+}
+LAST_LENGTH = 2**64 - 1  # that an HTTP parser reads
+INVALID_HEADS: tuple[tuple[bytes, bytes], ...] = (  # a part of a valid head, and what replaces it
+    (b"POST ", b"PO ST "),
+    (b"POST ", b"\xff "),
+    (b"POST ", b""),
+    (b" HTTP/1.1", b" HTTP/3.0"),
+    (b" HTTP/1.1", b""),
+    (b" HTTP/1.1", b" of /v1 HTTP/1.1"),
+    (b" HTTP/1.1", b"?" + b"x" * 70_000 + b" HTTP/1.1"),
+    (b"Host: ", b"Host "),
+    (b"Host: ", b"Ho st: "),
+    (b"Host: ", b"\x00: "),
+    (b"Host: ", b"Host: \x01"),
+    (b"Host: ", b"Content-Length: 1\r\nHost: "),
+    (b"Host: ", b"Transfer-Encoding: gzip\r\nHost: "),
+    (b"Host: ", b"X: 1\r\n" * 200 + b"Host: "),
+)
 PATHS = (
     "/v1/models/shpo/predict",
     "/v1/models/shop/versions/9/predict",
@@ -41,15 +58,22 @@ PATHS = (
 
 @dataclass(frozen=True)
 class Sent:
-    """A request; ``is_framed`` is False if its length is wrong, so that its connection cannot be used again."""
+    """A request.
+
+    ``is_alone`` if its connection cannot be used again. ``is_complete`` is False if the server has to wait for more of
+    it. ``is_http`` is False if the head, i.e. the first line and the headers, is not valid HTTP.
+    """
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
     mutation: str = "none"
-    is_framed: bool = True
+    is_alone: bool = False
+    is_complete: bool = True
+    is_http: bool = True
     length: str | None = None  # of the body, if it is not the true one
+    replaced: tuple[bytes, bytes] = (b"", b"")  # a part of the head, and what replaces it
 
     def to_bytes(self) -> bytes:
         """Return the request as it is sent."""
@@ -57,7 +81,7 @@ class Sent:
         if "Transfer-Encoding" not in headers:
             headers["Content-Length"] = str(len(self.body)) if self.length is None else self.length
         lines = [f"{self.method} {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-        return "\r\n".join([*lines, "", ""]).encode() + self.body
+        return "\r\n".join([*lines, "", ""]).encode().replace(*self.replaced, 1) + self.body
 
 
 def truncate(sent: Sent, random: random.Random) -> Sent:
@@ -107,7 +131,17 @@ def break_utf8(sent: Sent, random: random.Random) -> Sent:
 def lie_about_length(sent: Sent, random: random.Random) -> Sent:
     """Send a wrong Content-Length."""
     wrong = str(max(len(sent.body) + random.choice((-20, -1, 1, 1000)), 0))
-    return replace(sent, length=random.choice((*LENGTHS, *[wrong] * 12)), is_framed=False)
+    length = random.choice((*LENGTHS, *[wrong] * 12))
+    is_http = length.isascii() and length.isdigit() and int(length) <= LAST_LENGTH
+    is_complete = not is_http or int(length) <= len(sent.body)
+    return replace(sent, length=length, is_http=is_http, is_complete=is_complete, is_alone=True)
+
+
+def break_head(sent: Sent, random: random.Random) -> Sent:
+    """Send a head that is not HTTP."""
+    part, other = random.choice(INVALID_HEADS)
+    method = part.decode() if part == b"POST " else f"{sent.method} "
+    return replace(sent, method=method.strip(), replaced=(part, other), is_http=False, is_alone=True)
 
 
 def lie_about_header_length(sent: Sent, random: random.Random) -> Sent:
@@ -125,9 +159,9 @@ def change_tensor_bytes(sent: Sent, random: random.Random) -> Sent:
 
 def break_chunks(sent: Sent, random: random.Random) -> Sent:
     """Send damaged chunks."""
-    return replace(
-        sent, headers={**sent.headers, "Transfer-Encoding": "chunked"}, body=random.choice(CHUNKS), is_framed=False
-    )
+    body = random.choice(list(CHUNKS))
+    headers = {**sent.headers, "Transfer-Encoding": "chunked"}
+    return replace(sent, headers=headers, body=body, is_complete=CHUNKS[body], is_alone=True)
 
 
 def lie_about_encoding(sent: Sent, random: random.Random) -> Sent:
@@ -138,7 +172,7 @@ def lie_about_encoding(sent: Sent, random: random.Random) -> Sent:
 def change_path(sent: Sent, random: random.Random) -> Sent:
     """Ask for what does not exist, or with another method."""
     method = random.choice(("POST", "GET", "PATCH", "BREW"))
-    return replace(sent, method=method, path=random.choice(PATHS), is_framed=False)
+    return replace(sent, method=method, path=random.choice(PATHS), is_alone=True)
 
 
 MUTATIONS: dict[Callable[[Sent, random.Random], Sent], float] = {
@@ -153,6 +187,7 @@ MUTATIONS: dict[Callable[[Sent, random.Random], Sent], float] = {
     lie_about_length: 1,
     lie_about_encoding: 0.5,
     break_chunks: 0.5,
+    break_head: 0.5,
     change_path: 0.5,
 }
 
@@ -161,86 +196,3 @@ def mutate(sent: Sent, generator: random.Random) -> Sent:
     """Return a request with a random mutation."""
     mutation = generator.choices(list(MUTATIONS), list(MUTATIONS.values()))[0]
     return replace(mutation(sent, generator), mutation=mutation.__name__)
-
-
-class Client:
-    """A connection that is opened again when the server has closed it."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._socket: socket.socket | None = None
-
-    def send(self, sent: Sent) -> tuple[int, bytes, dict[str, str]] | None:
-        """Return status, body and headers of the answer; None if the server closed the connection without one."""
-        if not sent.is_framed:
-            self.close()
-        if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=WAIT)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have answered already
-                self._socket.sendall(sent.to_bytes())
-                if not sent.is_framed:
-                    self._socket.shutdown(socket.SHUT_WR)
-            response = http.client.HTTPResponse(self._socket, method=sent.method)
-            response.begin()
-            answer = response.status, response.read(), {k.lower(): v for k, v in response.getheaders()}
-        except (http.client.RemoteDisconnected, ConnectionResetError):
-            self.close()
-            return None
-        if not sent.is_framed or response.will_close:
-            self.close()
-        return answer
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
-def fault_of(sent: Sent, answer: tuple[int, bytes, dict[str, str]] | None) -> str | None:
-    """Return what is wrong with the answer to a request.
-
-    A request whose length is wrong may be refused by the HTTP parser, which sends no message, or find the connection
-    closed if it has not arrived as a whole.
-    """
-    if answer is None:
-        return "no answer" if sent.is_framed else None
-    status, body, _ = answer
-    if status == 200:
-        return None if body else "an empty answer"
-    if not 400 <= status < 500:
-        return f"status {status}: {body[:200]!r}"
-    if not sent.is_framed and not body:
-        return None
-    try:
-        message: Any = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
-        message = None
-    if not (isinstance(message, str) and message):
-        return f"status {status} without a message: {body[:200]!r}"
-    return None
-
-
-def stall(port: int, sent: Sent, share: float) -> socket.socket:
-    """Send a part of a request and keep the connection open."""
-    opened = socket.create_connection(("127.0.0.1", port), timeout=WAIT)
-    data = sent.to_bytes()
-    opened.sendall(data[: max(int(len(data) * share), 1)])
-    return opened
-
-
-def end_of_stalled(opened: socket.socket, seconds: float) -> str | None:
-    """Wait for the answer to a request that never arrives as a whole; return what is wrong with it."""
-    began = time.monotonic()
-    opened.settimeout(seconds)
-    try:
-        received = opened.recv(65536)
-    except TimeoutError:
-        return f"the connection of a slow sender is open after {time.monotonic() - began:.0f} s"
-    finally:
-        opened.close()
-    if received and b" 408 " not in received.splitlines()[0]:
-        return f"a slow sender got {received[:200]!r}"
-    return None

@@ -96,6 +96,14 @@ def test_an_explanation_adds_up_to_the_logit(server, scorers):
     assert "row" in server.error(400, "POST", f"{SHOP}/explain", {"row": []})
 
 
+def test_an_explanation_says_what_is_missing_and_refuses_what_is_not_a_value(server):
+    row = server.post(f"{SHOP}/explain", {"row": {"site": "new", "price": None}})["row"]
+    assert row == {"site": "<unknown>", "ad": None, "price": None, "count": None, "hour": None}
+    assert "column 'ad': a value is a list" in server.error(400, "POST", f"{SHOP}/explain", {"row": {"ad": ["a"]}})
+    message = server.error(400, "POST", f"{SHOP}/explain", b'{"row": {"price": NaN}}')
+    assert message == "the body is not JSON: NaN is not a value of JSON"
+
+
 def test_candidates_are_ranked(server, scorers):
     context = {name: ROW[name] for name in ("site", "count", "time", "tags")}
     candidates = [{"ad": f"ad{i}", "price": i} for i in range(20)]
@@ -138,6 +146,13 @@ def test_a_catalog_is_created_extended_pruned_and_deleted_in_all_workers(server)
     server.post(path, None, "DELETE")
     assert server.send("GET", path)[0] == 404
     assert server.send("POST", f"{SHOP}/rank", {"context": {"site": "site1"}, "catalog": "new"})[0] == 404
+
+
+def test_an_item_that_cannot_be_read_is_named(server):
+    items = [{"id": "7", "ad": "ad1"}, {"id": "8", "ad": ["ad2"]}]
+    body = {"candidate": ["ad"], "items": items}
+    message = server.error(400, "PUT", f"{SHOP}/catalogs/odd", body)
+    assert message.startswith("catalog: item '8': column 'ad': a value is a list")
 
 
 def test_a_model_is_described_for_forms(server):

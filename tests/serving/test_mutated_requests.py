@@ -7,7 +7,8 @@ import socket
 
 import pytest
 from tests.helpers.clicks import click_log
-from tests.helpers.mutated_requests import Client, Sent
+from tests.helpers.hostile_client import Client
+from tests.helpers.mutated_requests import Sent
 from tests.helpers.servers import Server
 from tests.torture.findings import Findings
 from tests.torture.requests import NAMES, send_mutated
@@ -58,10 +59,20 @@ def test_what_went_wrong_is_said(model, tmp_path):
         for body, message in cases.items():
             status, answer, _ = client.send(Sent("POST", predict, {}, body)) or (0, b"{}", {})
             assert (status, json.loads(answer)["error"]) == (400, message)
-        early = client.send(Sent("POST", predict, {}, b'{"rows"', is_framed=False, length="500"))
+        early = client.send(Sent("POST", predict, {}, b'{"rows"', is_alone=True, is_complete=False, length="500"))
         assert early is not None
         assert early[0] == 400
         assert "Content-Length" in json.loads(early[1])["error"]
+        chunked = {"Transfer-Encoding": "chunked"}
+        whole = b'15\r\n{"rows": [{"C1": 1}]}\r\n0\r\n\r\n'
+        for body, expected in {
+            whole: (200, None),
+            whole.replace(b"\n0", b"\nzz"): (400, "the chunked body is damaged or incomplete"),
+            whole[:-5]: (400, "the chunked body is damaged or incomplete"),
+        }.items():
+            sent = Sent("POST", predict, chunked, body, is_alone=True, is_complete=body == whole or b"zz" in body)
+            status, answer, _ = client.send(sent) or (0, b"{}", {})
+            assert (status, json.loads(answer).get("error", "").partition(", or")[0] or None) == expected
         client.close()
         status, answer, _ = server.send("POST", "/v1/models/shop/explain", b'{"row": {"C1": "\\ud800"}}')
         assert (status, "surrogate" in answer["error"]) == (400, True)

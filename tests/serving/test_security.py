@@ -151,6 +151,8 @@ MISTAKES = {
     ("MODEL", "--log-sample", "2"): "--log-sample",
     ("MODEL", "--max-rows", "0"): "--max-rows must be above 0",
     ("MODEL", "--keys", "/dev/null"): "no keys",
+    ("MODEL", "--keys", "/nowhere"): "serve: cannot read the keys in /nowhere",
+    ("shop=damaged.fm2",): "damaged.fm2: not a valid compiled model",
     ("MODEL", "--tls-key", "x"): "--tls-certificate",
     ("MODEL", "--catalog", "shop:ads=/nowhere"): "/nowhere",
     ("run",): "run is a run; fm2 compile turns it into a model file",
@@ -161,7 +163,7 @@ from fm2.cli.main import main
 for words in json.loads(sys.argv[1]):
     with contextlib.redirect_stderr(io.StringIO()) as errors:
         code = main(["serve", *words, "--port", "0"])
-    print(json.dumps([code, errors.getvalue().splitlines()[-1]]), flush=True)
+    print(json.dumps([code, errors.getvalue().splitlines()]), flush=True)
 """
 
 
@@ -170,11 +172,13 @@ def test_mistakes_on_the_command_line_are_explained(files, tmp_path):
     command = [sys.executable, "-c", RUN, json.dumps(words)]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / MODEL).touch()
+    (tmp_path / "damaged.fm2").write_text("damaged")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    for (code, error), message in zip(map(json.loads, done.stdout.splitlines()), MISTAKES.values(), strict=True):
-        assert code == 1, error
-        assert message in error
+    for (code, errors), message in zip(map(json.loads, done.stdout.splitlines()), MISTAKES.values(), strict=True):
+        assert code == 1, errors
+        assert message in errors[-1]
+        assert not [line for line in errors if " error " in line], "it is reported once"
 
 
 def test_a_port_that_is_in_use_is_refused(server, files):

@@ -104,13 +104,3 @@ def _ready_status(server: Server) -> int:
         return server.send("GET", "/v2/health/ready")[0]
     except OSError:
         return 0
-
-
-def test_traces_are_optional(files, tmp_path):
-    with Server(tmp_path, f"shop={files[0]}", "--traces", "console") as server:
-        parent = f"00-{'a' * 32}-{'b' * 16}-01"
-        server.post(f"{SHOP}/predict", {"rows": [ROW]}, traceparent=parent)
-        server.stop()
-        text = server.log_path.read_text()
-        assert f'"trace_id": "0x{"a" * 32}"' in text
-        assert '"http.response.status_code": 200' in text

@@ -10,12 +10,14 @@ import json
 import random
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.helpers.mutated_requests import JSON, Client, Sent, end_of_stalled, fault_of, mutate, stall
+from tests.helpers.hostile_client import Client, Stalled, judge
+from tests.helpers.mutated_requests import JSON, Sent, mutate
 from tests.helpers.servers import Server
 from tests.torture.findings import Findings
 from tests.torture.processes import Budget
@@ -35,8 +37,10 @@ def torture_requests(base: Path, work: Path, budget: Budget, seed: int, only: st
     return findings
 
 
-def send_mutated(model: Path, work: Path, seed: int, findings: Findings, is_last: Callable[[int], bool]) -> None:
-    """Start a server and send mutated requests until ``is_last`` of their number."""
+def send_mutated(
+    model: Path, work: Path, seed: int, findings: Findings, is_last: Callable[[int], bool]
+) -> Counter[str]:
+    """Start a server and send mutated requests until ``is_last`` of their number; return how they were answered."""
     generator = random.Random(f"{seed} requests")
     with Server(work, f"shop={model}", "--max-seconds", SECONDS) as server:
         server.post("/v1/models/shop/catalogs/ads", _catalog(), "PUT")
@@ -44,21 +48,24 @@ def send_mutated(model: Path, work: Path, seed: int, findings: Findings, is_last
         client = Client(server.port)
         expected = [_valid_answer(client, sent) for sent in valid]
         workers = server.children()
-        slow = [stall(server.port, generator.choice(valid), generator.random()) for _ in range(SLOW)]
-        count = 0
+        slow = [Stalled(server.port, generator.choice(valid), generator.random()) for _ in range(SLOW)]
+        count, answers = 0, Counter[str]()
         while not is_last(count):
             sent = mutate(generator.choice(valid), generator)
-            fault = fault_of(sent, client.send(sent))
+            answered, fault = judge(sent, client.send(sent))
             findings.count(f"requests ({sent.mutation})")
+            answers[answered] += 1
             count += 1
             if fault:
                 findings.add(f"request {count} of seed {seed} ({sent.mutation} of {sent.path}): {fault}")
             if count % CHECKED == 0 and [_valid_answer(client, sent) for sent in valid] != expected:
                 findings.add(f"after request {count} of seed {seed}, valid requests get other answers")
-        for opened in slow:
-            if fault := end_of_stalled(opened, SECONDS + 5):
+        for stalled in slow:
+            answered, fault = stalled.end(SECONDS + 5)
+            findings.count("slow senders")
+            answers[f"slow: {answered}"] += 1
+            if fault:
                 findings.add(fault)
-        findings.count("slow senders", len(slow))
         if [_valid_answer(client, sent) for sent in valid] != expected:
             findings.add("at the end, valid requests get other answers")
         client.close()
@@ -66,6 +73,7 @@ def send_mutated(model: Path, work: Path, seed: int, findings: Findings, is_last
             findings.add("a worker was replaced")
         for line in server.events("internal error"):
             findings.add(f"the log has {line}")
+    return answers
 
 
 def valid_requests() -> Iterator[Sent]:
@@ -130,8 +138,11 @@ def main() -> int:
     options = parser.parse_args()
     findings = Findings("requests")
     with tempfile.TemporaryDirectory(prefix="fm2-torture-") as folder:
-        send_mutated(options.model, Path(folder), options.seed, findings, lambda count: count >= options.count)
+        answers = send_mutated(
+            options.model, Path(folder), options.seed, findings, lambda count: count >= options.count
+        )
     print(findings.summary())
+    print("answers:", ", ".join(f"{count:,} {answer}" for answer, count in answers.most_common()))
     return 1 if findings.found else 0
 
 

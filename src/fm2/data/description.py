@@ -107,8 +107,9 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
         console.width = PIPED_WIDTH
     console.print(_split_table(description["splits"]), "", _field_table(description["fields"]), sep="\n")
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)  # the terminal wraps sentences
-    features = sum(field["features"] for field in description["fields"])
-    say(f"\n{len(description['fields'])} fields, {features:,} features, in {description['path']}")
+    fields = len(description["fields"])
+    features = fields + sum(field["features"] for field in description["fields"])
+    say(f"\n{fields} fields, {features:,} features with an unknown one for each field, in {description['path']}")
     if "negative_rate" in description:
         rate = description["negative_rate"]
         say(f"train has {rate:g} of its rows without a click; models correct their bias for that")

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import math
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fm2.schema import Field
 
 LARGEST_ID = np.iinfo(np.int32).max
 SIMILAR = 0.7  # of a misspelled column, as difflib measures it
+NATIVE = (TypeError, LookupError, ValueError)  # errors of native code
 DIGITS = str.maketrans("", "", string.digits)
 
 
@@ -66,8 +67,18 @@ def native_errors(operation: str) -> Iterator[None]:
     """Convert errors of native code to :class:`Fm2Error`."""
     try:
         yield
-    except (TypeError, LookupError, ValueError) as error:
+    except NATIVE as error:
         raise Fm2Error(f"{operation}: {error.args[0] if isinstance(error, KeyError) else error}") from error
+
+
+def first_failure(rows: Sequence[Any], encode: Callable[[Any], object]) -> int | None:
+    """Return the index of the first row that cannot be encoded, if there are several rows."""
+    for index, row in enumerate(rows if len(rows) > 1 else ()):
+        try:
+            encode(row)
+        except NATIVE:
+            return index
+    return None
 
 
 @contextlib.contextmanager

@@ -148,7 +148,9 @@ class Ranker:
             raise Fm2Error(f"rank: expected the context as a dict or an array of ids, got {type(context).__name__}")
         _check_columns("the context", context, self._context_columns)
         self._check_context([context], "rank")
-        row = _select_fields(self.scorer.encode_rows([dict(context)], self._context_columns), self._context)
+        row = _select_fields(
+            self.scorer.encode_rows([dict(context)], self._context_columns, operation="rank"), self._context
+        )
         self._check_context.pending = False
         return row
 
@@ -169,7 +171,8 @@ class Ranker:
             self._check_candidate(rows, "rank")
         values = {name: context.get(name) for name in self._context_columns} if given else {}
         complete = [{**row, **values} for row in candidates] if given else candidates
-        encoded = _select_fields(self.scorer.encode_rows(complete, self._candidate_columns), self._candidate)
+        encoded = self.scorer.encode_rows(complete, self._candidate_columns, operation="rank")
+        encoded = _select_fields(encoded, self._candidate)
         self._check_candidate.pending = self._check_candidate.pending and not len(encoded)
         return encoded
 

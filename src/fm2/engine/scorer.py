@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +16,21 @@ from fm2.artifacts.model_file import MODEL
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
-from fm2.data.number_ranges import feature_text
-from fm2.data.row_inputs import KeyCheck, as_ids, check_lists, library_errors, native_errors, normalize_rows
+from fm2.data.row_inputs import (
+    NATIVE,
+    KeyCheck,
+    as_ids,
+    check_lists,
+    first_failure,
+    library_errors,
+    native_errors,
+    normalize_rows,
+)
 from fm2.data.rows import EncodedRows, ListArrays, Lists
 from fm2.data.text_files import find_columns
 from fm2.data.vocabulary import Vocabulary
 from fm2.engine.dense import GRAPH, DensePart
+from fm2.engine.explanation import Explanation, make_explanation, missing_fields
 from fm2.engine.metadata import read_metadata
 from fm2.engine.plans import DTYPES
 from fm2.engine.ranker import Ranker
@@ -35,56 +41,6 @@ from fm2.files import check_utf8
 from fm2.models.registry import get_spec, specs
 from fm2.models.spec import ModelSpec
 from fm2.remote.paths import local_path
-
-
-@dataclass(frozen=True)
-class ValueContribution:
-    """What one value of a multi-valued field contributes to a logit.
-
-    ``weight`` is the value's weight after pooling, ``linear`` its part of the field's contribution, and ``pairs`` its
-    part of the contributions of all pairs with this field. ``value`` is None for the missing value.
-    """
-
-    value: str | None
-    weight: float
-    linear: float
-    pairs: float
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The contributions of the bias, each field and each pair of fields to the model's logit, which is their sum.
-
-    ``values`` divides the contributions of each multi-valued field among the values in its list. ``row`` has the value
-    of each other field as the model knows it: ``<unknown>``, None if it is missing, or the range of a number.
-
-    >>> explanation = Explanation(-1.0, {"site": 0.25, "ad": 0.0}, {("site", "ad"): 0.75})
-    >>> explanation.logit, explanation.probability
-    (0.0, 0.5)
-    >>> explanation.largest(1)
-    [('site × ad', 0.75)]
-    """
-
-    bias: float
-    fields: dict[str, float]
-    pairs: dict[tuple[str, str], float]
-    values: dict[str, list[ValueContribution]] = field(default_factory=dict)
-    row: dict[str, str | None] = field(default_factory=dict)
-
-    @property
-    def logit(self) -> float:
-        """The sum of all contributions."""
-        return self.bias + math.fsum(self.fields.values()) + math.fsum(self.pairs.values())
-
-    @property
-    def probability(self) -> float:
-        """The click probability that the model predicts, without calibration."""
-        return float(sigmoid(np.array(self.logit)))
-
-    def largest(self, count: int = 10) -> list[tuple[str, float]]:
-        """Return the contributions of the largest absolute value, by name, without the bias."""
-        pairs = {f"{first} × {second}": term for (first, second), term in self.pairs.items()}
-        return sorted((self.fields | pairs).items(), key=lambda contribution: -abs(contribution[1]))[:count]
 
 
 class Scorer:
@@ -291,23 +247,8 @@ class Scorer:
         encoded = self._encode([row] if isinstance(row, Mapping) else row, "explain")
         if len(encoded) != 1:
             raise Fm2Error(f"explain: expected one row, got {len(encoded)}")
-        with native_errors("explain"):
-            bias, field_terms, pair_terms, value_terms = self.native.explain(encoded.ids[0], encoded.native_lists())
-        names = self.schema.names
-        terms = np.array(pair_terms).reshape(len(names), len(names))
-        pairs = {(names[i], names[j]): float(terms[i, j]) for i, j in combinations(range(len(names)), 2)}
-        values: dict[str, list[ValueContribution]] = {names[index]: [] for index in encoded.lists}
-        for index, id, weight, linear, pair_sum in value_terms:
-            with native_errors("explain"):  # a value may not be UTF-8
-                text = self.vocabularies[index].value(id)
-            values[names[index]].append(ValueContribution(text, weight, linear, pair_sum))
-        with native_errors("explain"):
-            row = {
-                name: feature_text(setting, self.vocabularies[index], int(encoded.ids[0, index]))
-                for index, (name, setting) in enumerate(zip(names, self.schema.fields, strict=True))
-                if index not in encoded.lists
-            }
-        return Explanation(bias, dict(zip(names, field_terms, strict=True)), pairs, values, row)
+        missing = missing_fields(self.schema, row) if isinstance(row, Mapping) else set()
+        return make_explanation(self.native, self.schema, self.vocabularies, encoded, missing)
 
     def measure_latency(self, rows: Any) -> NDArray[np.float64]:
         """Return how many seconds it takes to score each row on its own, on one thread, without encoding it."""
@@ -326,28 +267,34 @@ class Scorer:
         encoded = self.encode_rows(rows, columns)
         return encoded if any(self.native.lists) else encoded.ids
 
-    def encode_rows(self, rows: Any, columns: Sequence[str] | None = None) -> EncodedRows:
+    def encode_rows(
+        self, rows: Any, columns: Sequence[str] | None = None, *, operation: str = "predict"
+    ) -> EncodedRows:
         """Encode rows like :meth:`encode`; the result always includes the lists."""
         if isinstance(rows, EncodedRows):
-            return EncodedRows(as_ids(rows.ids, "rows × fields", "predict"), rows.lists)
-        rows = normalize_rows(rows, "predict")
+            return EncodedRows(as_ids(rows.ids, "rows × fields", operation), rows.lists)
+        rows = normalize_rows(rows, operation)
         if isinstance(rows, np.ndarray):
             return EncodedRows(rows)
         if not isinstance(rows, list):
             return self._encode_table(rows, self.columns if columns is None else columns)
         check_keys = bool(rows) and columns is None and self._check_keys.pending
         if check_keys:
-            self._check_keys(rows[:1], "predict")
+            self._check_keys(rows[:1], operation)
         ids = np.empty((len(rows), len(self.native.sizes)), np.int32)
-        with native_errors("predict"):
+        try:
             lists = self.native.encode_rows(rows, ids)
+        except NATIVE:
+            index = first_failure(rows, lambda row: self.native.encode_rows([row], ids[:1]))
+            with native_errors(operation if index is None else f"{operation}: row {index}"):
+                raise
         if check_keys:
             self._check_keys.pending = self._unchecked = False
         return EncodedRows(ids, _lists_by_field(lists))
 
     def _encode(self, rows: Any, operation: str = "predict") -> EncodedRows:
         """Encode rows and check that they have lists for the multi-valued fields."""
-        encoded = self.encode_rows(rows)
+        encoded = self.encode_rows(rows, operation=operation)
         check_lists(encoded, self.schema.fields, operation)
         return encoded
 

@@ -186,7 +186,7 @@ class CalibrationError:
     @property
     def verdict(self) -> str:
         """Whether the error is larger than that of perfectly calibrated predictions, in words."""
-        return "miscalibrated" if self.error > self.chance_limit else "well calibrated, within chance"
+        return "miscalibrated" if self.error > self.chance_limit else "no significant miscalibration"
 
     def __str__(self) -> str:
         interval = f"{LEVEL:.0%} interval {self.low:.5f} to {self.high:.5f}"
@@ -208,7 +208,7 @@ def measure_calibration(
     >>> random = np.random.default_rng(0)
     >>> p = random.random(10_000)
     >>> str(measure_calibration(random.random(10_000) < p, p))
-    '0.01564 (95% interval 0.00430 to 0.01673; 0.01416 by chance): well calibrated, within chance'
+    '0.01564 (95% interval 0.00430 to 0.01673; 0.01416 by chance): no significant miscalibration'
     """
     p, y = probabilities.astype(np.float64), labels.astype(np.float64)
     w = np.ones(len(p)) if weights is None else weights.astype(np.float64)

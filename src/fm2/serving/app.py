@@ -141,7 +141,7 @@ class App:
             else:
                 if table.keys:
                     authorize(table.keys, scope.headers, "predict")
-                body = await self.intake.read(proto, self.intake.check(scope.headers))
+                body = await self.intake.read(proto, scope.headers)
                 await self._answer_in_pool(scope, proto, target, body, began)
                 return
         except Exception as error:
@@ -188,7 +188,7 @@ class App:
             authorize(table.keys, scope.headers, route.right)
         request = Request(self, table, scope.method, scope.path, scope.query_string, scope.headers, parts)
         if scope.method not in ("GET", "HEAD"):
-            body = await self.intake.read(proto, self.intake.check(scope.headers))
+            body = await self.intake.read(proto, scope.headers)
             encoding = scope.headers.get("content-encoding")
             request.body = decoded(body, encoding, self.settings.limits.body) if encoding else body
         if route.in_pool:

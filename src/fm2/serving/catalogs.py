@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,11 @@ class Catalogs:
         for id, row in zip(items.rows, rows, strict=True):
             for key in row.keys() - columns:
                 raise Fm2Error(f"catalog: item '{id}': unknown column '{key}'; {suggest(key, items.candidate)}")
-        catalog = scorer.ranker(candidate=items.candidate).catalog(rows)
+        ranker = scorer.ranker(candidate=items.candidate)
+        try:
+            catalog = ranker.catalog(rows)
+        except Fm2Error as error:
+            raise _name_item(error, list(items.rows)) from error
         self._count += 1
         path, ids = self._directory / f"catalog-{self._count}", self._directory / f"catalog-{self._count}.ids"
         catalog.save(path)
@@ -131,6 +136,12 @@ def remove_files(state: CatalogState) -> None:
     """Remove the files of a catalog that no worker uses any more."""
     for path in (state.rows, state.items):
         Path(path).unlink(missing_ok=True)
+
+
+def _name_item(error: Fm2Error, ids: list[str]) -> Fm2Error:
+    """Return an error that names the item instead of its row, if it is about a row."""
+    found = re.fullmatch(r"rank: (?:row (\d+): )?(column .*)", str(error), re.DOTALL)
+    return Fm2Error(f"catalog: item '{ids[int(found[1] or 0)]}': {found[2]}") if found else error
 
 
 def _by_id(items: list[dict[str, Any]], existing: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -50,7 +50,7 @@ class Request:
     def json(self) -> Any:
         """Return the body as JSON."""
         try:
-            value = json.loads(self.body.decode())
+            value = json.loads(self.body.decode(), parse_constant=_refuse_constant)
             if rb"\u" in self.body:
                 json.dumps(value, ensure_ascii=False).encode()  # an unpaired surrogate cannot be stored or sent
         except UnicodeEncodeError as error:
@@ -92,6 +92,10 @@ class Request:
             meant = suggest(version, [*model.versions, *model.state.labels])
             raise Refused(404, f"the model '{model.name}' has no version '{version}'; {meant}", "not_found")
         return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a value of JSON")
 
 
 def find_model(table: Table, name: str) -> ServedModel:

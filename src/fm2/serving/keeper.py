@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fm2.errors import Fm2Error
@@ -35,7 +36,8 @@ class Keeper:
         self._management = Management(settings, self._log)
         self._state = self._management.state
         self._keys_signature: Signature | None = None
-        self._read_keys()
+        if settings.keys is not None:
+            self._read_keys(settings.keys)  # or fail: without them, everyone would have all rights
         self._complete = time.monotonic() + CONNECT_SECONDS
         self._workers: dict[socket.socket, int] = {}  # and the generation that each has applied
         self._waiting: list[tuple[socket.socket, int, Any]] = []  # calls to be answered
@@ -69,23 +71,23 @@ class Keeper:
             self._log("error", "internal error", call="look", reason=f"{type(error).__name__}: {error}")
             changed = True
         try:
-            changed |= self._read_keys()
+            changed |= self._keys_changed()
         except Fm2Error as error:
             self._log("error", "refused the keys; the previous ones stay valid", reason=error)
         if changed:
             self._publish()
 
-    def _read_keys(self) -> bool:
+    def _keys_changed(self) -> bool:
         """Read the keys if their file has changed."""
-        if self._settings.keys is None:
+        path = self._settings.keys
+        if path is None or signature(path) == self._keys_signature:
             return False
-        found = signature(self._settings.keys)
-        if found == self._keys_signature:
-            return False
-        self._keys_signature = found
-        keys = read_keys(self._settings.keys)
-        self._state.keys = [(key.right, key.name, key.digest.hex()) for key in keys]
+        self._read_keys(path)
         return True
+
+    def _read_keys(self, path: Path) -> None:
+        self._keys_signature = signature(path)
+        self._state.keys = [(key.right, key.name, key.digest.hex()) for key in read_keys(path)]
 
     def _read(self, connection: socket.socket) -> None:
         try:

@@ -53,8 +53,9 @@ class Intake:
         message = f"the body has {length} bytes; the limit is {self.limits.body} (fm2 serve --max-body)"
         return Refused(413, message, "body_too_large", [CLOSE])
 
-    async def read(self, proto: Any, length: str | None) -> bytes:
-        """Receive a body."""
+    async def read(self, proto: Any, headers: Any) -> bytes:
+        """Receive a body within the limits."""
+        length = self.check(headers)
         task = asyncio.current_task()
         assert task is not None
         self.reading[task] = time.monotonic() + self.limits.seconds
@@ -62,17 +63,22 @@ class Intake:
             if length is not None:
                 body: bytes = await proto()
                 return body
-            return await self._read_chunks(proto)
+            return await self._read_chunks(proto, headers)
         except asyncio.CancelledError:
             raise slow_sender(self.limits.seconds) from None
         finally:
             del self.reading[task]
 
-    async def _read_chunks(self, proto: Any) -> bytes:
-        """Receive a body of unknown length."""
+    async def _read_chunks(self, proto: Any, headers: Any) -> bytes:
+        """Receive a body of unknown length. granian ends it with an empty chunk, and has one more for an error."""
         chunks = bytearray()
+        empty = 0
         async for chunk in proto:
             chunks += chunk
+            empty += not chunk
             if len(chunks) > self.limits.body:
                 raise self.too_large(f"more than {self.limits.body}")
+        if empty > 1 and "transfer-encoding" in headers:  # i.e. HTTP/1.1
+            message = "the chunked body is damaged or incomplete, or has trailers, which are not supported"
+            raise Refused(400, message, "invalid_request", [CLOSE])
         return bytes(chunks)

@@ -53,8 +53,8 @@ class Repository:
         """Load all models. At the first start, a file that was named on the command line must be valid."""
         named = set() if again else {source.name for source in self._settings.sources}
         for (name, version), path in self._wanted(scan(self._settings.sources)):
-            if not self._is_unloaded(name) and not self._replace(name, version, path) and name in named:
-                raise Fm2Error(self.state.models[name].rejected[version])
+            if not self._is_unloaded(name):
+                self._replace(name, version, path, is_required=name in named)
 
     def blocks(self) -> list[list[Any]]:
         """Return the places of all counters: model, version, number of fields, offset."""
@@ -124,9 +124,17 @@ class Repository:
             yield from (((name, version), files[name, version]) for version in versions if version in kept)
 
     def _replace(
-        self, name: str, version: str, path: Path, on_open: Callable[[str, str, Scorer], None] | None = None
+        self,
+        name: str,
+        version: str,
+        path: Path,
+        on_open: Callable[[str, str, Scorer], None] | None = None,
+        is_required: bool = False,
     ) -> bool:
-        """Open a file in place of the one that is served; return False if it is refused."""
+        """Open a file in place of the one that is served; return False if it is refused.
+
+        If it is required, that is an error instead.
+        """
         began = time.monotonic()
         model = self.state.models.setdefault(name, ModelState())
         descriptor = -1
@@ -141,6 +149,8 @@ class Repository:
         except (OSError, Fm2Error) as error:
             if descriptor >= 0:
                 os.close(descriptor)
+            if is_required:
+                raise Fm2Error(str(error)) from error
             self._refuse(name, version, path, str(error))
             return False
         opened = Opened(descriptor, found)

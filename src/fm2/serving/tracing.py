@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 from fm2.errors import require
 
 if TYPE_CHECKING:
     from fm2.serving.app import App
+    from fm2.serving.logs import Log
 
 OTLP = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 PURPOSE = "fm2 serve with traces="
+STOP_SECONDS = 3.0  # to send the last spans; a collector that does not answer must not delay the end
 
 
 def check_traces(exporter: str) -> None:
@@ -43,6 +48,18 @@ class Status:
         self._proto.response_bytes(status, headers, body)
 
 
+class LogHandler(logging.Handler):
+    """Writes what OpenTelemetry reports to the log of the server."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        self._log(record.levelname.lower(), "traces", reason=record.getMessage())
+
+
 class TracedApp:
     """An application whose requests have spans; the trace of the caller is continued (traceparent)."""
 
@@ -58,9 +75,10 @@ class TracedApp:
         propagation: Any = require("opentelemetry.trace.propagation.tracecontext", "traces", PURPOSE)
         trace: Any = require("opentelemetry.trace", "traces", PURPOSE)
         otlp: Any = require(OTLP, "traces", PURPOSE) if self._exporter == "otlp" else None
+        logging.getLogger("opentelemetry").addHandler(LogHandler(self._app.log))
         exporter = otlp.OTLPSpanExporter() if otlp else export.ConsoleSpanExporter()
-        resource = resources.Resource.create({"service.name": "fm2"})
-        self._provider = sdk.TracerProvider(resource=resource)
+        resource = resources.Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "fm2")})
+        self._provider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(export.BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("fm2.serving")
         self._context = propagation.TraceContextTextMapPropagator()
@@ -70,7 +88,9 @@ class TracedApp:
     def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send what is left."""
         self._app.__rsgi_del__(loop)
-        self._provider.shutdown()
+        last = threading.Thread(target=self._provider.shutdown, name="fm2-traces", daemon=True)
+        last.start()
+        last.join(STOP_SECONDS)
 
     async def __rsgi__(self, scope: Any, proto: Any) -> None:
         """Answer a request within a span."""
