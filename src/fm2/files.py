@@ -282,12 +282,15 @@ def _temporary(path: Path, create: Callable[[Path], None]) -> tuple[Path, int]:
         partial = path.with_name(_prefix(path) + secrets.token_hex(4))
         try:
             create(partial)
+            with contextlib.suppress(FileNotFoundError):  # another process took it for abandoned and removed it
+                lock = os.open(partial, os.O_RDONLY)
+                if _lock_new(lock, partial):
+                    return partial, lock
         except FileExistsError:
             continue
-        with contextlib.suppress(FileNotFoundError):  # another process took it for abandoned and removed it
-            lock = os.open(partial, os.O_RDONLY)
-            if _lock_new(lock, partial):
-                return partial, lock
+        except BaseException:  # a signal between the creation and the caller's clean-up
+            shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+            raise
 
 
 def _lock_new(lock: int, path: Path) -> bool:

@@ -16,10 +16,11 @@ from tests.helpers.changing_ids import changing_ids
 from tests.helpers.planted import QUICK, SCHEMA, planted
 
 import fm2
-from fm2 import Fm2Error
+from fm2 import Fm2Error, files
 from fm2.artifacts.arrays import CHECKSUM, verify_arrays
 from fm2.artifacts.run_directory import RACE, SETTINGS
 from fm2.cli.main import main
+from fm2.errors import Terminated
 from fm2.training import train as train_module
 from fm2.training.race_record import Record
 
@@ -160,6 +161,18 @@ def test_sigterm_removes_temporary_files(tmp_path):
     arguments = ["generate", tmp_path / "log.tsv", "--rows", 50_000_000, "--fields", 4, "--features", 100]
     code, message = terminate(arguments, lambda: bool(names(tmp_path)))
     assert (code, message) == (143, "fm2: terminated; no output was written")
+    assert not names(tmp_path)
+
+
+@pytest.mark.parametrize("manager", [files.atomic_file, files.temporary_directory])
+def test_a_signal_right_after_the_creation_leaves_no_temporary_file(tmp_path, monkeypatch, manager):
+    def terminate_while_locking(lock, path):
+        assert names(tmp_path)
+        raise Terminated
+
+    monkeypatch.setattr(files, "_lock_new", terminate_while_locking)
+    with pytest.raises(Terminated), manager(tmp_path / "out"):
+        pass
     assert not names(tmp_path)
 
 
