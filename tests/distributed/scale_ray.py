@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 
 import pytest
 from tests.distributed.test_runs import QUICK, check_same_model
 from tests.helpers.list_log import EVERYTHING_SCHEMA, everything_log
-from tests.helpers.random_kills import command_of, descendants, kill_at
+from tests.helpers.random_kills import command_of, descendants, killed_at
 from tests.helpers.ray_loop import with_checkpoints
 from tests.helpers.workers import ROOT
 
@@ -17,7 +18,7 @@ import fm2
 from fm2.artifacts.run_directory import HISTORY
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-KILLS = 20
+JOBS, KILLS = 5, 4  # 20 kills in all
 RUN = {"model": "fmfm", "epochs": 24, "field_dropout": 0.1, "value_dropout": 0.1}
 
 
@@ -36,7 +37,7 @@ def fit(tmp_path_factory):
             train_loop_config={"data": str(data), "out": str(out), "time_limit": 60, **QUICK, **RUN},
             torch_config=TorchConfig(backend="gloo"),
             scaling_config=ScalingConfig(num_workers=2),
-            run_config=RunConfig(storage_path=str(storage), failure_config=FailureConfig(max_failures=3)),
+            run_config=RunConfig(storage_path=str(storage), failure_config=FailureConfig(max_failures=KILLS)),
         ).fit()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -57,25 +58,34 @@ def workers():
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, fit):
-    """The directory of an undisturbed job, and the seconds that it took."""
+    """The directory of an undisturbed job, and the seconds that it took since its workers started."""
     path = tmp_path_factory.mktemp("undisturbed")
     fm2.prepare(everything_log(1200), EVERYTHING_SCHEMA, path / "data")
-    begun = time.monotonic()
+    begun: list[float] = []
+
+    def watch():
+        while not workers():
+            time.sleep(0.02)
+        begun.append(time.monotonic())
+
+    threading.Thread(target=watch, daemon=True).start()
     fit(path / "data", path / "run")
-    return path, time.monotonic() - begun
+    return path, time.monotonic() - begun[0]
 
 
-@pytest.mark.parametrize("number", range(KILLS))
-def test_ray_restarts_a_killed_worker_and_the_result_is_the_same(undisturbed, fit, tmp_path, number):
-    (path, seconds), chance = undisturbed, random.Random(number)
-    moment = chance.uniform(0, seconds)
-    for attempt in range(5):  # a job may be faster than the undisturbed one, and end before
+@pytest.mark.parametrize("seed", range(JOBS))
+def test_ray_restarts_killed_workers_and_the_result_is_the_same(undisturbed, fit, tmp_path, seed):
+    (path, seconds), chance, left = undisturbed, random.Random(seed), KILLS
+    for attempt in range(10):  # a job may end before all of its kills
         out = tmp_path / str(attempt)
-        with kill_at(moment * 0.8**attempt, workers, out, chance) as kill:
+        moments = [chance.uniform(0, seconds) for _ in range(left)]
+        with killed_at(moments, workers, out, chance) as kills:
             fit(path / "data", out)
-        if kill.process is not None:
-            break
-    assert kill.process is not None
-    print(f"killed after {kill.seconds:.2f} of {seconds:.2f} s: {kill.phase}")
-    check_same_model(path / "run", out, tolerance=0)
-    assert (out / HISTORY).read_text() == (path / "run" / HISTORY).read_text()
+        for kill in kills:
+            print(f"killed {kill.seconds:.2f} s after the start: {kill.phase}")
+        check_same_model(path / "run", out, tolerance=0)
+        assert (out / HISTORY).read_text() == (path / "run" / HISTORY).read_text()
+        left -= len(kills)
+        if not left:
+            return
+    pytest.fail(f"{left} of {KILLS} kills came too late")

@@ -1,4 +1,4 @@
-"""Killing one process of a job at a moment that is drawn at random."""
+"""Killing processes of a job at moments that are drawn at random."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-PAUSE = 0.005  # seconds
+PAUSE = 0.02  # seconds
 
 
 def descendants(root: int) -> list[int]:
@@ -40,47 +40,58 @@ def command_of(process: int) -> str:
         return ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Kill:
-    """The kill of a worker: after how many seconds, how far the run was, and which process it was."""
+    """The kill of a worker: how many seconds after the workers had started, and how far the run was."""
 
     seconds: float
-    phase: str = ""
-    process: int | None = None
-    ended: threading.Event = field(default_factory=threading.Event)
+    phase: str
 
 
 @contextmanager
-def kill_at(seconds: float, workers: Callable[[], list[int]], run: Path, chance: random.Random) -> Iterator[Kill]:
-    """Kill one of the ``workers`` so many seconds after the first of them started, unless the body ends before."""
-    kill = Kill(seconds)
+def killed_at(
+    moments: Iterable[float], workers: Callable[[], list[int]], run: Path, chance: random.Random
+) -> Iterator[list[Kill]]:
+    """Kill one of the ``workers`` at a moment after they started, again after they were restarted, and so on.
 
-    def wait_and_kill() -> None:
-        begun: float | None = None
-        while not kill.ended.is_set():
-            found = workers()
-            begun = time.monotonic() if begun is None and found else begun
-            if begun is not None and found and time.monotonic() - begun >= seconds:
-                phase, process = phase_of(run), chance.choice(found)
-                try:
-                    os.kill(process, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-                kill.phase, kill.process = phase, process
-                return
-            time.sleep(PAUSE)
+    The list of kills is shorter than that of the moments if the body ends before.
+    """
+    kills: list[Kill] = []
+    ended = threading.Event()
 
-    thread = threading.Thread(target=wait_and_kill, daemon=True)
+    def kill_all() -> None:
+        before: set[int] = set()
+        for seconds in moments:
+            begun: float | None = None
+            while not ended.is_set():
+                found = [each for each in workers() if each not in before]
+                begun = time.monotonic() if begun is None and found else begun
+                if begun is not None and found and time.monotonic() - begun >= seconds:
+                    phase = phase_of(run)
+                    with suppress(ProcessLookupError):  # else it has just ended
+                        os.kill(chance.choice(found), signal.SIGKILL)
+                        kills.append(Kill(seconds, phase))
+                        before.update(found)
+                        break
+                time.sleep(PAUSE)
+
+    thread = threading.Thread(target=kill_all, daemon=True)
     thread.start()
     try:
-        yield kill
+        yield kills
     finally:
-        kill.ended.set()
+        ended.set()
         thread.join()
 
 
 def phase_of(run: Path) -> str:
-    """Return how far a run is, from its files."""
+    """Return how far a run is, from its files, which may change meanwhile."""
+    with suppress(FileNotFoundError):
+        return _phase(run)
+    return "between two checkpoints"
+
+
+def _phase(run: Path) -> str:
     if not (run / "settings.toml").is_file():
         return "start-up"
     evaluations = (run / "history.jsonl").read_text().count("\n") if (run / "history.jsonl").is_file() else 0
