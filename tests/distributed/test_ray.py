@@ -26,7 +26,7 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("PYTHONPATH", str(ROOT))
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
         try:
             yield
         finally:
@@ -47,7 +47,7 @@ def test_two_workers_of_ray_train_the_model_of_one_process(cluster, tmp_path):
     ).fit()
     run = fm2.train(data=tmp_path / "data", out=tmp_path / "alone", **RUN)
     check_same_model(tmp_path / "alone", tmp_path / "run")
-    assert result.metrics["log_loss"] == pytest.approx(run.metrics["log_loss"], abs=1e-5)
+    assert result.return_value["log_loss"] == pytest.approx(run.metrics["log_loss"], abs=1e-5)
 
 
 def test_a_comparison_on_ray_has_the_same_results(cluster, dataset, tmp_path):

@@ -22,7 +22,9 @@ SKIPPED = {
     "./score": "tests/engine/test_c_interface.py builds and runs it",
     "pip install": "tests do not use the network",
     "fm2 train fmfm data --workers": "tests/distributed/test_workers_option.py starts workers",
-    "torchrun": "tests/distributed/test_runs.py starts it",
+    "fm2 compare data --models lr,fm,fmfm --epochs 2 --jobs": "tests/studies/test_jobs.py trains several runs at once",
+    "fm2 tune fmfm data --trials 5 --fix epochs=1 --jobs": "tests/studies/test_jobs.py trains several trials at once",
+    "torchrun": "tests/distributed/test_nodes.py and test_runs.py start it",
 }
 # Smaller sizes keep the tests fast.
 LESS = {"1000000": "5000", "100000": "1000", "4,8,16,29": "4,16"}

@@ -24,7 +24,7 @@ JOBS = Argument("--jobs", "number of runs to train at once, each in a process of
 ENGINE = Argument(
     "--engine", "train runs in local processes or on a Ray cluster", choices=("local", "ray"), default="local"
 )
-ADDRESS = Argument("--address", "address of the Ray cluster (default: that of RAY_ADDRESS, or a new local one)")
+ADDRESS = Argument("--address", "Ray cluster to use, such as auto (default: a new one on this machine)")
 THREADS = Argument("--threads", "number of threads (default: all cores)", int, default=0)
 
 

@@ -135,7 +135,7 @@ def _display(options: argparse.Namespace) -> TrainingDisplay:
     from fm2.studies.execution.jobs import Jobs
     from fm2.training.progress import TrainingDisplay
 
-    return TrainingDisplay() if Jobs(options.jobs, options.engine).is_sequential else RunsDisplay()
+    return TrainingDisplay() if Jobs("", options.jobs, options.engine).is_sequential else RunsDisplay()
 
 
 class RunReporter:

@@ -70,8 +70,8 @@ def compare(
 
     At the end, all pairs of models are compared by paired tests on the same rows; see ``statistics`` of the result.
     """
-    where = Jobs(jobs, engine, address, settings.get("threads") or 0)
-    where.check("compare")
+    where = Jobs("compare", jobs, engine, address, settings.get("threads") or 0)
+    where.check()
     dataset, path = Dataset.of(data), Path(out)
     policy: Any = {"resume": resume, "overwrite": overwrite}
     check_output("compare", path, "comparison", JSON, **policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -27,25 +28,28 @@ class LostRun(Fm2Error):
 
 @dataclass(frozen=True)
 class Jobs:
-    """The number of runs at once, and the engine that runs them.
+    """The number of runs of an ``operation`` at once, and the engine that runs them.
 
     ``threads`` is the number of threads of a run, 0 for its share of the cores. With Ray, ``count`` is None for as many
     runs as the cluster has cores for, and ``address`` is that of a running cluster.
     """
 
+    operation: str
     count: int | None = None
     engine: Engine = "local"
     address: str | None = None
     threads: int = 0
 
-    def check(self, operation: str) -> None:
+    def check(self) -> None:
         """Raise an error if the values are invalid or contradict each other."""
         if self.engine not in get_args(Engine):
-            raise Fm2Error(f"{operation}: unknown engine '{self.engine}'; {suggest(self.engine, get_args(Engine))}")
+            raise Fm2Error(
+                f"{self.operation}: unknown engine '{self.engine}'; {suggest(self.engine, get_args(Engine))}"
+            )
         if self.count is not None and not 1 <= self.count <= MAX_THREADS:
-            raise Fm2Error(f"{operation}: jobs must be between 1 and {MAX_THREADS}, got {self.count}")
+            raise Fm2Error(f"{self.operation}: jobs must be between 1 and {MAX_THREADS}, got {self.count}")
         if self.address is not None and self.engine != "ray":
-            raise Fm2Error(f'{operation}: address= is that of a Ray cluster; use it with engine="ray"')
+            raise Fm2Error(f'{self.operation}: address= is that of a Ray cluster; use it with engine="ray"')
 
     @property
     def is_sequential(self) -> bool:
@@ -58,6 +62,15 @@ class Jobs:
         if self.threads:
             return self.threads
         return 1 if self.engine == "ray" else max(_native.default_threads() // (self.count or 1), 1)
+
+
+def started(jobs: Jobs) -> contextlib.AbstractContextManager[Any]:
+    """Start the engine, or connect to it, once for several calls of :func:`map_runs`."""
+    if jobs.engine != "ray":
+        return contextlib.nullcontext()
+    from fm2.studies.execution.ray_tasks import connected
+
+    return connected(jobs)
 
 
 def map_runs(

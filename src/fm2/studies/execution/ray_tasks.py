@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fm2.errors import require
+from fm2.errors import Fm2Error, require
 from fm2.studies.execution.jobs import Jobs, LostRun, Results, Watch, Work
 from fm2.studies.execution.worker import portable, throttled
 from fm2.training.loop import TrainingProgress
@@ -45,33 +47,47 @@ def run_on_ray(
     work: Work, tasks: Mapping[str, Any], jobs: Jobs, watch: Watch, on_start: Callable[[str], None]
 ) -> Results:
     """Train runs on a Ray cluster; see :func:`fm2.studies.execution.jobs.map_runs`."""
-    ray: Any = require("ray", "ray", 'engine="ray"')
-    begun = not ray.is_initialized()
-    if begun:
-        ray.init(address=jobs.address, include_dashboard=False, log_to_driver=False, logging_level="error")
-    running: dict[Any, str] = {}
-    try:
+    with connected(jobs) as ray:
         mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
         threads = jobs.threads_per_run
         most = jobs.count or max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1)
         start = ray.remote(num_cpus=threads, max_retries=0)(train_task)
-        waiting = list(tasks)
-        while waiting or running:
-            while waiting and len(running) < most:
-                name = waiting.pop(0)
-                on_start(name)
-                running[start.remote(work, name, tasks[name], threads, mailbox)] = name
-            ended, _ = ray.wait(list(running), timeout=POLL_SECONDS)
-            for name, report in ray.get(mailbox.take.remote()).items():
-                if name in running.values():
-                    watch(dataclasses.replace(report, stage=name))
-            for reference in ended:
-                name = running.pop(reference)
-                yield name, _result(ray, reference, name)
+        waiting, running = list(tasks), dict[Any, str]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < most:
+                    name = waiting.pop(0)
+                    on_start(name)
+                    running[start.remote(work, name, tasks[name], threads, mailbox)] = name
+                ended, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+                for name, report in ray.get(mailbox.take.remote()).items():
+                    if name in running.values():
+                        watch(dataclasses.replace(report, stage=name))
+                for reference in ended:
+                    name = running.pop(reference)
+                    yield name, _result(ray, reference, name)
+        finally:
+            _cancel(ray, list(running))
+
+
+@contextlib.contextmanager
+def connected(jobs: Jobs) -> Iterator[Any]:
+    """Connect to a cluster, or start one on this machine, unless the caller has done so; yield the module ``ray``."""
+    ray: Any = require("ray", "ray", 'engine="ray"')
+    if ray.is_initialized():
+        yield ray
+        return
+    address = jobs.address
+    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
+    try:
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
+        raise Fm2Error(f"{jobs.operation}: cannot {place}: {' '.join(str(error).split())}") from error
+    try:
+        yield ray
     finally:
-        _cancel(ray, list(running))
-        if begun:
-            ray.shutdown()
+        ray.shutdown()
 
 
 def _result(ray: Any, reference: Any, name: str) -> Any:

@@ -18,7 +18,7 @@ from fm2.errors import Fm2Error, require, warn
 from fm2.files import output_directory, remove_directory, write_errors, write_files, write_text
 from fm2.models.choices import Metric
 from fm2.remote.paths import writes
-from fm2.studies.execution.jobs import Engine, Jobs, LostRun, map_runs
+from fm2.studies.execution.jobs import Engine, Jobs, LostRun, map_runs, started
 from fm2.studies.tuning.plan import GENERATION, PLAN, Plan, find_plan, plan_files
 from fm2.studies.tuning.study import Proposal, Study, Trial
 from fm2.studies.tuning.trial import Task, settings_of, train_trial, with_effect
@@ -86,8 +86,8 @@ def tune(
     """
     dataset = Dataset.of(data)
     check_threads("tune", threads)
-    where = Jobs(jobs, engine, address, threads)
-    where.check("tune")
+    where = Jobs("tune", jobs, engine, address, threads)
+    where.check()
     if jobs is not None and jobs > (generation or GENERATION) and not resume:
         warn(f"tune: a generation has {generation or GENERATION} trials; generation={jobs} trains {jobs} at once")
     if trials < 1:
@@ -104,7 +104,8 @@ def tune(
             write_files(path, plan_files(plan, dataset, fingerprint), PLAN)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         search = _Search(path, plan, dataset, {"threads": threads, "row_weights": weights}, where, watch, deadline)
-        search.run(trials, on_trial)
+        with started(where):
+            search.run(trials, on_trial)
         return search.result()
 
 
