@@ -21,15 +21,15 @@ STATE = 2 * TABLES  # Adam's two moments
 SHARE = (TABLES + STATE) / 2
 OTHER = SHARE / 10
 
-# Compiles and evaluates with an address space for the tables, which are mapped from the file and can be changed, and a
-# tenth of that for everything else; prints the log loss and the megabytes that were really allocated.
+# Compiles and evaluates with address space for the tables, which are mapped from the file and can be changed, and a
+# quarter of that for everything else; prints the log loss and the megabytes that were really allocated.
 COMPILE = """
 import sys
 import fm2, fm2.engine.compile, fm2.engine.scorer
 from fm2.evaluation.evaluate import evaluate_split
 from tests.helpers.limits import limit_memory, peak_memory
 run, data, out, tables = sys.argv[1:]
-limit_memory(1.1 * float(tables))
+limit_memory(1.25 * float(tables))
 with peak_memory() as peak:
     fm2.compile(run, out)
     print(evaluate_split(fm2.load(out), data, "test")["log_loss"], peak())

@@ -44,6 +44,7 @@ def fit(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_TRAIN_METRICS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # not 15: other processes would change the moments
         patch.setenv("PYTHONPATH", str(ROOT))
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
         try:

@@ -9,7 +9,6 @@ from tests.distributed.test_runs import QUICK, check_same_model
 from tests.helpers.list_log import EVERYTHING_SCHEMA, everything_log
 from tests.helpers.workers import ROOT
 from tests.studies.test_jobs import UNREACHABLE, results
-from tests.studies.test_tuning import FIX, SPACE, outcomes
 
 import fm2
 from fm2 import Fm2Error
@@ -25,6 +24,7 @@ def cluster():
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")
         patch.setenv("PYTHONPATH", str(ROOT))
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
         try:
@@ -58,26 +58,6 @@ def test_a_comparison_on_ray_has_the_same_results(cluster, dataset, tmp_path):
     assert results(tmp_path / "table") == results(tmp_path / "expected")
     assert "the loss is" in results(tmp_path / "table")["rows"][1]["error"]
     assert started == ["lr-0", "fm-0", "fmfm-0"]
-
-
-def test_a_search_on_ray_has_the_same_trials(cluster, dataset, tmp_path):
-    expected, found = (
-        fm2.tune("lr", dataset, tmp_path / engine, trials=4, fix=FIX, space=SPACE, engine=engine)
-        for engine in ("local", "ray")
-    )
-    assert outcomes(found) == outcomes(expected)
-
-
-def test_an_interrupted_study_on_ray_writes_checkpoints(cluster, dataset, tmp_path):
-    long = {"models": "lr", "epochs": 100_000, "patience": 100_000, "batch_size": 64, "threads": 1}
-
-    def interrupt(report):
-        if report.rows > 2 * report.epoch_rows:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fm2.compare(dataset, tmp_path / "table", engine="ray", watch=interrupt, **long)
-    assert (tmp_path / "table" / "lr-0" / "checkpoint.safetensors").exists()
 
 
 def test_a_missing_ray_is_named(dataset, tmp_path, monkeypatch):
