@@ -76,7 +76,7 @@ browser-test: setup
 	@command -v chromium > /dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; }
 	$(BIN)/python -m pytest tests/browser
 
-# Three workers, workers with little memory, workers and tasks that are killed, and Ray. Not part of `make test`.
+# Three workers, workers with little memory, in network namespaces (needs root), and killed at random moments; Ray. Not part of `make test`.
 scale-test: setup
 	$(BIN)/python -m pytest tests/distributed/scale_*.py
 

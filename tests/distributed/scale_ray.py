@@ -1,40 +1,93 @@
-"""Ray Train: a worker is killed, Ray restarts the job, and the model is that of undisturbed workers."""
+"""Ray Train: workers are killed at random moments, Ray restarts them, and the model is that of undisturbed workers."""
 
 from __future__ import annotations
 
+import os
+import random
+import threading
+import time
+
 import pytest
-from tests.distributed.test_runs import QUICK, check_same_model, plan, run_all
+from tests.distributed.test_runs import QUICK, check_same_model
 from tests.helpers.list_log import EVERYTHING_SCHEMA, everything_log
-from tests.helpers.ray_loop import killed_once
+from tests.helpers.random_kills import command_of, descendants, killed_at
+from tests.helpers.ray_loop import with_checkpoints
 from tests.helpers.workers import ROOT
 
 import fm2
+from fm2.artifacts.run_directory import HISTORY
 
-RUN = {"model": "fmfm", "epochs": 2, "field_dropout": 0.1, "value_dropout": 0.1}
+pytestmark = pytest.mark.filterwarnings("ignore")
+JOBS, KILLS = 5, 4  # 20 kills in all
+RUN = {"model": "fmfm", "epochs": 24, "field_dropout": 0.1, "value_dropout": 0.1}
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_ray_restarts_a_killed_worker_and_the_result_is_the_same(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def fit(tmp_path_factory):
+    """A function that trains with two workers of Ray Train."""
     ray = pytest.importorskip("ray")  # not when pytest looks for doctests
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    data = tmp_path / "data"
-    fm2.prepare(everything_log(1200), EVERYTHING_SCHEMA, data)
-    run_all(2, plan(tmp_path, data, {"out": "undisturbed", **RUN}))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config = {"data": str(data), "out": str(tmp_path / "run"), "killed": str(tmp_path / "killed"), **QUICK, **RUN}
-    ray.init(num_cpus=2, include_dashboard=False)
-    try:
+    storage = tmp_path_factory.mktemp("ray")
+
+    def fit_two_workers(data, out):
         TorchTrainer(
-            killed_once,
-            train_loop_config=config,
+            with_checkpoints,
+            train_loop_config={"data": str(data), "out": str(out), "time_limit": 60, **QUICK, **RUN},
             torch_config=TorchConfig(backend="gloo"),
-            scaling_config=ScalingConfig(num_workers=2),
-            run_config=RunConfig(storage_path=str(tmp_path / "ray"), failure_config=FailureConfig(max_failures=2)),
+            # Ray 2.60 does not return the share of a worker that is killed before it calls the function.
+            scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1 / (KILLS + 1)}),
+            run_config=RunConfig(storage_path=str(storage), failure_config=FailureConfig(max_failures=KILLS)),
         ).fit()
-    finally:
-        ray.shutdown()
-    assert (tmp_path / "killed").exists()
-    check_same_model(tmp_path / "undisturbed", tmp_path / "run", tolerance=0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TRAIN_METRICS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # not 15: other processes would change the moments
+        patch.setenv("PYTHONPATH", str(ROOT))
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+        try:
+            yield fit_two_workers
+        finally:
+            ray.shutdown()
+
+
+def workers():
+    """Return the processes of the training's workers; Ray names a process after what it runs."""
+    return [each for each in descendants(os.getpid()) if "RayTrainWorker" in command_of(each)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, fit):
+    """The directory of an undisturbed job, and the seconds that it took since its workers started."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    fm2.prepare(everything_log(1200), EVERYTHING_SCHEMA, path / "data")
+    begun: list[float] = []
+
+    def watch():
+        while not workers():
+            time.sleep(0.02)
+        begun.append(time.monotonic())
+
+    threading.Thread(target=watch, daemon=True).start()
+    fit(path / "data", path / "run")
+    return path, time.monotonic() - begun[0]
+
+
+@pytest.mark.parametrize("seed", range(JOBS))
+def test_ray_restarts_killed_workers_and_the_result_is_the_same(undisturbed, fit, tmp_path, seed):
+    (path, seconds), chance, left = undisturbed, random.Random(seed), KILLS
+    for attempt in range(10):  # a job may end before all of its kills
+        out = tmp_path / str(attempt)
+        moments = [chance.uniform(0, seconds) for _ in range(left)]
+        with killed_at(moments, workers, out, chance) as kills:
+            fit(path / "data", out)
+        for kill in kills:
+            print(f"killed {kill.seconds:.2f} s after the start: {kill.phase}")
+        check_same_model(path / "run", out, tolerance=0)
+        assert (out / HISTORY).read_text() == (path / "run" / HISTORY).read_text()
+        left -= len(kills)
+        if not left:
+            return
+    pytest.fail(f"{left} of {KILLS} kills came too late")

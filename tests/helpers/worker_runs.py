@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +30,6 @@ def disturb(at_step: int, worker: int, how: signal.Signals) -> None:
     backend_module.DistributedBackend.step = disturbed  # type: ignore[method-assign]
 
 
-def kill_later(seconds: float, worker: int) -> None:
-    """Kill this process some time after its first step, if it is this worker and has not been restarted."""
-    step = backend_module.DistributedBackend.step
-    begun = threading.Event()
-
-    def watched(self: Any, *arguments: Any) -> float:
-        if not begun.is_set():
-            begun.set()
-            if self.workers.index == worker and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
-                timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
-                timer.daemon = True
-                timer.start()
-        return step(self, *arguments)
-
-    backend_module.DistributedBackend.step = watched  # type: ignore[method-assign]
-
-
 def main(path: str) -> None:
     """Train the runs that a JSON file describes, one after the other."""
     plan = json.loads(Path(path).read_text())
@@ -55,8 +37,6 @@ def main(path: str) -> None:
     if "disturb" in plan:
         at_step, worker, how = plan["disturb"]
         disturb(at_step, worker, signal.Signals[how])
-    if "kill_after" in plan:
-        kill_later(*plan["kill_after"])
     limit = plan.get("time_limit", 60)
     with joined(limit):
         if "memory" in plan:

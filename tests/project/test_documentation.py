@@ -23,7 +23,9 @@ SKIPPED = {
     "pip install": "tests do not use the network",
     "fm2 train fmfm data --workers": "tests/distributed/test_workers_option.py starts workers",
     "fm2 prepare 'logs/*.tsv.gz' --preset criteo --engine ray": "tests/data/test_ray_engine.py starts Ray",
-    "torchrun": "tests/distributed/test_runs.py starts it",
+    "fm2 compare data --models lr,fm,fmfm --epochs 2 --jobs": "tests/studies/test_jobs.py trains several runs at once",
+    "fm2 tune fmfm data --trials 5 --fix epochs=1 --jobs": "tests/studies/test_jobs.py trains several trials at once",
+    "torchrun": "tests/distributed/test_nodes.py and test_runs.py start it",
 }
 # Smaller sizes keep the tests fast.
 LESS = {"1000000": "5000", "100000": "1000", "4,8,16,29": "4,16"}

@@ -17,7 +17,7 @@ from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
 from fm2.cli.studies import read_settings_files
 from fm2.models.registry import model_names, specs
-from fm2.studies.comparison import compare as comparing
+from fm2.studies.comparison import runs as comparing
 from fm2.studies.comparison.printing import lines
 from fm2.studies.comparison.results import COLUMNS, INTERVALS, Comparison
 from fm2.training.run import Run

@@ -14,7 +14,7 @@ from fm2.artifacts.settings import read_settings
 from fm2.cli.main import main
 from fm2.data.presets import CRITEO_FIELD_SIZES
 from fm2.models.paper import CRITEO_DIMS
-from fm2.studies.comparison import compare as comparing
+from fm2.studies.comparison import runs as comparing
 from fm2.studies.reproduction import costs, published
 from fm2.studies.reproduction.contradictions import contradictions
 from fm2.studies.reproduction.protocol import differences, schema_of

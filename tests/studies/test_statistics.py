@@ -14,7 +14,7 @@ import fm2
 from fm2.cli.main import main
 from fm2.evaluation import metrics
 from fm2.evaluation.significance import compare_auc, compare_log_loss
-from fm2.studies.comparison import compare as comparing
+from fm2.studies.comparison import runs as comparing
 from fm2.studies.comparison.printing import lines
 from fm2.studies.comparison.results import Comparison
 from fm2.studies.statistics import Statistics, measure_statistics

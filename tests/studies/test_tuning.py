@@ -105,7 +105,9 @@ tune("lr", sys.argv[1], sys.argv[2], trials=6, fix={FIX!r}, space={SPACE!r}, on_
     with journal.open("ab") as file:
         file.write(b'{"op_code":4,"worker')  # an incomplete line, and a stale lock
     journal.with_name("study.journal.lock").symlink_to(journal)
-    (tmp_path / "tune" / "best").rename(tmp_path / "tune" / "trial")  # the state after a kill between two steps
+    best = (tmp_path / "tune" / "best.toml").read_text().split()[2]  # "# trial 2 of 3: ..."
+    (tmp_path / "tune" / "trials").mkdir(exist_ok=True)
+    (tmp_path / "tune" / "best").rename(tmp_path / "tune" / "trials" / best)  # as after a kill between two steps
     tuning = tune("lr", dataset, tmp_path / "tune", trials=6, resume=True)
     assert outcomes(tuning) == outcomes(searched)
     assert fm2.Run.open(tmp_path / "tune" / "best").metrics == searched.best.metrics
@@ -193,7 +195,7 @@ def test_ctrl_c_names_the_way_to_continue(dataset, tmp_path, monkeypatch, capsys
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fm2.studies.tuning.search._Search._run_trial", interrupt)
+    monkeypatch.setattr("fm2.studies.tuning.search._Search._run_generation", interrupt)
     assert main(command) == 130
     assert capsys.readouterr().err == "fm2: interrupted; continue with --resume\n"
 
@@ -270,7 +272,7 @@ def test_a_full_disk_stops_the_search(dataset, tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise Fm2Error("train: history.jsonl could not be written") from OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fm2.studies.tuning.search.train", refuse)
+    monkeypatch.setattr("fm2.studies.tuning.trial.train", refuse)
     with pytest.raises(Fm2Error, match="could not be written"):
         search(dataset, tmp_path / "tune", trials=2, resume=True)
     monkeypatch.undo()

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,8 +117,8 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
     def __contains__(self, name: object) -> bool:
         return name in self._names  # without reading the array
 
-    def mapped(self, name: str) -> NDArray[Any]:
-        """Map an array into memory, from which the system can remove it again; changes stay in memory."""
+    def mapped(self, name: str, mode: Literal["r", "c"]) -> NDArray[Any]:
+        """Map an array into memory, from which the system can remove it again; ``c``: changes stay in memory."""
         self._source.seek(0)
         length = int.from_bytes(self._source.read(8), "little")
         entry = json.loads(self._source.read(length))[name]
@@ -126,7 +126,7 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
         shape = tuple(entry["shape"])
         if dtype is None or not math.prod(shape) or not shape:
             return self[name]
-        return np.asarray(np.memmap(self._source, dtype, "c", 8 + length + entry["data_offsets"][0], shape))
+        return np.asarray(np.memmap(self._source, dtype, mode, 8 + length + entry["data_offsets"][0], shape))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -135,9 +135,12 @@ class _OpenFile(Mapping[str, NDArray[Any]]):
         return len(self._names)
 
 
-def map_array(arrays: Stored, name: str) -> NDArray[Any]:
-    """Return an array of an open file without reading it into memory."""
-    return arrays.mapped(name) if isinstance(arrays, _OpenFile) else arrays[name]
+def map_array(arrays: Stored, name: str, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
+    """Return an array of an open file without reading it into memory; with mode ``c``, it can be changed.
+
+    An array that can be changed counts against limits of memory, although it takes none until it is changed.
+    """
+    return arrays.mapped(name, mode) if isinstance(arrays, _OpenFile) else arrays[name]
 
 
 @contextlib.contextmanager

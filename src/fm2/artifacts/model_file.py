@@ -50,7 +50,7 @@ class ModelFile:
 
         If they are ``mapped``, the system can drop their pages from memory; changes to them stay in this process.
         """
-        values = map_array(self.arrays, f"model.{name}") if mapped else self.arrays[f"model.{name}"]
+        values = map_array(self.arrays, f"model.{name}", "c") if mapped else self.arrays[f"model.{name}"]
         expected = values.shape if shape is None else tuple(shape)
         if values.shape != expected or values.dtype != np.float32:
             raise ValueError(f"{name} is {values.dtype} {list(values.shape)}, not float32 {list(expected)}")

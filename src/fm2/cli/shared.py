@@ -20,6 +20,11 @@ JSON = flag("--json", "print the result as JSON")
 OVERWRITE = flag("--overwrite", "replace existing output")
 RESUME = flag("--resume", "continue an interrupted run")
 ROW_WEIGHTS = input_path("--row-weights", ".npy file with one weight per row of the log", "FILE")
+JOBS = Argument("--jobs", "number of runs to train at once, each in a process of its own (default: 1)", int)
+ENGINE = Argument(
+    "--engine", "train runs in local processes or on a Ray cluster", choices=("local", "ray"), default="local"
+)
+ADDRESS = Argument("--address", "Ray cluster to use, such as auto (default: a new one on this machine)")
 THREADS = Argument("--threads", "number of threads (default: all cores)", int, default=0)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fm2.studies.comparison.results import Comparison
     from fm2.training.progress import TrainingDisplay
 
+JOBS = (shared.JOBS, shared.ENGINE, shared.ADDRESS)
 SEEDS = Argument("--seeds", "number of random seeds, and so of runs, per model (default: 1)", int)
 
 
@@ -59,6 +60,7 @@ def _compare_arguments() -> Sequence[Argument]:
             many=True,
             default=[],
         ),
+        *JOBS,
         shared.JSON,
         *training_options(without=["seed"]),
     )
@@ -89,9 +91,8 @@ def compare(options: argparse.Namespace) -> None:
             settings.pop(name, None)
 
     from fm2.studies.comparison.compare import compare  # after the checks: importing torch takes seconds
-    from fm2.training.progress import TrainingDisplay
 
-    with TrainingDisplay() as watch:
+    with _display(options) as watch:
         reporter = RunReporter(watch, options.debug)
         comparison = compare(
             dataset,
@@ -101,7 +102,7 @@ def compare(options: argparse.Namespace) -> None:
             watch=watch,
             on_start=reporter.begin,
             on_result=reporter.end,
-            **shared.pick(options, "seeds", "resume", "overwrite", "truth"),
+            **shared.pick(options, "seeds", "resume", "overwrite", "truth", "jobs", "engine", "address"),
             **(common | from_options),
         )
     _print_comparison(comparison, options.json)
@@ -128,6 +129,15 @@ def read_settings_files(operation: str, files: list[Path]) -> tuple[dict[str, An
     return common, own
 
 
+def _display(options: argparse.Namespace) -> TrainingDisplay:
+    """Return the display of one training after the other, or of several at once."""
+    from fm2.studies.execution.display import RunsDisplay
+    from fm2.studies.execution.jobs import Jobs
+    from fm2.training.progress import TrainingDisplay
+
+    return TrainingDisplay() if Jobs("", options.jobs, options.engine).is_sequential else RunsDisplay()
+
+
 class RunReporter:
     """Prints a line on standard error when a run starts and when it ends."""
 
@@ -141,7 +151,7 @@ class RunReporter:
     def end(self, row: dict[str, Any], error: Exception | None) -> None:
         """Print the result of a run."""
         scores = "" if error else f"AUC {row['auc']:.5f}, log loss {row['log_loss']:.5f}, {row['seconds']:.0f} s"
-        self._watch.restart(f"fm2: {row['run']}: {scores or 'failed: ' + row['error']}")
+        self._watch.restart(f"fm2: {row['run']}: {scores or 'failed: ' + row['error']}", row["run"])
         if error is not None and self._debug:
             import traceback
 
@@ -182,6 +192,8 @@ def _tune_arguments() -> Sequence[Argument]:
         shared.ROW_WEIGHTS,
         shared.RESUME,
         Argument("--seed", "random seed of the search and of all trials (default: 0)", int),
+        Argument("--generation", "number of trials that are proposed, and can be trained, at once (default: 4)", int),
+        *JOBS,
         shared.THREADS,
         shared.JSON,
     )
@@ -209,19 +221,17 @@ def tune(options: argparse.Namespace) -> None:
     from fm2.studies.tuning.plan import read_fixed
     from fm2.studies.tuning.printing import describe, show
     from fm2.studies.tuning.search import tune
-    from fm2.training.progress import TrainingDisplay
 
-    with TrainingDisplay() as watch:
+    with _display(options) as watch:
         tuning = tune(
             options.model,
             options.data,
             options.out,
             fix=read_fixed(options.fix),
             watch=watch,
-            on_trial=lambda trials: watch.restart(describe(trials)),
-            **shared.pick(
-                options, *("trials", "metric", "space", "seed", "threads", "timeout", "resume", "row_weights")
-            ),
+            on_trial=lambda trials: watch.restart(describe(trials), f"trial {trials[-1].number}"),
+            **shared.pick(options, "trials", "metric", "space", "seed", "threads", "timeout", "resume", "row_weights"),
+            **shared.pick(options, "generation", "jobs", "engine", "address"),
         )
     if options.json:
         print(json.dumps([asdict(trial) for trial in tuning.trials]))

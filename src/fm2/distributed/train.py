@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from fm2.distributed.construction import check_distributed, make_distributed_bac
 from fm2.distributed.loop import DistributedLoop
 from fm2.distributed.workers import Workers, joined
 from fm2.errors import Fm2Error
-from fm2.files import write_text
 from fm2.remote.urls import as_path, is_remote
 from fm2.training import inputs
 from fm2.training.construction import count_torch_threads
@@ -62,7 +63,8 @@ def train(
     path = as_path(out)
     dataset = Dataset.of(data)
     with joined(time_limit) as workers:
-        resume, overwrite = workers.share(_after_restart(path, resume, overwrite, launch))
+        launches = _launches(workers, launch)
+        resume, overwrite = workers.share((True, False) if _is_restarted(path, launches) else (resume, overwrite))
         with agreed(workers.agree):
             if workers.is_first:
                 check_run_output("train", path, resume, overwrite)
@@ -76,7 +78,7 @@ def train(
         tracking = Tracking(trackers if workers.is_first else (), callback if workers.is_first else _ignore)
         source = backend, dataset, dataset.vocabularies, path
         loop = DistributedLoop(*source, tracking, weights, inputs.fingerprint(dataset, weights))
-        with _directory(loop, path, resume, overwrite, workers, launch or _torchrun()), backend:
+        with _directory(loop, path, resume, overwrite, workers, launches), backend:
             if resume:
                 loop.resume()
             with tracking.following(resolved, path, resume):
@@ -93,14 +95,32 @@ def _threads_per_worker() -> int:
     return max(_native.default_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
-def _after_restart(path: Path, resume: bool, overwrite: bool, launch: str | None) -> tuple[bool, bool]:
-    """Return whether to resume and whether to overwrite: a restarted worker resumes what its own launch began."""
-    if launch is None and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        launch = _torchrun()
-    with contextlib.suppress(OSError):
-        if launch is not None and (path / LAUNCH).read_text() == launch and (path / SETTINGS).is_file():
-            return True, False
-    return resume, overwrite
+@dataclass(frozen=True)
+class _Launches:
+    """Who started the workers, one name per machine or Ray job, and whether any of them was started again."""
+
+    names: frozenset[str]
+    again: bool
+
+
+def _launches(workers: Workers, launch: str | None) -> _Launches:
+    """Collect who started each worker. Ray does not say that it started one again."""
+    again = launch is not None or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    every = workers.collect((launch or _torchrun(), again))
+    return _Launches(frozenset(name for name, _ in every), any(again for _, again in every))
+
+
+def _is_restarted(path: Path, launches: _Launches) -> bool:
+    """Return whether these workers were started again after they had begun the run in ``path``.
+
+    If a worker is killed, torchrun starts all workers on all machines again, but counts that on its own machine only,
+    and the worker that is the first one may then be on another machine.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        *before, settings = (path / LAUNCH).read_text().splitlines()
+        begun = hashlib.sha256((path / SETTINGS).read_bytes()).hexdigest() == settings
+        return launches.again and begun and not launches.names.isdisjoint(before)
+    return False
 
 
 def _torchrun() -> str:
@@ -110,14 +130,14 @@ def _torchrun() -> str:
 
 @contextlib.contextmanager
 def _directory(
-    loop: DistributedLoop, path: Path, resume: bool, overwrite: bool, workers: Workers, launch: str
+    loop: DistributedLoop, path: Path, resume: bool, overwrite: bool, workers: Workers, launches: _Launches
 ) -> Iterator[None]:
     """Prepare and lock the run directory on the first worker, and set the number of torch's threads on all."""
     with contextlib.ExitStack() as stack:
         with agreed(workers.agree):
             if workers.is_first:
-                stack.enter_context(training_directory(path, loop.settings, resume, overwrite))
-                write_text(path / LAUNCH, launch)
+                launch = "\n".join(sorted(launches.names))
+                stack.enter_context(training_directory(path, loop.settings, resume, overwrite, launch=launch))
         stack.enter_context(torch_threads(count_torch_threads(loop.model, loop.settings)))
         yield
 

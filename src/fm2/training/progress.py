@@ -40,8 +40,8 @@ class TrainingDisplay:
         else:
             print(f"{_position(report, now - self._start)}: {texts[0]}", file=sys.stderr, flush=True)
 
-    def restart(self, message: str | None = None) -> None:
-        """Remove the bar, print a message on standard error, and get ready for another run."""
+    def restart(self, message: str | None = None, ended: str | None = None) -> None:
+        """Remove the bar, print a message on standard error, and get ready for another run after ``ended``."""
         self._bar.stop()
         if message is not None:
             print(message, file=sys.stderr, flush=True)

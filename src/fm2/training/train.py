@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -197,10 +198,16 @@ def _make_backend(
 
 @contextlib.contextmanager
 def training_directory(
-    path: Path, settings: Settings, resume: bool, overwrite: bool, race: Record | None = None
+    path: Path, settings: Settings, resume: bool, overwrite: bool, race: Record | None = None, launch: str = ""
 ) -> Iterator[None]:
-    """Lock the run directory and write its first files. An old model stays until a new one replaces it."""
+    """Lock the run directory and write its first files. An old model stays until a new one replaces it.
+
+    ``launch`` names what started several workers. It is written before the settings, with their checksum: workers that
+    are started again thus know whether they have begun this run.
+    """
     files = {SETTINGS: require("tomli_w", "train", "writing settings").dumps(settings.used())}
+    if launch:
+        files[LAUNCH] = f"{launch}\n{hashlib.sha256(files[SETTINGS].encode()).hexdigest()}\n"
     if race:
         files[RACE] = race.text()
     with run_output("train", path, resume, overwrite):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,24 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
-from fm2.artifacts.settings import Settings, read_settings
+from fm2.artifacts.run_directory import SETTINGS
+from fm2.artifacts.settings import Settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset, read_row_values
-from fm2.errors import Fm2Error, Fm2Warning, name_locations, printable
+from fm2.errors import Fm2Error, Fm2Warning, name_locations
 from fm2.evaluation import metrics
-from fm2.evaluation.evaluate import score_calibrated, targets
+from fm2.evaluation.evaluate import targets
 from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
 from fm2.models.registry import get_spec, is_model
 from fm2.remote.paths import writes
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import ignored_settings, settings_for, state_of
-from fm2.studies.comparison.results import COLUMNS, CSV, DIFFERENCES, JSON, PREDICTIONS, Comparison
-from fm2.studies.statistics import PredictionFiles, measure_statistics
+from fm2.studies.comparison.results import CSV, DIFFERENCES, JSON, PREDICTIONS, Comparison
+from fm2.studies.comparison.runs import predict_and_measure, train_all
+from fm2.studies.execution.jobs import Engine, Jobs
+from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import fingerprint_of
 from fm2.training.loop import TrainingProgress, check_splits
 from fm2.training.run import Run
-from fm2.training.train import train
 
 
 @writes("out")
@@ -43,6 +43,9 @@ def compare(
     overwrite: bool = False,
     truth: ArrayLike | str | Path | None = None,
     model_settings: Mapping[str, Mapping[str, Any]] | None = None,
+    jobs: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
     watch: Callable[[TrainingProgress], None] = lambda report: None,
     on_start: Callable[[str], None] = lambda run: None,
     on_result: Callable[[dict[str, Any], Exception | None], None] = lambda row, error: None,
@@ -61,8 +64,14 @@ def compare(
     is called with the name of a run before its training, ``on_result`` with its row afterward, and with the exception
     if it failed.
 
+    ``jobs`` trains that many runs at once, each in a process of its own; with ``engine="ray"`` they are tasks of the
+    Ray cluster at ``address``. The metrics are those of one run after the other with the same number of threads. The
+    ``stage`` of a report that ``watch`` receives is then the name of its run.
+
     At the end, all pairs of models are compared by paired tests on the same rows; see ``statistics`` of the result.
     """
+    where = Jobs("compare", jobs, engine, address, settings.get("threads") or 0)
+    where.check()
     dataset, path = Dataset.of(data), Path(out)
     policy: Any = {"resume": resume, "overwrite": overwrite}
     check_output("compare", path, "comparison", JSON, **policy)
@@ -91,12 +100,8 @@ def compare(
         with write_errors(path, "compare"):
             write_files(path, {JSON: comparison.text()}, JSON)
         comparison.save()
-        for run, each in trainings.items():
-            if states[run] != "finished":
-                on_start(run)
-                row, error = _train(comparison, run, each, dataset, states[run] == "unfinished", watch)
-                comparison.put(row)
-                on_result(row, error)
+        left = {run: (trainings[run], state == "unfinished") for run, state in states.items() if state != "finished"}
+        train_all(comparison, left, dataset, where, watch, on_start, on_result)
         if comparison.statistics is None:
             _measure_statistics(comparison, dataset)
     return comparison
@@ -162,73 +167,6 @@ def _remove_results(path: Path) -> None:
     remove_directory(path / PREDICTIONS)
     for name in (CSV, DIFFERENCES):
         (path / name).unlink(missing_ok=True)
-
-
-def _train(
-    comparison: Comparison,
-    run: str,
-    settings: Settings,
-    dataset: Dataset,
-    resume: bool,
-    watch: Callable[[TrainingProgress], None],
-) -> tuple[dict[str, Any], Exception | None]:
-    """Train and evaluate one model; return its row, and the exception if it failed."""
-    before, start = comparison.row(run), time.perf_counter()
-    if resume and before:
-        comparison.spent.setdefault(run, before["seconds"] or 0.0)
-    row = {**dict.fromkeys(COLUMNS), "model": settings.model, "seed": settings.seed, "run": run}
-    options = {name: value for name, value in settings.used().items() if name != "model"}
-    options |= {"resume": resume, "overwrite": not resume, "callback": watch}
-
-    def seconds() -> float:
-        return round(comparison.spent.get(run, 0.0) + time.perf_counter() - start, 3)
-
-    try:
-        trained = train(settings.model, dataset, comparison.path / run, **options)
-        row["seconds"] = seconds()
-        return row | _evaluate(trained, dataset, comparison), None
-    except Exception as error:  # one failed model must not stop the others
-        message = str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}"
-        return row | {"seconds": seconds(), "error": printable(message)}, error
-    except BaseException:  # interrupted: keep the time spent so far for the resumed run
-        comparison.spent[run] = seconds()
-        comparison.save()
-        raise
-
-
-def _evaluate(run: Run, dataset: Dataset, comparison: Comparison) -> dict[str, Any]:
-    """Return the costs and metrics of a run, and whether it would gain from more epochs; keep its predictions."""
-    measured, model = predict_and_measure(run, dataset, comparison.split, comparison.predictions), run.model
-    return {
-        "parameters": model.n_parameters,
-        "flops": model.flops(),
-        "flops_cached": model.flops_by_plan().get("cached"),
-        "auc": measured["auc"],
-        "log_loss": measured["log_loss"],
-        **end_of_training(run.path),
-    }
-
-
-def end_of_training(run: Path) -> dict[str, Any]:
-    """Return the best epoch of a run, and whether more epochs would have been better, by column of the results."""
-    history, settings = read_history(run / HISTORY), read_settings(run / SETTINGS)
-    best_epochs = [entry["epoch"] for entry in history if entry["best"]]
-    best_epoch = best_epochs[-1] if best_epochs else None
-    settled = not history or history[-1].get("settled", True)
-    constant = settings.get("schedule", "constant") == "constant"
-    return {
-        "best_epoch": None if best_epoch is None else round(best_epoch, 4),
-        "unsettled": not settled,
-        "unfinished": settled and best_epoch == settings["epochs"] and constant,
-    }
-
-
-def predict_and_measure(run: Run, dataset: Dataset, split: str, files: PredictionFiles) -> dict[str, Any]:
-    """Evaluate a run on a split, and write its predictions to a file named after the run."""
-    scores = score_calibrated(run, dataset, split)
-    probabilities = scores.probabilities(run.calibration)
-    files.save(run.path.name, probabilities)
-    return metrics.evaluate(scores.labels, probabilities, scores.weights)
 
 
 def _measure_statistics(comparison: Comparison, dataset: Dataset) -> None:

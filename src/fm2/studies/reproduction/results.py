@@ -9,9 +9,9 @@ from typing import Any
 from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import read_settings
 from fm2.data.dataset import Dataset
-from fm2.studies.comparison.compare import end_of_training
 from fm2.studies.comparison.printing import TOO_SHORT
 from fm2.studies.comparison.results import Comparison
+from fm2.studies.comparison.runs import end_of_training
 from fm2.studies.reproduction import costs, significance, tables
 from fm2.studies.reproduction.page import dims_of
 from fm2.studies.reproduction.protocol import common_settings, settings_per_model

@@ -21,13 +21,18 @@ from fm2.training.inputs import fingerprint_of
 
 PLAN, SPACE = "tune.json", "space.toml"
 
+# Trials that are proposed together, and can be trained at once. With one at a time, each would profit from all others.
+GENERATION, LARGEST_GENERATION = 4, 1000
 # These are the same for all trials and have arguments of their own.
 COMMON = ("model", "metric", "seed", "threads", "device")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A search: the model, the size of the dataset, the metric, the fixed settings and the search space."""
+    """A search: the model, the size of the dataset, the metric, the fixed settings and the search space.
+
+    Trials are proposed ``generation`` at a time.
+    """
 
     model: str
     rows: int
@@ -36,6 +41,7 @@ class Plan:
     seed: int
     fixed: Mapping[str, Any]
     space: Space
+    generation: int = GENERATION
 
     def settings(self, tried: Mapping[str, Any]) -> Settings:
         """Return the settings of a trial. Settings that are neither tried nor fixed are the model's defaults."""
@@ -57,6 +63,7 @@ def make_plan(
     seed: int,
     fix: Mapping[str, Any],
     written: Mapping[str, Any] | None,
+    generation: int = GENERATION,
     source: str = "space",
 ) -> Plan:
     """Plan a search around a model's defaults, or in a ``written`` space, and validate every value of it.
@@ -86,7 +93,7 @@ def make_plan(
             _check(plan, {name: value}, source)
     if not space:
         raise Fm2Error(f"tune: nothing to search for {model}: all settings are fixed")
-    return Plan(model, rows, field_sizes, metric, seed, fixed, space)
+    return Plan(model, rows, field_sizes, metric, seed, fixed, space, generation)
 
 
 def _check(plan: Plan, tried: Mapping[str, Any], source: str) -> Settings:
@@ -126,11 +133,12 @@ def find_plan(path: Path, resume: bool, model: str, dataset: Dataset, arguments:
         raise Fm2Error(f"tune: the search in {path} uses another dataset; resume with that one")
     if stored.get("row_weights") != arguments["row_weights"]:
         raise Fm2Error(f"tune: the search in {path} uses other row weights, or none; resume with the same")
-    for name, value in (("model", model), ("metric", arguments["metric"]), ("seed", arguments["seed"])):
+    for name, value in {"model": model, **{each: arguments[each] for each in ("metric", "seed", "generation")}}.items():
         if value is not None and value != stored[name]:
             raise Fm2Error(f"tune: the search in {path} has {name} {stored[name]}, not {value}")
     if arguments["fix"] or arguments["space"] is not None:
-        now = _make(model, dataset, {**arguments, "metric": plan.metric, "seed": plan.seed})
+        stored_too = {"metric": plan.metric, "seed": plan.seed, "generation": plan.generation}
+        now = _make(model, dataset, {**arguments, **stored_too})
         if (now.space, now.fixed) != (plan.space, plan.fixed):
             raise Fm2Error(f"tune: the search in {path} has another space; resume without fix= and space=")
     return plan
@@ -140,7 +148,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Plan]:
     """Read a plan, and the file's content with it."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        names = ("model", "rows", "field_sizes", "metric", "seed", "fixed", "space")
+        names = ("model", "rows", "field_sizes", "metric", "seed", "fixed", "space", "generation")
         return stored, make_plan(*(stored[name] for name in names))
     except OSError as error:
         raise Fm2Error(f"tune: {path}: {error.strerror}") from error
@@ -153,8 +161,11 @@ def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
     if isinstance(space, str | Path):
         space, source = read_settings(local_path(space), "tune"), str(space)
     metric: Metric = arguments["metric"] or "log_loss"
-    size = len(dataset.train), dataset.field_sizes
-    return make_plan(model, *size, metric, arguments["seed"] or 0, arguments["fix"] or {}, space, source)
+    generation = GENERATION if arguments["generation"] is None else arguments["generation"]
+    if not 1 <= generation <= LARGEST_GENERATION:
+        raise Fm2Error(f"tune: generation must be between 1 and {LARGEST_GENERATION}, got {generation}")
+    size, seed, fixed = (len(dataset.train), dataset.field_sizes), arguments["seed"] or 0, arguments["fix"] or {}
+    return make_plan(model, *size, metric, seed, fixed, space, generation, source)
 
 
 def plan_files(plan: Plan, dataset: Dataset, row_weights: str | None) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""The trials of a search, stored by Optuna in a journal that survives a kill at any moment."""
+"""The trials of a search, stored by Optuna in a journal that survives a kill at any moment.
+
+Trials are proposed in generations. A proposal depends on the seed, its number and the trials of earlier generations, so
+that the trials of a generation can be trained in any order, or at the same time.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +54,7 @@ class Trial:
 
 
 class Study:
-    """The trials so far. They and the seed determine the next proposal.
-
-    A trial that is running when the process ends is proposed again by the next process.
-    """
+    """The trials so far. They and the seed determine the next proposals."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
         optuna = require("optuna", "tune", "fm2 tune")
@@ -62,15 +63,12 @@ class Study:
         _repair(path / JOURNAL)
         storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path / JOURNAL)))
         self._study = optuna.create_study(
-            storage=storage,
-            study_name="fm2",
-            direction="maximize" if HIGHER_IS_BETTER[plan.metric] else "minimize",
-            pruner=optuna.pruners.NopPruner(),  # is_hopeless decides
-            load_if_exists=True,
+            storage=storage, study_name="fm2", direction=self._direction(), load_if_exists=True
         )
-        for interrupted in self._study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
-            self._study.tell(interrupted.number, state=optuna.trial.TrialState.FAIL)
         self._distributions = {name: self._distribution(candidates) for name, candidates in plan.space.items()}
+
+    def _direction(self) -> str:
+        return "maximize" if HIGHER_IS_BETTER[self.plan.metric] else "minimize"
 
     def trials(self) -> list[Trial]:
         """Return the outcomes of all trials, in order."""
@@ -88,32 +86,58 @@ class Study:
         """Return the best trial; of equal ones, the first."""
         return next(iter(in_order(self.trials())), None)
 
-    def ask(self) -> RunningTrial:
-        """Propose the next trial."""
-        trials, best = self.trials(), self.best()
-        random = np.random.default_rng([self.plan.seed, len(trials)])
-        self._study.sampler = self._optuna.samplers.TPESampler(seed=int(random.integers(2**31)))
-        waiting = self._study.get_trials(deepcopy=False, states=[self._optuna.trial.TrialState.WAITING])
-        if len(trials) < DRAWN_NEAR_BEST and not waiting:
-            drawn = draw_near(self.plan.space, best.tried, random) if best else self.plan.start()
-            self._study.enqueue_trial({name: _to_optuna(value) for name, value in drawn.items()})
-        trial = self._study.ask(self._distributions)
-        return RunningTrial(self, trial, len(trials), self._tried(trial.params))
+    def ask(self, trials: int) -> list[Proposal]:
+        """Propose what is left of the current generation, without trials after the first ``trials`` ones.
 
-    def tell(self, trial: RunningTrial, outcome: Trial) -> None:
-        """Store the outcome of a trial.
+        The first trial, which has to work, is a generation of its own.
+        """
+        done, size = len(self.trials()), self.plan.generation
+        begin = 0 if done == 0 else 1 + (done - 1) // size * size
+        end = min(begin + size if done else 1, trials)
+        known = in_order(self.trials()[:begin])
+        target = self.losses(known[0].number) if known else []
+        return [self._propose(number, begin, known, target) for number in range(done, end)]
+
+    def _propose(self, number: int, begin: int, known: Sequence[Trial], target: list[float]) -> Proposal:
+        """Propose a trial from the ``known`` ones, which are those before ``begin``, best first."""
+        random = np.random.default_rng([self.plan.seed, number])
+        seed = int(random.integers(2**31))
+        if begin < DRAWN_NEAR_BEST:
+            drawn = draw_near(self.plan.space, known[0].tried, random) if known else self.plan.start()
+            return Proposal(number, drawn, self.plan.metric, target)
+        earlier = self._optuna.create_study(
+            direction=self._direction(), sampler=self._optuna.samplers.TPESampler(seed=seed)
+        )
+        earlier.add_trials(self._done()[:begin])
+        return Proposal(number, self._tried(earlier.ask(self._distributions).params), self.plan.metric, target)
+
+    def tell(self, outcome: Trial, evaluations: Mapping[int, float]) -> None:
+        """Store the outcome of the next trial, and the metric at its evaluations.
 
         A pruned trial is complete for Optuna: it had little left to gain, and Optuna's sampler ranks pruned trials by
         their length, not by their value.
         """
         values = {name: value for name, value in asdict(outcome).items() if name not in ("number", "tried")}
-        trial.stored.set_user_attr("outcome", values)
-        state = None if outcome.metrics else self._optuna.trial.TrialState.PRUNED
-        self._study.tell(trial.stored, outcome.value if outcome.metrics else None, state=state)
+        states = self._optuna.trial.TrialState
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                params={name: _to_optuna(value) for name, value in outcome.tried.items()},
+                distributions=self._distributions,
+                value=outcome.value if outcome.metrics else None,
+                state=states.COMPLETE if outcome.metrics else states.PRUNED,
+                intermediate_values=dict(evaluations),
+                user_attrs={"outcome": values},
+            )
+        )
+
+    def evaluations(self, number: int) -> dict[int, float]:
+        """Return the metric at the evaluations of a trial."""
+        values: dict[int, float] = self._done()[number].intermediate_values
+        return values
 
     def losses(self, number: int) -> list[float]:
         """Return the losses of a trial's evaluations, in order. Lower is better for every metric."""
-        values = self._done()[number].intermediate_values
+        values = self.evaluations(number)
         return [_loss({self.plan.metric: value}, self.plan.metric) for _, value in sorted(values.items())]
 
     def importances(self) -> dict[str, float]:
@@ -133,24 +157,29 @@ class Study:
         return {name: each.rounded(_from_optuna(parameters[name])) for name, each in self.plan.space.items()}
 
 
-class RunningTrial:
-    """A proposed trial."""
+@dataclass(frozen=True)
+class Proposal:
+    """A proposed trial; ``target`` has the losses of the best trial of the earlier generations, in order."""
 
-    def __init__(self, study: Study, stored: Any, number: int, tried: dict[str, Any]) -> None:
-        self.stored, self.number, self.tried = stored, number, tried
-        self._settings, best = study.plan.settings(tried), study.best()
-        self._best_losses = study.losses(best.number) if best else []
-        self._losses: dict[int, float] = {}
+    number: int
+    tried: Mapping[str, Any]
+    metric: str
+    target: Sequence[float]
 
-    def report(self, evaluation: Mapping[str, Any]) -> bool:
-        """Store an evaluation; return whether the trial should be pruned."""
-        step = round(evaluation["epoch"] * self._settings.evaluations_per_epoch)
-        if step not in self._losses:  # a resumed training repeats evaluations
-            self._losses[step] = _loss(evaluation, self._settings.metric)
-            self.stored.report(evaluation[self._settings.metric], step)
-        if not self._best_losses:
-            return False
-        return is_hopeless(list(self._losses.values()), self._settings.evaluations_per_epoch, self._best_losses)
+
+class Evaluations:
+    """The evaluations of a trial while it is trained."""
+
+    def __init__(self, proposal: Proposal, per_epoch: int) -> None:
+        self._proposal, self._per_epoch = proposal, per_epoch
+        self.values: dict[int, float] = {}
+
+    def add(self, evaluation: Mapping[str, Any]) -> bool:
+        """Add an evaluation; return whether the trial should be pruned."""
+        metric = self._proposal.metric
+        self.values.setdefault(round(evaluation["epoch"] * self._per_epoch), evaluation[metric])  # resumed: repeated
+        losses = [_loss({metric: value}, metric) for value in self.values.values()]
+        return bool(self._proposal.target) and is_hopeless(losses, self._per_epoch, self._proposal.target)
 
 
 def is_hopeless(losses: Sequence[float], per_epoch: int, best: Sequence[float]) -> bool:

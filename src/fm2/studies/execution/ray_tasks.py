@@ -1,0 +1,114 @@
+"""Runs as tasks of a Ray cluster, which places them on its machines. These share the file system of the study."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fm2.errors import Fm2Error, require
+from fm2.studies.execution.jobs import Jobs, LostRun, Results, Watch, Work
+from fm2.studies.execution.worker import portable, throttled
+from fm2.training.loop import TrainingProgress
+
+POLL_SECONDS = 0.5
+STOP_SECONDS = 60.0
+
+
+class Mailbox:
+    """Keeps the latest report of each run until the study reads them."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, TrainingProgress] = {}
+
+    def put(self, name: str, report: TrainingProgress) -> None:
+        """Keep a report."""
+        self._reports[name] = report
+
+    def take(self) -> dict[str, TrainingProgress]:
+        """Return the reports since the last call."""
+        reports, self._reports = self._reports, {}
+        return reports
+
+
+def train_task(work: Work, name: str, task: Any, threads: int, mailbox: Any) -> tuple[Any, Exception | None]:
+    """Train a run on a machine of the cluster; return its result, or the exception that it raised."""
+    os.environ["FM2_THREADS"] = str(threads)
+    try:
+        return work(task, throttled(lambda report: mailbox.put.remote(name, report))), None
+    except Exception as error:
+        return None, portable(error)
+
+
+def run_on_ray(
+    work: Work, tasks: Mapping[str, Any], jobs: Jobs, watch: Watch, on_start: Callable[[str], None]
+) -> Results:
+    """Train runs on a Ray cluster; see :func:`fm2.studies.execution.jobs.map_runs`."""
+    with connected(jobs) as ray:
+        mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
+        threads = jobs.threads_per_run
+        most = jobs.count or max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1)
+        start = ray.remote(num_cpus=threads, max_retries=0)(train_task)
+        waiting, running = list(tasks), dict[Any, str]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < most:
+                    name = waiting.pop(0)
+                    on_start(name)
+                    running[start.remote(work, name, tasks[name], threads, mailbox)] = name
+                ended, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+                for name, report in ray.get(mailbox.take.remote()).items():
+                    if name in running.values():
+                        watch(dataclasses.replace(report, stage=name))
+                for reference in ended:
+                    name = running.pop(reference)
+                    yield name, _result(ray, reference, name)
+        finally:
+            _cancel(ray, list(running))
+
+
+@contextlib.contextmanager
+def connected(jobs: Jobs) -> Iterator[Any]:
+    """Connect to a cluster, or start one on this machine, unless the caller has done so; yield the module ``ray``."""
+    ray: Any = require("ray", "ray", 'engine="ray"')
+    if ray.is_initialized():
+        yield ray
+        return
+    address = jobs.address
+    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
+    try:
+        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
+        raise Fm2Error(f"{jobs.operation}: cannot {place}: {' '.join(str(error).split())}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _result(ray: Any, reference: Any, name: str) -> Any:
+    try:
+        result, error = ray.get(reference)
+    except ray.exceptions.RayError as problem:
+        reason = str(problem).strip().splitlines()[0]
+        return LostRun(f"{name}: its process on the Ray cluster ended: {reason}; resume=True continues it")
+    if error is not None:
+        raise error
+    return result
+
+
+def _cancel(ray: Any, references: list[Any]) -> None:
+    """Let all runs write a checkpoint and end; another interruption, or a minute later, ends them at once."""
+    try:
+        for reference in references:
+            ray.cancel(reference)
+        if references:
+            _, left = ray.wait(references, num_returns=len(references), timeout=STOP_SECONDS)
+            references = left
+    finally:
+        for reference in references:
+            ray.cancel(reference, force=True)
