@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import os
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,11 @@ from fm2.data import part_tasks
 from fm2.data.engine import Reading
 from fm2.data.part_rows import PartFiles
 from fm2.data.parts_engine import PartsEngine
-from fm2.errors import Fm2Error, require
+from fm2.errors import Fm2Error
 from fm2.progress import Progress
+from fm2.ray_cluster import connected
 
 MOST_SHARDS = 64
-REACHED_SECONDS = 10.0  # to wait for an answer of the cluster
 CANCELED_SECONDS = 10.0  # to wait for the end of tasks after one has failed
 TITLES = {part_tasks.read_part: "reading", part_tasks.count_part: "counting", part_tasks.write_part: "writing"}
 
@@ -29,57 +26,13 @@ TITLES = {part_tasks.read_part: "reading", part_tasks.count_part: "counting", pa
 @contextlib.contextmanager
 def ray_engine(address: str | None, reading: Reading, files: PartFiles, directory: Path) -> Iterator[PartsEngine]:
     """Connect to a Ray cluster, or start one on this machine; yield an engine whose passes are tasks there."""
-    with _connected(address) as ray:
+    with connected("prepare", address) as ray:
         threads = reading.threads or 1
         tasks = RayTasks(ray, threads, directory, reading.progress)
         shards = min(max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1), MOST_SHARDS)
         reading = dataclasses.replace(reading, threads=threads)
         with contextlib.closing(PartsEngine(reading, files, directory, tasks.map, shards)) as engine:
             yield engine
-
-
-@contextlib.contextmanager
-def _connected(address: str | None) -> Iterator[Any]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before Ray is imported
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray warns about a future default
-    ray = require("ray", "ray", 'engine="ray"')
-    if ray.is_initialized():  # by the caller, who chose the cluster
-        yield ray
-        return
-    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
-    try:
-        if address is not None:
-            _check_reachable(address)
-        with _own_sigterm():
-            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
-        raise Fm2Error(f"prepare: cannot {place}: {' '.join(str(error).split())}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-@contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep the handler of SIGTERM, which removes temporary files; that of Ray would abort the process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if handler is not None:  # it was installed by Python
-            signal.signal(signal.SIGTERM, handler)
-
-
-def _check_reachable(address: str) -> None:
-    """Raise OSError if nothing listens at ``host:port``; Ray would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
 
 
 class RayTasks:

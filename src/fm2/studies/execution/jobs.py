@@ -13,6 +13,7 @@ from fm2 import _native
 from fm2.cpu import MAX_THREADS
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, suggest
+from fm2.ray_cluster import connected
 from fm2.training.loop import TrainingProgress
 
 Engine = Literal["local", "ray"]
@@ -68,9 +69,7 @@ def started(jobs: Jobs) -> contextlib.AbstractContextManager[Any]:
     """Start the engine, or connect to it, once for several calls of :func:`map_runs`."""
     if jobs.engine != "ray":
         return contextlib.nullcontext()
-    from fm2.studies.execution.ray_tasks import connected
-
-    return connected(jobs)
+    return connected(jobs.operation, jobs.address)
 
 
 def map_runs(

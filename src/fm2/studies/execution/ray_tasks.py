@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from fm2.errors import Fm2Error, require
+from fm2.ray_cluster import connected
 from fm2.studies.execution.jobs import Jobs, LostRun, Results, Watch, Work
 from fm2.studies.execution.worker import portable, throttled
 from fm2.training.loop import TrainingProgress
@@ -47,7 +45,7 @@ def run_on_ray(
     work: Work, tasks: Mapping[str, Any], jobs: Jobs, watch: Watch, on_start: Callable[[str], None]
 ) -> Results:
     """Train runs on a Ray cluster; see :func:`fm2.studies.execution.jobs.map_runs`."""
-    with connected(jobs) as ray:
+    with connected(jobs.operation, jobs.address) as ray:
         mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
         threads = jobs.threads_per_run
         most = jobs.count or max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1)
@@ -68,26 +66,6 @@ def run_on_ray(
                     yield name, _result(ray, reference, name)
         finally:
             _cancel(ray, list(running))
-
-
-@contextlib.contextmanager
-def connected(jobs: Jobs) -> Iterator[Any]:
-    """Connect to a cluster, or start one on this machine, unless the caller has done so; yield the module ``ray``."""
-    ray: Any = require("ray", "ray", 'engine="ray"')
-    if ray.is_initialized():
-        yield ray
-        return
-    address = jobs.address
-    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
-    try:
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
-        raise Fm2Error(f"{jobs.operation}: cannot {place}: {' '.join(str(error).split())}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def _result(ray: Any, reference: Any, name: str) -> Any:

@@ -1,0 +1,61 @@
+"""Connect to a Ray cluster. Nothing else starts Ray, and nothing imports it before."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from fm2.errors import Fm2Error, require
+
+REACHED_SECONDS = 10.0  # to wait for an answer of the cluster
+
+
+@contextlib.contextmanager
+def connected(operation: str, address: str | None) -> Iterator[Any]:
+    """Connect to a cluster, or start one on this machine, unless the caller has done so; yield the module ``ray``."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before Ray is imported
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray warns about a future default
+    ray: Any = require("ray", "ray", 'engine="ray"')
+    if ray.is_initialized():  # by the caller, who chose the cluster
+        yield ray
+        return
+    local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address is None else {}
+    try:
+        if address is not None:
+            _check_reachable(address)
+        with _own_sigterm():
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
+        raise Fm2Error(f"{operation}: cannot {place}: {' '.join(str(error).split())}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the handler of SIGTERM, which removes temporary files; that of Ray would abort the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if handler is not None:  # it was installed by Python
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _check_reachable(address: str) -> None:
+    """Raise OSError if nothing listens at ``host:port``; Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
