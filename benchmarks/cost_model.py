@@ -1,9 +1,9 @@
 """A model of the time and cost of training on 2 to 64 machines, from measured computation and communication.
 
-Processor time per row is c + e x + s N / 2 r, with N workers and r rows per worker and step: c is that of one process,
-x is what a worker reads, sends and updates per row (bytes of weights, gradients and ids of distinct features),
-and s is a cost per step, proportional to the number of workers because every worker has a message for every other. Two
-measurements with two workers determine e and s. The number of distinct features is counted in drawn rows.
+Processor time per row is c + e x + (s + t N) / r, with N workers and r rows per worker and step: c is that of one
+process, x is what a worker reads, sends and updates per row (bytes of weights, gradients and ids of distinct features),
+s is a cost per step, such as the update of the dense parameters, which all workers compute, and t a cost per step and
+message. Three measurements determine e, s and t. The number of distinct features is counted in drawn rows.
 """
 
 from __future__ import annotations
@@ -39,25 +39,31 @@ def distinct_features(rows: int, previous: int = 0) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Microseconds of one core: per row, per exchanged byte, and per step of two workers; bytes of dense parameters."""
+    """Microseconds of one core: per row, per exchanged byte, per step, and per step and worker; dense parameters."""
 
     row: float
     byte: float
     step: float
+    message: float
     dense_bytes: float
 
     @classmethod
-    def fit(cls, single: float, two_workers: Mapping[int, float], dense_bytes: float) -> CostModel:
-        """Derive the model from the processor time per row of one process, and of two workers by global batch size."""
-        points = [(exchanged_per_row(batch // 2), 2 / batch, value - single) for batch, value in two_workers.items()]
-        bytes_and_steps = np.array([[x, steps] for x, steps, _ in points])
-        byte, step = np.linalg.lstsq(bytes_and_steps, np.array([rest for *_, rest in points]), rcond=None)[0]
-        return cls(single, max(float(byte), 0.0), max(float(step), 0.0), dense_bytes)
+    def fit(cls, single: float, several: Mapping[tuple[int, int], float], dense_bytes: float) -> CostModel:
+        """Derive the model from the processor time per row: of one process, and by number of workers and batch size."""
+        rows = [(workers, batch // workers) for workers, batch in several]
+        costs = np.array([[exchanged_per_row(own), 1 / own, workers / own] for workers, own in rows])
+        fitted = np.linalg.lstsq(costs, np.array(list(several.values())) - single, rcond=None)[0]
+        byte, step, message = np.maximum(fitted, 0).tolist()
+        return cls(single, byte, step, message, dense_bytes)
 
     def microseconds(self, workers: int, batch: int) -> float:
         """Return the processor time per row, in all workers together."""
         own = batch // workers
-        return self.row + self.byte * exchanged_per_row(own) + self.step * workers / 2 / own
+        return self.row + self.byte * exchanged_per_row(own) + self.step_cost(workers) / own
+
+    def step_cost(self, workers: int) -> float:
+        """Return the processor time of a worker per step that does not depend on the rows."""
+        return self.step + self.message * workers
 
     def bytes_per_row(self, workers: int, batch: int) -> float:
         """Return what all workers send each other per row, without the sums of dense gradients."""
@@ -67,7 +73,7 @@ class CostModel:
         """Return the time of a step with so many rows per worker."""
         features, late = distinct_features(rows, min(rows * workers, 1 << 17))
         compute = rows * self.row / cluster.cores / cluster.efficiency * 1e-6
-        own_work = (self.byte * EXCHANGED * features + self.step * workers / 2) * 1e-6
+        own_work = (self.byte * EXCHANGED * features + self.step_cost(workers)) * 1e-6
         others, speed = (workers - 1) / workers, cluster.gigabits * 1e9 / 8
         weights = 4 * WEIGHTS * features * others
         ahead = ((EXCHANGED - 8 * WEIGHTS) * features * others + (1 - late) * weights) / speed
@@ -86,11 +92,11 @@ def exchanged_per_row(rows: int) -> float:
 class Cluster:
     """Machines and the network between them; ``efficiency`` is that of all cores of one machine, compared with one."""
 
-    cores: int = 16
+    cores: int
+    dollars_per_hour: float
     gigabits: float = 10.0
     latency: float = 0.0002  # seconds
     efficiency: float = 0.8
-    dollars_per_hour: float = 0.80
 
 
 def print_plan(model: CostModel, cluster: Cluster, rows: float, rows_per_worker: int) -> None:
@@ -102,7 +108,7 @@ def print_plan(model: CostModel, cluster: Cluster, rows: float, rows_per_worker:
         f"  computation {model.row:.2f} µs per row; on one core, exchange {model.byte * 1e3:.2f} ns per byte and ",
         end="",
     )
-    print(f"{model.step / 2:.0f} µs per step and worker; {model.dense_bytes / 1e6:.2f} MB of dense gradients")
+    print(f"{model.step:.0f} + {model.message:.0f} N µs per step; {model.dense_bytes / 1e6:.2f} MB of dense gradients")
     print("  ids, and rows that the current step does not change, are sent during the computation")
     alone = cluster.cores * cluster.efficiency / model.row * 1e6
     titles = ("machines", "rows/s", "speedup", "efficiency", "hours", "dollars", "MB/s sent")

@@ -34,6 +34,7 @@ PARTS = ("speed", "bytes", "network", "model")
 BATCH = 4096
 LATENCY = 0.2  # milliseconds, one way
 PLAN_ROWS = 10e9
+CLUSTERS = (Cluster(cores=4, dollars_per_hour=0.20), Cluster(cores=16, dollars_per_hour=0.80))
 
 
 def compare_speed(steps: int, rounds: int, workers: int) -> None:
@@ -85,7 +86,7 @@ def compare_networks(steps: int, rounds: int, workers: int) -> None:
 
 
 def check_model(steps: int, rounds: int) -> None:
-    """Fit the cost model to two workers with two batch sizes; compare it with other measurements; print the plan."""
+    """Fit the cost model to three measurements; compare it with all; print the time and cost on more machines."""
     for title in ("FmFM K=16", "DeepFM"):
         settings = MODELS[title]
         tasks = {(1, BATCH): Task(settings, BATCH, steps, 1)}
@@ -96,10 +97,10 @@ def check_model(steps: int, rounds: int) -> None:
             for key, task in tasks.items():
                 runs[key].append(measure(task))
         used = {key: statistics.median(run["microseconds"] for run in results) for key, results in runs.items()}
-        fitted = [(2, BATCH // 4), (2, BATCH)]
+        fitted = [(2, BATCH // 4), (2, BATCH), (4, BATCH)]
         single = used[1, BATCH]
         dense = runs[2, BATCH][0]["dense_bytes"]
-        model = CostModel.fit(single, {batch: used[workers, batch] for workers, batch in fitted}, dense)
+        model = CostModel.fit(single, {key: used[key] for key in fitted}, dense)
         print(f"{title}: µs of processor time and bytes per row, measured and by the model:")
         for workers, batch in (key for key in tasks if key[0] > 1):
             expected = model.microseconds(workers, batch)
@@ -110,8 +111,8 @@ def check_model(steps: int, rounds: int) -> None:
             )
             print(f"ratio {expected / used[workers, batch]:.2f}{note}; ", end="")
             print(f"{sent:,.0f} bytes, {computed:,.0f} bytes, ratio {computed / sent:.2f}", flush=True)
-        for rows in (BATCH, 4 * BATCH):
-            print_plan(model, Cluster(), PLAN_ROWS, rows)
+        for cluster in CLUSTERS:
+            print_plan(model, cluster, PLAN_ROWS, 4 * BATCH)
 
 
 def main() -> None:
