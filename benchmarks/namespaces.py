@@ -51,10 +51,10 @@ class Machine:
 def check_namespaces() -> None:
     """Exit with a message if namespaces cannot be created."""
     if os.geteuid() != 0:
-        sys.exit("scaling.py: --network requires root, because it creates network namespaces; run it with sudo")
+        sys.exit("scaling.py: the part network requires root, because it creates network namespaces; run it with sudo")
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
-            sys.exit(f"scaling.py: --network requires the command '{tool}'; install iproute2")
+            sys.exit(f"scaling.py: the part network requires the command '{tool}'; install iproute2")
 
 
 @contextlib.contextmanager
