@@ -42,6 +42,19 @@ void write_rows(const fm2::Layout& layout, const Floats& buffer, const Numbers& 
     fm2::write_rows(layout, runs, rows.data(), buffer.data());
 }
 
+auto split_rows(const Numbers& counts, const Numbers& features, const Array<const std::uint8_t, 1>& marks) {
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        fm2::expect(counts.data()[i] >= 0, "split_rows: a count is negative");
+        total += counts.data()[i];
+    }
+    fm2::expect(total == static_cast<std::int64_t>(features.size()), "split_rows: the counts do not match the number of features");
+    expect_size("split_rows", "marks", marks, features.size());
+    auto [unmarked, marked] = fm2::split_rows({{}, {counts.data(), counts.size()}, {features.data(), features.size()}}, marks.data());
+    return std::make_tuple(to_numpy(std::move(unmarked.counts)), to_numpy(std::move(unmarked.features)), to_numpy(std::move(marked.counts)),
+                           to_numpy(std::move(marked.features)));
+}
+
 // A table whose rows are updated by gradients of other workers.
 class Shard {
 public:
@@ -93,6 +106,8 @@ void init_sharding(nb::module_& module) {
                "features"_a.noconvert(), "out"_a.noconvert(), "Copy rows of a table to packed rows.");
     module.def("write_rows", write_rows, "layout"_a, "buffer"_a.noconvert(), "fields"_a.noconvert(), "counts"_a.noconvert(),
                "features"_a.noconvert(), "rows"_a.noconvert(), "Copy packed rows to rows of a table.");
+    module.def("split_rows", split_rows, "counts"_a.noconvert(), "features"_a.noconvert(), "marks"_a.noconvert(),
+               "Divide rows into those with mark 0 and the others; return the counts and features of both.");
     nb::class_<Shard>(module, "Shard", "A table whose rows are updated by gradients of several workers.")
         .def(nb::init<std::shared_ptr<EmbeddingTable>>(), "table"_a)
         .def("update", &Shard::update, "optimizer"_a, "fields"_a.noconvert(), "counts"_a.noconvert(), "features"_a.noconvert(),

@@ -60,6 +60,22 @@ void write_rows(const Layout& layout, const RowRuns& runs, const float* packed, 
              [&](std::int64_t row, std::int64_t at, std::size_t dim) { std::memcpy(buffer + row, packed + at, dim * sizeof(float)); });
 }
 
+std::array<SomeRows, 2> split_rows(const RowRuns& runs, const std::uint8_t* marks) {
+    std::array<SomeRows, 2> parts;
+    const auto marked = static_cast<std::size_t>(std::count_if(marks, marks + runs.features.size(), [](std::uint8_t m) { return m != 0; }));
+    parts[0].features.reserve(runs.features.size() - marked);
+    parts[1].features.reserve(marked);
+    for (SomeRows& part : parts) part.counts.reserve(runs.counts.size());
+    const std::int32_t* feature = runs.features.data();
+    for (const std::int32_t count : runs.counts) {
+        const std::size_t before[] = {parts[0].features.size(), parts[1].features.size()};
+        for (std::int32_t k = 0; k < count; ++k) parts[*marks++ != 0].features.push_back(*feature++);
+        for (std::size_t p = 0; p < parts.size(); ++p)
+            parts[p].counts.push_back(static_cast<std::int32_t>(parts[p].features.size() - before[p]));
+    }
+    return parts;
+}
+
 RowUpdater::RowUpdater(const Layout& layout) : slots_(static_cast<std::size_t>(layout.features)) {}
 
 void RowUpdater::update(const Kernels& kernels, const Update& update, const RowRuns& runs, const float* gradients,

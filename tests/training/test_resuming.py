@@ -165,6 +165,20 @@ def test_resuming_and_overwriting_exclude_each_other(dataset, tmp_path):
         train("lr", dataset, tmp_path / "run", resume=True, overwrite=True)
 
 
+def test_checkpoints_that_take_long_are_rare(dataset, tmp_path, monkeypatch):
+    written = []
+    save = loop_module.save_arrays
+    monkeypatch.setattr(loop_module, "save_arrays", lambda *arguments: (written.append(1), save(*arguments)))
+    monkeypatch.setattr(loop_module, "CHECKPOINT_SECONDS", 1e-6)
+    train("lr", dataset, tmp_path / "often", **QUICK)
+    often = len(written)
+    written.clear()
+    monkeypatch.setattr(loop_module, "LONG_CHECKPOINT", 1e-12)
+    train("lr", dataset, tmp_path / "rarely", **QUICK)
+    assert often > 2
+    assert len(written) == 2  # the first one, and the one at the end
+
+
 def test_checkpoints_appear_whole_or_not_at_all(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(loop_module, "CHECKPOINT_SECONDS", 0)
     train("lr", dataset, tmp_path / "run", **QUICK)

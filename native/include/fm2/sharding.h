@@ -1,6 +1,7 @@
 // Rows of embedding tables that are exchanged between workers, each of which stores a shard of every table.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,6 +23,14 @@ struct RowRuns {
 // Copies rows from a table's buffer to packed rows, and back.
 void read_rows(const Layout& layout, const float* buffer, const RowRuns& runs, float* packed);
 void write_rows(const Layout& layout, const RowRuns& runs, const float* packed, float* buffer);
+
+// Some of the features of other runs, with their counts per run.
+struct SomeRows {
+    std::vector<std::int32_t> counts, features;
+};
+
+// Divides features into those whose mark is 0 and the others; marks has one number per feature.
+std::array<SomeRows, 2> split_rows(const RowRuns& runs, const std::uint8_t* marks);
 
 // Updates rows by packed gradients. A feature that occurs in several runs, because several workers use it, is updated once, by the sum of
 // its gradients in the order of the runs.

@@ -16,6 +16,7 @@ from fm2.distributed.workers import Workers
 from fm2.training.tables import Floats
 
 Ints = NDArray[np.int32]
+Marks = NDArray[np.uint8]
 Buffers = Mapping[str, tuple[Layout, Floats]]  # the layout and a buffer of each table
 
 
@@ -31,11 +32,10 @@ class Rows:
         """Return the number of weights."""
         return int(self.counts @ dims[self.fields])
 
-    def select(self, chosen: NDArray[np.bool_]) -> Rows:
-        """Return some of the rows."""
-        runs = np.repeat(np.arange(len(self.fields)), self.counts)[chosen]
-        counts = np.bincount(runs, minlength=len(self.fields)).astype(np.int32)
-        return Rows(self.fields, counts, self.features[chosen])
+    def split(self, marks: Marks) -> tuple[Rows, Rows]:
+        """Return the rows with mark 0, and the others."""
+        counts, features, marked_counts, marked_features = _native.split_rows(self.counts, self.features, marks)
+        return Rows(self.fields, counts, features), Rows(self.fields, marked_counts, marked_features)
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
         """Return the arrays as native code takes them."""
@@ -76,6 +76,7 @@ class Exchange:
         spaces = sorted({tuple(shard.owners) for shard in shards.values()}, key=lambda owners: len(set(owners)))
         self._owners = [list(owners) for owners in spaces]
         self._fields = [np.array(sorted(set(owners)), np.int32) for owners in spaces]
+        self._kept: dict[tuple[str, bool], Floats] = {}
         self._space_of = {name: spaces.index(tuple(shard.owners)) for name, shard in shards.items()}
 
     def request(self, slot: BatchSlot, updated: int | None = None, ahead: bool = False) -> Lookup:
@@ -164,10 +165,8 @@ class Exchange:
         parts = np.split(got, np.cumsum([size for own in sizes for size in own])[:-1])
         spaces = len(self._fields)
         received = [parts[worker * spaces : (worker + 1) * spaces] for worker in range(len(sizes))]
-        early, late = (
-            Demand(_select(demand.needs, received, value), _select(demand.serves, marks, value)) for value in (0, 1)
-        )
-        return early, late
+        needs, serves = _split(demand.needs, received), _split(demand.serves, marks)
+        return Demand(needs[0], serves[0]), Demand(needs[1], serves[1])
 
     def _shard_of(self, space: int) -> TableShard:
         return next(self._shards[name] for name, own in self._space_of.items() if own == space)
@@ -180,36 +179,59 @@ class Exchange:
 
     def fetch(self, source: Buffers, slot: BatchSlot, demand: Demand, ahead: bool = False) -> None:
         """Send rows of the ``source`` to the workers that need them, and write those needed here into a slot."""
-        received = self._transfer(source, demand.serves, demand.needs, ahead)
-        begin = 0
-        for spaces in demand.needs:
+        received, begins = self._transfer(source, demand.serves, demand.needs, ahead)
+        for begin, spaces in zip(begins, demand.needs, strict=True):
             for name, (layout, weights) in slot.weights().items():
                 rows = spaces[self._space_of[name]]
                 end = begin + rows.floats(self._shards[name].dims)
                 _native.write_rows(layout, weights, *rows.arrays(), received[begin:end])
                 begin = end
 
-    def _transfer(self, source: Buffers, sent: ByWorker, received: ByWorker, ahead: bool = False) -> Floats:
-        """Send packed rows of every table to every worker; return what they sent."""
-        sizes, expected = (
-            [[spaces[self._space_of[name]].floats(self._shards[name].dims) for name in source] for spaces in rows]
+    def _transfer(
+        self, source: Buffers, sent: ByWorker, received: ByWorker, ahead: bool = False
+    ) -> tuple[Floats, list[int]]:
+        """Send packed rows of every table to every worker; return what they sent, and where the part of each begins.
+
+        The rows that a worker needs from itself are packed there directly. The result is valid until the next call.
+        """
+        own = self._workers.index
+        sends, expected = (
+            [
+                sum(spaces[space].floats(self._shards[name].dims) for name, space in self._space_of.items())
+                for spaces in rows
+            ]
             for rows in (sent, received)
         )
-        packed = np.empty(sum(map(sum, sizes)), np.float32)
+        own_floats, sends[own], expected[own] = sends[own], 0, 0
+        others = sum(expected)
+        packed = self._memory("sent", ahead, sum(sends))
+        out = self._memory("received", ahead, others + own_floats)
         begin = 0
-        for spaces, own in zip(sent, sizes, strict=True):
-            for (name, (layout, buffer)), size in zip(source.items(), own, strict=True):
+        for worker, spaces in enumerate(sent):
+            into, at = (out, others) if worker == own else (packed, begin)
+            for name, (layout, buffer) in source.items():
                 rows = spaces[self._space_of[name]]
-                _native.read_rows(layout, buffer, *rows.arrays(), packed[begin : begin + size])
-                begin += size
-        return self._workers.exchange(packed, [*map(sum, sizes)], [*map(sum, expected)], ahead)
+                end = at + rows.floats(self._shards[name].dims)
+                _native.read_rows(layout, buffer, *rows.arrays(), into[at:end])
+                at = end
+            begin += sends[worker]
+        self._workers.exchange(packed, sends, expected, ahead, out[:others])
+        begins = np.cumsum([0, *expected[:-1]]).tolist()
+        begins[own] = others
+        return out, begins
+
+    def _memory(self, name: str, ahead: bool, floats: int) -> Floats:
+        """Return memory that is kept between steps: new memory would have to be cleared every time."""
+        kept = self._kept.get((name, ahead))
+        if kept is None or len(kept) < floats:
+            kept = self._kept[name, ahead] = np.empty(floats + floats // 4, np.float32)
+        return kept[:floats]
 
     def update(self, lookup: Lookup, step: int) -> None:
         """Send the gradients of a batch to the workers that store the rows, and update this worker's rows."""
-        gradients = self._transfer(lookup.slot.gradients(), lookup.rows.needs, lookup.rows.serves)
+        gradients, starts = self._transfer(lookup.slot.gradients(), lookup.rows.needs, lookup.rows.serves)
         begins: dict[str, list[NDArray[np.int64]]] = {name: [] for name in self._shards}
-        begin = 0
-        for spaces in lookup.rows.serves:
+        for begin, spaces in zip(starts, lookup.rows.serves, strict=True):
             for name, shard in self._shards.items():
                 rows = spaces[self._space_of[name]]
                 floats = rows.counts.astype(np.int64) * shard.dims[rows.fields]
@@ -222,8 +244,7 @@ class Exchange:
             shard.native.update(shard.optimizer, *runs, step, self._threads)
 
 
-def _select(rows: ByWorker, marks: Sequence[Sequence[NDArray[np.uint8]]], value: int) -> ByWorker:
-    return [
-        [own.select(mark == value) for own, mark in zip(spaces, marked, strict=True)]
-        for spaces, marked in zip(rows, marks, strict=True)
-    ]
+def _split(rows: ByWorker, marks: Sequence[Sequence[Marks]]) -> tuple[ByWorker, ByWorker]:
+    """Return the rows with mark 0, and the others."""
+    pairs = [[own.split(mark) for own, mark in zip(*both, strict=True)] for both in zip(rows, marks, strict=True)]
+    return [[pair[0] for pair in spaces] for spaces in pairs], [[pair[1] for pair in spaces] for spaces in pairs]

@@ -72,9 +72,20 @@ class Workers:
         """Whether this worker writes the files."""
         return self.index == 0
 
-    def exchange(self, values: Array, send: Sequence[int], receive: Sequence[int], ahead: bool = False) -> Array:
-        """Send ``send[w]`` of the values to worker w, one after the other; return what ``receive`` workers sent."""
-        out = np.empty(sum(receive), values.dtype)
+    def exchange(
+        self,
+        values: Array,
+        send: Sequence[int],
+        receive: Sequence[int],
+        ahead: bool = False,
+        out: Array | None = None,
+    ) -> Array:
+        """Send ``send[w]`` of the values to worker w, one after the other; return what workers sent, in ``out``.
+
+        ``receive[w]`` is the number of values that worker w sends.
+        """
+        if out is None:
+            out = np.empty(sum(receive), values.dtype)
         group = self._ahead if ahead else None
         self.bytes_sent += values.nbytes - int(send[self.index]) * values.itemsize
         with self._communication():

@@ -35,6 +35,9 @@ from fm2.training.backend import Backend
 from fm2.training.shuffling import shuffled, with_next
 
 CHECKPOINT_SECONDS = 60.0
+LONG_CHECKPOINT = (
+    3.0  # seconds; if writing takes longer, checkpoints are less frequent, so that it takes 5 % of the time
+)
 EVALUATION_ROWS = 16_384  # at a time
 RUNAWAY_LOSS = 1e3
 MOST_EPOCHS, MOST_STEPS = 1_000_000, (1 << 31) - 1  # as in Settings and in native code
@@ -124,6 +127,7 @@ class TrainingLoop:
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
+        self._saving = 0.0  # seconds that the last checkpoint took
         self._interrupt: type[KeyboardInterrupt] | None = None
         self._begun = 0
         self._until = math.inf
@@ -237,7 +241,7 @@ class TrainingLoop:
         return self._interrupt
 
     def _checkpoint_is_due(self) -> bool:
-        return time.monotonic() - self._saved > CHECKPOINT_SECONDS
+        return time.monotonic() - self._saved > CHECKPOINT_SECONDS * max(self._saving / LONG_CHECKPOINT, 1.0)
 
     def _step(self, order: NDArray[np.int64]) -> None:
         labels, weights = weigh_clicks(
@@ -353,8 +357,10 @@ class TrainingLoop:
             raise Fm2Error(f"train: {self._dataset.path} is damaged in the split '{split}': {error}") from error
 
     def _save_checkpoint(self) -> None:
+        begun = time.monotonic()
         self._write_checkpoint({"position": asdict(self._at), "fingerprint": self._fingerprint})
         self._saved = time.monotonic()
+        self._saving = self._saved - begun
 
     def _write_checkpoint(self, values: dict[str, Any]) -> None:
         save_arrays(self._path / CHECKPOINT, self._backend.state(), values)

@@ -105,10 +105,17 @@ def plant(
     ``multivalued`` list fields with ``values`` values on average come on top of the ``fields``; all together have
     ``features`` values.
     """
-    total = fields + multivalued
-    size = features // total
+    size = features // (fields + multivalued)
     columns = plan_columns(fields, features - multivalued * size, rng)
-    lists = plan_lists(multivalued, size, values, weighted, rng)
+    return plant_columns(columns, plan_lists(multivalued, size, values, weighted, rng), rng, click_rate)
+
+
+def plant_columns(
+    columns: list[Column], lists: list[ListColumn], rng: np.random.Generator, click_rate: float = CLICK_RATE
+) -> Planted:
+    """Draw a model of these columns at random, and scale it like :func:`plant`."""
+    fields, multivalued = len(columns), len(lists)
+    total = fields + multivalued
     all_columns = columns + [column.column for column in lists]
     strengths = rng.lognormal(0, 0.6, total)
     strengths[fields:] = LIST_STRENGTH
