@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from fm2.errors import Fm2Error, require
+from fm2.errors import Fm2Error, require, warn
 
 REACHED_SECONDS = 10.0  # to wait for an answer of the cluster
 
@@ -38,6 +38,14 @@ def connected(operation: str, address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def count_tasks(operation: str, ray: Any, threads: int) -> int:
+    """Return how many tasks with so many threads a cluster runs at once; warn if it has to grow to run any."""
+    cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    if threads > max(cpus, default=0):
+        warn(f"{operation}: no machine of the Ray cluster has {threads} CPUs; tasks wait until one does (threads=)")
+    return max(sum(each // threads for each in cpus), 1)
 
 
 @contextlib.contextmanager

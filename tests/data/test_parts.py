@@ -13,8 +13,8 @@ from tests.helpers.parts import check_same_dataset, open_parts_engine
 
 import fm2
 from fm2 import Dataset, Field, Fm2Error, Schema
+from fm2.data import npy, reduced
 from fm2.data import prepare as prepare_module
-from fm2.data import reduced
 from fm2.data.npy import npy_header, open_parts
 
 FILES = 3
@@ -181,15 +181,30 @@ def test_a_damaged_part_is_found(tmp_path, prepare_both):
         Dataset.open(parts.path)
 
 
+def write_parts(tmp_path, whole, limits):
+    """Write the rows between the limits to files; return their paths."""
+    paths = [tmp_path / f"{part}.npy" for part in range(len(limits) - 1)]
+    for path, (begin, end) in zip(paths, itertools.pairwise(limits), strict=True):
+        rows = whole[begin:end]
+        path.write_bytes(npy_header(rows.shape, rows.dtype, begin) + rows.tobytes())
+        assert np.array_equal(np.load(path), rows)
+    return paths
+
+
 @pytest.mark.parametrize("columns", [1, 39])
 def test_the_pages_of_parts_are_mapped_as_one_array(tmp_path, columns):
     whole = np.arange(30_000 * columns, dtype=np.int32).reshape(-1, columns)
-    limits = [0, 1, 1, 9_000, 9_003, 30_000]
-    paths = []
-    for part, (begin, end) in enumerate(itertools.pairwise(limits)):
-        paths.append(tmp_path / f"{part}.npy")
-        paths[-1].write_bytes(npy_header((end - begin, columns), np.int32, begin) + whole[begin:end].tobytes())
-        assert np.array_equal(np.load(paths[-1]), whole[begin:end])
-    mapped = open_parts(paths)
+    mapped = open_parts(write_parts(tmp_path, whole, [0, 1, 1, 9_000, 9_003, 30_000]))
     assert np.array_equal(mapped, whole)
     assert mapped.flags.c_contiguous and not mapped.flags.writeable
+
+
+def test_parts_are_copied_to_whole_pages_of_machines_with_larger_ones(tmp_path, monkeypatch):
+    larger = 16 * npy.PAGE
+    monkeypatch.setattr("mmap.PAGESIZE", larger)
+    replaced, replace = [], npy._Pages._map
+    monkeypatch.setattr(npy._Pages, "_map", lambda self, *args: replaced.append(args[:2]) or replace(self, *args))
+    whole = np.arange(60_000, dtype=np.int32).reshape(-1, 3)
+    assert np.array_equal(open_parts(write_parts(tmp_path, whole, [0, 1_000, 9_000, 9_001, 20_000])), whole)
+    assert len(replaced) > 1
+    assert all(place % larger == 0 for places in replaced for place in places)  # the system refuses others

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from tests.helpers.planted import SCHEMA, planted
+from tests.helpers.races import Interrupt
 
 import fm2
 from fm2.cli.main import main
@@ -33,6 +34,19 @@ def test_workers_are_started_on_this_machine(data, tmp_path):
     scores = json.loads(done.stdout)
     alone = fm2.train("fmfm", data, tmp_path / "alone", epochs=1, batch_size=64, threads=1)
     assert scores["auc"] == pytest.approx(alone.metrics["auc"], abs=1e-4)
+
+
+def test_workers_do_not_resume_a_race(data, tmp_path):
+    settings = {"epochs": 2, "batch_size": 64, "threads": 1}
+    with pytest.raises(KeyboardInterrupt):
+        fm2.train("fmfm", data, tmp_path / "run", effort=2, callback=Interrupt([5]), **settings)
+    done = run("fmfm", data, "--out", tmp_path / "run", "--workers", "2", "--resume")
+    assert done.returncode == 1
+    assert "one process compares 6 candidates in" in done.stderr
+    assert "resume it without workers, or use --overwrite" in done.stderr
+    finished = fm2.train("fmfm", data, tmp_path / "run", resume=True)
+    done = run("fmfm", data, "--out", finished.path, "--workers", "2", "--resume", "--json")
+    assert json.loads(done.stdout)["auc"] == pytest.approx(finished.metrics["auc"], abs=1e-4)
 
 
 def test_an_error_is_reported_once_and_not_retried(data, tmp_path):

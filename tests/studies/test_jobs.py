@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 
 import pytest
 from tests.helpers.planted import QUICK
@@ -17,6 +19,7 @@ from tests.studies.test_tuning import FIX, SPACE, outcomes
 import fm2
 from fm2 import Fm2Error
 from fm2.cli.main import main
+from fm2.studies.execution.processes import _Process
 
 LONG = {**QUICK, "epochs": 60, "patience": 1000, "threads": 1}
 UNREACHABLE = {"fm": {"learning_rate": 1e6}}
@@ -104,6 +107,20 @@ def test_a_killed_process_fails_its_run_only_and_resuming_continues(dataset, tmp
     assert "its process was killed by signal 9; resume=True continues" in next(filter(None, errors))
     fm2.compare(dataset, tmp_path / "table", resume=True, jobs=2)
     assert results(tmp_path / "table") == results(expected.path)
+
+
+def test_a_process_that_is_killed_while_it_sends_a_message_loses_its_run():
+    process = _Process(threads=1)
+    process.run = "lr-0"
+    ours, theirs = socket.socketpair()
+    process.connection.close()
+    process.connection = Connection(ours.detach())
+    with theirs:
+        theirs.sendall(b"\0\0\0\x10half")  # of a message of 16 bytes
+    kind, lost = process.receive()
+    assert kind == "lost"
+    assert "lr-0: its process ended with exit code 0" in str(lost)
+    process.end()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -169,6 +169,18 @@ def test_a_timeout_stops_a_search_that_can_be_resumed(dataset, tmp_path, capsys)
     assert "2 trials" in capsys.readouterr().out
 
 
+def test_a_timeout_is_that_of_the_search_not_of_each_trial_of_a_generation(dataset, tmp_path, monkeypatch):
+    reports = []
+    monkeypatch.setattr("time.time", lambda: float(len(reports)))  # a second per report
+    options = {"fix": {**FIX, "batch_size": 64}, "space": {"l2": {"low": 0.001, "high": 0.01}}, "watch": reports.append}
+    search(dataset, tmp_path / "one", trials=1, **options)
+    seconds = len(reports)
+    reports.clear()
+    tuning = search(dataset, tmp_path / "many", trials=5, timeout=2.5 * seconds, **options)
+    assert len(tuning.trials) == 2
+    assert len(reports) <= 2.5 * seconds + 1
+
+
 def test_the_command_prints_a_line_per_trial_and_a_table_of_the_best(dataset, tmp_path, capsys):
     space = tmp_path / "space.toml"
     space.write_text("l2 = [0.0, 0.01]\nlearning_rate = {low = 0.001, high = 0.05, log = true}\nbatch_size = 64\n")

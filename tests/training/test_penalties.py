@@ -65,6 +65,14 @@ def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
     again = record_of(train("auto", dataset, tmp_path / "more", effort=2, **FAST))
     entered = [(each.model, json.dumps(each.changes, sort_keys=True)) for each in again.candidates]
     assert len(set(entered)) == len(entered)
+    best, second = (again.candidates[number] for number in again.entered[:2])
+    assert best.model != second.model  # not the two penalties of the best one
+
+
+@pytest.mark.usefixtures("medium")
+@pytest.mark.parametrize("given", [{"l2": 0.01}, {"l2": 0.0}, {"l2_power": 0.0}, {"field_dropout": 0.0}])
+def test_a_penalty_that_is_given_is_the_only_one(dataset, tmp_path, given):
+    assert names(train("fmfm", dataset, tmp_path / "run", **given, **FAST).path) == ORDINARY
 
 
 def test_small_logs_and_networks_are_trained_once(dataset, tmp_path, monkeypatch):

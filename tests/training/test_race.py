@@ -202,6 +202,15 @@ def test_the_defaults_may_diverge(dataset, tmp_path, monkeypatch):
     assert record.summary().endswith("; with the defaults, training diverged")
 
 
+def test_a_race_that_runs_out_of_memory_says_so(dataset, tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(TrainingLoop, "run", fail)
+    with pytest.raises(Fm2Error, match=r"could be trained \(ran out of memory\); lower batch_size="):
+        train("fm", dataset, tmp_path / "run", effort=2, **FAST)
+
+
 @pytest.mark.parametrize("effort", [0, 4, -1, 2.5, "2", None, True])
 def test_other_efforts_are_refused(dataset, tmp_path, effort):
     with pytest.raises(Fm2Error, match="train: effort must be 1, 2 or 3, got"):

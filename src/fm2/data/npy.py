@@ -65,13 +65,18 @@ def open_parts(paths: Sequence[Path]) -> NDArray[Any]:
     return np.frombuffer(pages.memory, np.uint8, size).view(dtype).reshape(sum(rows), *rest)
 
 
+def _round_up(size: int) -> int:
+    """Return the size of whole pages of this machine."""
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
 class _Pages:
     """A range of memory to which files are mapped one after the other."""
 
     def __init__(self, size: int) -> None:
         # Pages that cannot be written take no memory, so that the range may be larger than that of the machine.
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self.memory = mmap.mmap(-1, max(-(-size // PAGE) * PAGE, PAGE), flags, mmap.PROT_READ)
+        self.memory = mmap.mmap(-1, _round_up(max(size, 1)), flags, mmap.PROT_READ)
         self._address = np.frombuffer(self.memory, np.uint8).ctypes.data
         self._end = 0  # of what was added so far
         self._writable = 0  # the pages of copies end here
@@ -93,7 +98,7 @@ class _Pages:
     def _copy(self, data: bytes, begin: int, end: int) -> None:
         if len(data) != end - begin:
             raise ValueError("a file became shorter while it was opened")
-        first, last = max(begin // PAGE * PAGE, self._writable), -(-end // PAGE) * PAGE
+        first, last = max(begin // mmap.PAGESIZE * mmap.PAGESIZE, self._writable), _round_up(end)
         if first < last and data:
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
             self._map(first, last, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)

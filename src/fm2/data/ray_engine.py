@@ -16,7 +16,7 @@ from fm2.data.part_rows import PartFiles
 from fm2.data.parts_engine import PartsEngine
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
-from fm2.ray_cluster import connected
+from fm2.ray_cluster import connected, count_tasks
 
 MOST_SHARDS = 64
 CANCELED_SECONDS = 10.0  # to wait for the end of tasks after one has failed
@@ -29,7 +29,7 @@ def ray_engine(address: str | None, reading: Reading, files: PartFiles, director
     with connected("prepare", address) as ray:
         threads = reading.threads or 1
         tasks = RayTasks(ray, threads, directory, reading.progress)
-        shards = min(max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1), MOST_SHARDS)
+        shards = min(count_tasks("prepare", ray, threads), MOST_SHARDS)
         reading = dataclasses.replace(reading, threads=threads)
         with contextlib.closing(PartsEngine(reading, files, directory, tasks.map, shards)) as engine:
             yield engine
@@ -71,7 +71,8 @@ class RayTasks:
         except BaseException:
             for task in pending:
                 self._ray.cancel(task)
-            self._ray.wait(list(pending), num_returns=len(pending), timeout=CANCELED_SECONDS)
+            if pending:  # Ray refuses to wait for nothing
+                self._ray.wait(list(pending), num_returns=len(pending), timeout=CANCELED_SECONDS)
             raise
         return results
 

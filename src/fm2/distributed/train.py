@@ -27,6 +27,7 @@ from fm2.remote.urls import as_path, is_remote
 from fm2.training import inputs
 from fm2.training.construction import count_torch_threads
 from fm2.training.loop import TrainingProgress
+from fm2.training.race import resumed_race
 from fm2.training.resolve import resolve_settings
 from fm2.training.scorer import torch_threads
 from fm2.training.tracking import Tracker, Tracking
@@ -68,6 +69,8 @@ def train(
         with agreed(workers.agree):
             if workers.is_first:
                 check_run_output("train", path, resume, overwrite)
+                if resume:
+                    _check_race(path, model)
                 if verify:
                     dataset.verify_once()
         settings = {**settings, "threads": settings.get("threads") or _threads_per_worker()}
@@ -93,6 +96,16 @@ def _ignore(_: TrainingProgress) -> None:
 def _threads_per_worker() -> int:
     """Return this worker's share of the processors."""
     return max(_native.default_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+
+
+def _check_race(path: Path, model: str) -> None:
+    """Raise an error if one process has begun to compare candidates in ``path``."""
+    race = resumed_race(path, model, 1, {})
+    if race and race.winner is None:
+        raise Fm2Error(
+            f"train: one process compares {len(race.candidates)} candidates in {path}; resume it without workers, "
+            "or use overwrite=True to replace it"
+        )
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,11 @@ USUAL_COUNT = 100
 
 
 def equal_penalty(defaults: Settings, fixed: Collection[str]) -> dict[str, Any] | None:
-    """Return the settings with the same total penalty for all features of a log, whatever their count.
+    """Return the changes that give every feature of a log the same total penalty, however often it occurs.
 
     Features that occur a hundred times are penalized as before, rarer ones more, and more frequent ones less. There is
-    no field dropout. Return None if the model does not use these settings, or if the user has ``fixed`` one of them.
+    no field dropout. Return None if the model does not use ``l2`` and ``l2_power``, or if the user has ``fixed`` one of
+    the three settings.
 
     >>> equal_penalty(Settings.of("lr"), ())
     {'l2_power': 1.0, 'l2': 0.025}
@@ -77,12 +78,11 @@ def equal_penalty(defaults: Settings, fixed: Collection[str]) -> dict[str, Any] 
     ({'l2_power': 1.0, 'l2': 0.143, 'field_dropout': 0.0}, None)
     """
     values = defaults.used()
-    names = [name for name in ("l2_power", "l2", "field_dropout") if values.get(name)]
-    if not {"l2_power", "l2"} <= {*names} or values["l2_power"] >= 1 or {*names} & {*fixed}:
+    if {"l2_power", "l2", "field_dropout"} & {*fixed} or not values.get("l2") or not 0 < values.get("l2_power", 0) < 1:
         return None
     stronger = USUAL_COUNT ** (1 - values["l2_power"])
-    changes = {"l2_power": 1.0, "l2": _scale("l2", values["l2"], stronger), "field_dropout": 0.0}
-    return {name: changes[name] for name in names}
+    changes = {"l2_power": 1.0, "l2": _scale("l2", values["l2"], stronger)}
+    return changes | ({"field_dropout": 0.0} if values.get("field_dropout") else {})
 
 
 def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) -> list[dict[str, Any]]:

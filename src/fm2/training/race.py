@@ -31,6 +31,8 @@ PAUSES = (1 / 4, 1 / 2, math.inf)  # of the epochs to compare candidates at
 COMPARED_EPOCHS = 8  # with a constant schedule; most trainings stop early, long before the last epoch
 FEWEST_KEPT = 2  # a slow starter may be the best in the end
 FILES = (MODEL, HISTORY, CHECKPOINT, SETTINGS)
+DIVERGED, OUT_OF_MEMORY = "diverged", "ran out of memory"
+WAYS_OUT = {DIVERGED: "lower learning_rate=", OUT_OF_MEMORY: "lower batch_size=, or dim= if the model has one"}
 
 Callback = Callable[[TrainingProgress], None]
 
@@ -78,7 +80,7 @@ class Race:
                 self._run_round()
             best = self._ranked(record.alive)
             if record.models and record.effort > 1:
-                self._race_settings(best[:2])
+                self._race_settings(self._best_of_each_model(best)[:2])
             else:
                 record.decide(best[0])
             record.save(self._path)
@@ -109,9 +111,17 @@ class Race:
         scores = {number: final_score(candidates[number]) for number in numbers if not candidates[number].failed}
         sign = -1 if HIGHER_IS_BETTER[self._record.metric] else 1
         if not scores:
-            reasons = ", ".join(sorted({str(candidates[number].failed) for number in numbers}))
-            raise Fm2Error(f"train: no candidate of the race could be trained ({reasons}); lower learning_rate=")
+            reasons = sorted({str(candidates[number].failed) for number in numbers})
+            ways = " and ".join(WAYS_OUT[reason] for reason in reasons)
+            raise Fm2Error(f"train: no candidate of the race could be trained ({', '.join(reasons)}); {ways}")
         return sorted(scores, key=lambda number: (sign * scores[number], number))
+
+    def _best_of_each_model(self, ranked: Sequence[int]) -> list[int]:
+        """Return the best candidate of each model, of which there may be two, from the ``ranked`` ones."""
+        best: dict[str, int] = {}
+        for number in ranked:
+            best.setdefault(self._record.candidates[number].model, number)
+        return list(best.values())
 
     def _train_until_pause(self, number: int, place: int, racing: int) -> None:
         record, candidate = self._record, self._record.candidates[number]
@@ -130,7 +140,7 @@ class Race:
         except (DivergedError, MemoryError, RuntimeError) as error:
             if not isinstance(error, DivergedError) and not is_out_of_memory(error):
                 raise
-            candidate.failed = "diverged" if isinstance(error, DivergedError) else "ran out of memory"
+            candidate.failed = DIVERGED if isinstance(error, DivergedError) else OUT_OF_MEMORY
         candidate.seconds = round(candidate.seconds + time.perf_counter() - began, 2)
         candidate.scores.append(None if candidate.failed else score(path, record.metric, until))
 
@@ -140,9 +150,9 @@ class Race:
                 shutil.rmtree(candidate_path(self._path, number), ignore_errors=True)
 
     def _race_settings(self, finalists: Sequence[int]) -> None:
-        """Let the two best models race again, with their defaults and with changes of their settings.
+        """Let the two best models race again, with the settings so far and with changes of these.
 
-        Settings often gain more than what separates the two with their defaults.
+        Settings often gain more than what separates the two models.
         """
         record = self._record
         for number in set(record.alive) - set(finalists):

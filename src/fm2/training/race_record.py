@@ -44,8 +44,8 @@ class Record:
 
     ``model``, ``effort`` and ``settings`` are what the user asked for. ``entered`` are the numbers of the candidates
     of the current race, ``rounds`` is how many rounds of it are done. ``auto`` first races the ``models``. In a race of
-    settings, the first candidate to enter is the baseline, a model with its defaults, and ``gain`` is how much better
-    the winner's score is.
+    settings, the first candidate to enter is the baseline: the model with its defaults, or what ``auto`` chose first.
+    ``gain`` is how much better the winner's score is.
     """
 
     model: str
@@ -66,7 +66,7 @@ class Record:
         return [number for number in self.entered if self.candidates[number].dropped is None]
 
     def decide(self, winner: int) -> None:
-        """Enter the winner and its gain over the defaults."""
+        """Enter the winner and its gain over the baseline."""
         self.winner = winner
         baseline = self.candidates[self.entered[0]]
         if not self.models and not baseline.failed:
@@ -128,7 +128,7 @@ class Record:
         return self.candidates[self.winner].model if self.winner is not None and model == self.model else model
 
     def summary(self) -> str:
-        """Return one line: what the race chose, its score, and how much better that is than the defaults."""
+        """Return one line: what the race chose, its score, and how much better that is than the baseline."""
         assert self.winner is not None
         winner, baseline = self.candidates[self.winner], self.candidates[self.entered[0]]
         chosen = str(winner) or "the defaults"

@@ -48,7 +48,7 @@ class _Process:
         """Return the next message: what it is, and its value. If the process has ended, the run is lost."""
         try:
             kind, value = self.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # OSError: it ended within a message
             code = self._process.wait()
             reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             return "lost", LostRun(f"{self.run}: its process {reason}; resume=True continues from the last checkpoint")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fm2.ray_cluster import connected
+from fm2.ray_cluster import connected, count_tasks
 from fm2.studies.execution.jobs import Jobs, LostRun, Results, Watch, Work
 from fm2.studies.execution.worker import portable, throttled
 from fm2.training.loop import TrainingProgress
@@ -48,7 +48,8 @@ def run_on_ray(
     with connected(jobs.operation, jobs.address) as ray:
         mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
         threads = jobs.threads_per_run
-        most = jobs.count or max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1)
+        at_once = count_tasks(jobs.operation, ray, threads)
+        most = jobs.count or at_once
         start = ray.remote(num_cpus=threads, max_retries=0)(train_task)
         waiting, running = list(tasks), dict[Any, str]()
         try:

@@ -21,7 +21,7 @@ from fm2.remote.paths import writes
 from fm2.studies.execution.jobs import Engine, Jobs, LostRun, map_runs, started
 from fm2.studies.tuning.plan import GENERATION, PLAN, Plan, find_plan, plan_files
 from fm2.studies.tuning.study import Proposal, Study, Trial
-from fm2.studies.tuning.trial import Task, settings_of, train_trial, with_effect
+from fm2.studies.tuning.trial import OutOfTime, Task, settings_of, train_trial, with_effect
 from fm2.training.inputs import fingerprint_of_weights, read_row_weights
 from fm2.training.loop import TrainingProgress
 
@@ -102,7 +102,7 @@ def tune(
     with output_directory("tune", path, "search", PLAN, "another search", resume=resume, overwrite=None):
         with write_errors(path, "tune"):
             write_files(path, plan_files(plan, dataset, fingerprint), PLAN)
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.time() + timeout
         search = _Search(path, plan, dataset, {"threads": threads, "row_weights": weights}, where, watch, deadline)
         with started(where):
             search.run(trials, on_trial)
@@ -129,14 +129,13 @@ class _Search:
         try:
             while len(self.study.trials()) < trials and not self._is_late():
                 self._run_generation(self.study.ask(trials), on_trial)
-        except KeyboardInterrupt:
-            if not self._is_late():
-                raise  # else a resumed search continues these trials
+        except OutOfTime:
+            pass  # a resumed search continues these trials
         if len(self.study.trials()) >= trials:
             remove_directory(self.path / CURRENT)
 
     def _is_late(self) -> bool:
-        return time.monotonic() >= self.deadline
+        return time.time() >= self.deadline
 
     def _settings(self, tried: Mapping[str, Any]) -> dict[str, Any]:
         return with_effect(self.plan.settings(tried).used())
@@ -150,7 +149,7 @@ class _Search:
             if each.tried not in known:
                 run = self.path.resolve() / CURRENT / str(each.number)
                 settings = {**self._settings(each.tried), **self.options}
-                tasks[f"trial {each.number}"] = Task(each, run, settings, data, self.deadline - time.monotonic())
+                tasks[f"trial {each.number}"] = Task(each, run, settings, data, self.deadline)
             known.append(each.tried)
         ended: dict[str, dict[str, Any]] = {}
         waiting = list(proposals)
@@ -160,7 +159,7 @@ class _Search:
                 if isinstance(result, LostRun):
                     raise result
                 if result is None:
-                    raise KeyboardInterrupt  # the time is up
+                    raise OutOfTime
                 ended[name] = result
                 self._store(waiting, tasks.keys(), ended, on_trial)
 

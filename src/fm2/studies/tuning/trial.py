@@ -32,13 +32,16 @@ class OutOfTime(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Task:
-    """A trial to train: its run, its settings and other options of the training, and the seconds that are left."""
+    """A trial to train: its run, its settings and other options of the training, and when the search has to end.
+
+    The ``deadline`` is one of ``time.time()``, which all machines of a cluster share.
+    """
 
     proposal: Proposal
     run: Path
     options: Mapping[str, Any]
     data: Dataset | Path
-    seconds: float
+    deadline: float
 
 
 def train_trial(task: Task, watch: Callable[[TrainingProgress], None]) -> dict[str, Any] | None:
@@ -60,13 +63,12 @@ def _train(task: Task, evaluations: Evaluations, watch: Callable[[TrainingProgre
         remove_directory(task.run)
     for evaluation in read_history(task.run / HISTORY):
         evaluations.add(evaluation)
-    end = time.monotonic() + task.seconds
 
     def callback(report: TrainingProgress) -> None:
         watch(report)
         if report.evaluated and report.evaluation and evaluations.add(report.evaluation):
             raise Pruned
-        if time.monotonic() >= end:
+        if time.time() >= task.deadline:
             raise OutOfTime
 
     try:
