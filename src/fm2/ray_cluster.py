@@ -31,9 +31,14 @@ def connected(operation: str, address: str | None) -> Iterator[Any]:
             _check_reachable(address)
         with _own_sigterm():
             ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        place = "start Ray" if address is None else f"connect to the Ray cluster at {address}"
-        raise Fm2Error(f"{operation}: cannot {place}: {' '.join(str(error).split())}") from error
+    except Exception as error:  # Ray raises plain exceptions, for example if it starts too slowly
+        reason = " ".join(str(error).split()).rstrip(".")
+        if address is not None:
+            raise Fm2Error(f"{operation}: cannot connect to the Ray cluster at {address}: {reason}") from error
+        raise Fm2Error(
+            f"{operation}: cannot start Ray on this machine: {reason}; if the machine is busy, try again, or start a "
+            "cluster yourself and pass its address"
+        ) from error
     try:
         yield ray
     finally:

@@ -24,7 +24,7 @@ def test_prepare_and_describe(log, tmp_path, capsys):
     assert "train" in printed
     assert "site" in printed
     sizes = fm2.Dataset.open(out).field_sizes
-    assert f"2 fields, {sum(sizes)} features with an unknown one for each field" in printed
+    assert f"2 fields, {sum(sizes)} features (including one unknown per field)" in printed
     assert main(["describe", str(out)]) == 0
     assert capsys.readouterr().out == printed
     assert main(["describe", str(out), "--json"]) == 0

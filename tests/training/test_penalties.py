@@ -28,8 +28,11 @@ def medium(monkeypatch):
 @pytest.mark.usefixtures("medium")
 @pytest.mark.parametrize("model", ["lr", "fm", "fwfm", "fvfm", "fmfm"])
 def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, model):
-    run = train(model, dataset, tmp_path / "run", **FAST)
+    stages = {}
+    run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
+    assert list(stages)[:2] == ["form 1/2 of L2, round 1/3", "form 2/2 of L2, round 1/3"]
+    assert record.summary().startswith("compared two forms of L2: chose ")
     defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     equal = record.candidates[1].changes
     assert equal["l2_power"] == 1

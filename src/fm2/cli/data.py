@@ -67,7 +67,11 @@ def generate(options: argparse.Namespace) -> None:
         input_path("--schema", "TOML file that declares the fields and the label", "FILE", alternative=True),
         Argument("--label", "click column (0 or 1); the fields are inferred", metavar="COLUMN", alternative=True),
         input_path("--like", "dataset whose schema, buckets and vocabulary are reused", "DATA", alternative=True),
-        Argument("--impressions", "column of impressions; the label counts their clicks", metavar="COLUMN"),
+        Argument(
+            "--impressions",
+            "column with the number of impressions; the label is the number of clicks",
+            metavar="COLUMN",
+        ),
         Argument("--weight", "column of row weights", metavar="COLUMN"),
         output_path("--out", "output directory", "DATA"),
         Argument("--validation", "separate files for the validation split", metavar="FILE", many=True),
@@ -86,10 +90,17 @@ def generate(options: argparse.Namespace) -> None:
         Argument("--negative-rate", "keep this share of the training rows without a click", float, default=1.0),
         Argument("--crosses", "add crosses of fields that improve a model on the validation rows", choices=("auto",)),
         Argument("--crosses-model", "model that --crosses auto improves (default: fmfm)", metavar="MODEL"),
-        Argument("--trees", "add a field of gradient-boosted trees, or auto: if it helps", choices=("auto", "always")),
+        Argument(
+            "--trees",
+            "add a field of gradient-boosted trees: always, or only if it helps (auto)",
+            choices=("auto", "always"),
+        ),
         Argument("--bad-rows", "stop at an invalid row, or skip it", choices=("stop", "skip"), default="stop"),
         Argument(
-            "--engine", "process files one by one, or in parallel with Ray", choices=("local", "ray"), default="local"
+            "--engine",
+            "local: one process on all cores; ray: tasks on a Ray cluster",
+            choices=("local", "ray"),
+            default="local",
         ),
         Argument("--address", "Ray cluster to use, such as auto (default: a new one on this machine)"),
         shared.OVERWRITE,

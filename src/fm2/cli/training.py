@@ -36,11 +36,16 @@ def _train_arguments() -> Sequence[Argument]:
         shared.RESUME,
         input_path("--from", "warm start: continue from this run's model on new data", "RUN", dest="start"),
         shared.OVERWRITE,
-        Argument("--effort", "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1)", int, default=1),
+        Argument(
+            "--effort",
+            "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1, at most two forms of L2)",
+            int,
+            default=1,
+        ),
         shared.ROW_WEIGHTS,
         flag("--no-verify", "do not compare the checksums of DATA"),
         Argument("--workers", "train with this many processes, each with a part of the tables", int),
-        Argument("--time-limit", "seconds after which a worker that hangs fails", float, default=300.0),
+        Argument("--time-limit", "seconds to wait for a worker that does not respond", float, default=300.0),
         Argument(
             "--track",
             "log metrics to tensorboard[:DIR] or mlflow[:URI]; can be repeated",

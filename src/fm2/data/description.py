@@ -109,7 +109,7 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)  # the terminal wraps sentences
     fields = len(description["fields"])
     features = fields + sum(field["features"] for field in description["fields"])
-    say(f"\n{fields} fields, {features:,} features with an unknown one for each field, in {description['path']}")
+    say(f"\n{fields} fields, {features:,} features (including one unknown per field), in {description['path']}")
     if "negative_rate" in description:
         rate = description["negative_rate"]
         say(f"train has {rate:g} of its rows without a click; models correct their bias for that")

@@ -128,8 +128,11 @@ class Race:
         path, began = candidate_path(self._path, number), time.perf_counter()
         settings = self._settings(number)
         until = pause(settings, record.rounds)
-        kind = "model race" if record.models else "race"
-        stage = f"{kind} {record.rounds + 1}/{len(PAUSES)}, candidate {place + 1}/{racing}"
+        if record.compares_penalties:
+            stage = f"form {place + 1}/{racing} of L2, round {record.rounds + 1}/{len(PAUSES)}"
+        else:
+            kind = "model race" if record.models else "race"
+            stage = f"{kind} {record.rounds + 1}/{len(PAUSES)}, candidate {place + 1}/{racing}"
 
         def callback(progress: TrainingProgress) -> None:
             self._callback(dataclasses.replace(progress, stage=stage))

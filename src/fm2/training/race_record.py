@@ -65,6 +65,11 @@ class Record:
         """The numbers of the candidates that are still in the current race."""
         return [number for number in self.entered if self.candidates[number].dropped is None]
 
+    @property
+    def compares_penalties(self) -> bool:
+        """Whether this is an ordinary training, which compares two forms of L2."""
+        return self.effort == 1 and self.model != AUTO
+
     def decide(self, winner: int) -> None:
         """Enter the winner and its gain over the baseline."""
         self.winner = winner
@@ -134,12 +139,13 @@ class Record:
         chosen = str(winner) or "the defaults"
         if self.model == AUTO:
             chosen = f"{winner.model} with {chosen}"
-        text = f"race: chose {chosen}: validation {metric_title(self.metric)} {winner.scores[-1]:.4f}"
+        what = "compared two forms of L2" if self.compares_penalties else "race"
+        text = f"{what}: chose {chosen}: validation {metric_title(self.metric)} {winner.scores[-1]:.4f}"
         others = len(self.entered) - 1
         if self.models:
             return f"{text}, the best of {len({self.candidates[number].model for number in self.entered})} models"
         if winner is baseline and others:
-            worse = "the other candidate was not" if others == 1 else f"none of {others} other candidates was"
+            worse = "the other one was not" if others == 1 else f"none of {others} other candidates was"
             return f"{text}; {worse} better"
         if winner is baseline:
             return f"{text}; all settings were given, so that there was nothing to race"
