@@ -169,7 +169,9 @@ void Barrier::wait() {
     const std::uint32_t round = round_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
         arrived_.store(0, std::memory_order_relaxed);
-        round_.store(round + 1, std::memory_order_release);
+        // Sequentially consistent: notify_all() looks for waiting threads, and a weaker store may become visible only after
+        // that. A thread that is about to sleep would then neither see the new round nor be woken.
+        round_.store(round + 1, std::memory_order_seq_cst);
         round_.notify_all();
         return;
     }
