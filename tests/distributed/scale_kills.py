@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from tests.distributed.test_runs import QUICK, SCRIPT, check_same_model
@@ -70,11 +71,11 @@ def test_a_killed_job_ends_with_the_same_model(undisturbed, tmp_path, seed):
         out = tmp_path / str(attempt)
         job = start(out, path / "data")
         moments = [chance.uniform(0, seconds) for _ in range(left)]
-        with killed_at(moments, lambda: workers_of(job), out / "run", chance) as kills:  # noqa: B023
+        with killed_at(moments, partial(workers_of, job), out / "run", chance) as kills:
             printed = finish(job)
         for kill in kills:
             print(f"killed {kill.seconds:.2f} s after the start: {kill.phase}")
-        assert printed.count("(SIGKILL)") >= min(len(kills), 1), printed
+        assert printed.count("exitcode: -9") >= min(len(kills), 1), printed  # as torchrun reports a killed worker
         check_same_model(path / "run", out / "run", tolerance=0)
         assert (out / "run" / HISTORY).read_text() == (path / "run" / HISTORY).read_text()
         left -= len(kills)
