@@ -20,7 +20,7 @@ Spacing = Literal["quantiles", "log"]
 DEFAULT_MIN_COUNT = 4
 DEFAULT_BUCKETS = 50
 DEFAULT_KNOTS = 20
-DEFAULT_TREE_BUCKETS = 20
+DEFAULT_TREE_BUCKETS = 200
 DEFAULT_SEPARATOR = "|"
 DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 MAX_BUCKETS = 100_000
@@ -62,7 +62,7 @@ class Field:
     fields with one value each. A combination with an unknown part is unknown.
 
     With ``trees``, the field has no column either: ``prepare`` fits gradient-boosted trees to these other fields, and
-    its features are ``buckets`` of their predictions.
+    its features are ``buckets`` of their predictions; the value of a bucket is its mean logit.
 
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'

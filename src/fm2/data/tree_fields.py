@@ -61,13 +61,13 @@ def build_trees(
         parts = schema.parts[index]
         if known:
             ids = [vocabularies[part].ids_in(known[part]) for part in parts]
-            trees = Trees.of(known[index].trees).for_features(ids)
+            trees, texts = Trees.of(known[index].trees).for_features(ids), known[index]
         else:
             of_parts = [vocabularies[part] for part in parts]
             rows, checked = (each.of_parts(parts, of_parts, folds) for each in (training, validation))
-            trees, buckets = fit_trees(rows, checked, schema.fields[index].buckets, seed, threads)
-            encoder.set_held_out(index, training.rows, 1 + buckets)
-        texts = Vocabulary.of([str(bucket) for bucket in range(len(trees.boundaries) + 1)])
+            fitted = fit_trees(rows, checked, schema.fields[index].buckets, seed, threads)
+            encoder.set_held_out(index, training.rows, 1 + fitted.buckets)
+            trees, texts = fitted.trees, Vocabulary.of(list(map(str, fitted.scores.tolist())))
         vocabulary = dataclasses.replace(texts, counts=np.zeros(len(texts.ends), np.int64), trees=trees.words())
         encoder.set_trees(index, vocabulary)
         built[index] = FieldIds(vocabulary, np.zeros(1, np.int32), dropped=0)

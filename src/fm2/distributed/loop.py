@@ -65,19 +65,18 @@ class DistributedLoop(TrainingLoop):
             write_history(self._path / HISTORY, history)
 
     def _measure(self) -> dict[str, Any]:
-        probabilities = self._predict_validation()
+        logits = self._score_validation()
         with agreed(self._backend.workers.agree):
-            measured = self._evaluate_validation(probabilities) if self._backend.workers.is_first else None
+            measured = self._evaluate_validation(logits) if self._backend.workers.is_first else None
         result: dict[str, Any] = self._backend.workers.share(measured)
         return result
 
     def _save_model(self, measured: dict[str, Any]) -> None:
         stream = TableStream(self._backend.workers, self._backend.shards, self._backend.averages())
         dense = self._backend.dense_weights()
-        dense["bias"] = np.asarray(dense["bias"] + self._shift)
         write = functools.partial(save_model, self._path / MODEL, self.model)
         rate = self._dataset.negative_rate
-        stream.save(lambda tables: write({**dense, **tables}, *self._encoder, measured, rate))
+        stream.save(lambda tables: write(self._finish({**dense, **tables}), *self._encoder, measured, rate))
 
     def _record(self, evaluation: dict[str, Any]) -> None:
         with agreed(self._backend.workers.agree):

@@ -57,7 +57,8 @@ class ModelSpec:
     ``many_fields`` says that the model's cost is linear in the number of fields, so that it takes any number of them.
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
     two fields, for models that consist of a bias, a linear part and 1/2 vᵀ S v. ``no_warm_start`` explains why a
-    trained model cannot be trained on new data.
+    trained model cannot be trained on new data. Multiplying every parameter by the power of c in ``logit_exponents``
+    multiplies the logit by c; without them, a model cannot be blended with trees.
 
     ``count_parameters`` (without the bias) and ``count_flops`` (per prediction, by plan; as trained first) take a
     model's config. Without them, the torch module counts, and the model file stores the numbers.
@@ -100,6 +101,7 @@ class ModelSpec:
     equal_dims: str = ""
     interaction: Interaction | None = None
     no_warm_start: str = ""
+    logit_exponents: Mapping[str, float] = field(default_factory=dict)
 
     count_parameters: Callable[[Config], int] | None = None
     count_flops: Callable[[Config], dict[str, int]] | None = None
@@ -172,6 +174,15 @@ class ModelSpec:
         for option in self.options:
             if option.name in config:
                 option.checked(config[option.name])
+
+    def blends(self, config: Config) -> bool:
+        """Return whether a model can be blended with trees, for which it needs a weight per feature.
+
+        >>> from fm2.models.registry import get_spec
+        >>> [get_spec("fmfm").blends({"linear": linear}) for linear in ("features", "fields", "both")]
+        [True, False, True]
+        """
+        return bool(self.logit_exponents) and config.get("linear") != "fields"
 
     @property
     def shares_embeddings(self) -> bool:

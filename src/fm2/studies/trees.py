@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.manifest import MANIFEST
@@ -17,12 +14,16 @@ from fm2.data.prepare import prepare, resolve_schema
 from fm2.data.tree_fitting import require_lightgbm
 from fm2.errors import Fm2Error
 from fm2.evaluation import metrics
+from fm2.evaluation.metrics import sigmoid
 from fm2.evaluation.significance import compare_log_loss
 from fm2.files import atomic_directory, check_output, temporary_directory, write_errors
+from fm2.models.registry import get_spec, specs
 from fm2.remote.paths import writes
 from fm2.schema import Schema
 from fm2.studies.crosses.auto import DEFAULT_MODEL, LEAST_GAIN
+from fm2.training.run import Run
 from fm2.training.train import train
+from fm2.training.tree_fields import with_and_without_trees
 
 
 @dataclass(frozen=True)
@@ -61,35 +62,44 @@ def prepare_with_trees(
 ) -> tuple[Dataset, TreeGain]:
     """Prepare a log like :func:`fm2.prepare`, with a field of trees if these lower the validation loss of ``model``.
 
-    The log is prepared without and with :meth:`Schema.with_trees`, and the model is trained on both. The trees are kept
-    if they lower the validation log loss by 0.05 % and by a standard error of the difference. ``options`` are those of
-    :func:`fm2.prepare`.
+    The log is prepared with :meth:`Schema.with_trees`, and the model is trained. The trees are kept if they lower its
+    validation log loss by 0.05% and by a standard error of the difference; otherwise, the log is prepared again without
+    them. ``options`` are those of :func:`fm2.prepare`.
     """
     if isinstance(schema, Dataset | Encoder):
         raise Fm2Error("prepare: trees cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
     schema, out = resolve_schema(schema), Path(out)
     check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=overwrite)
-    schemas = {"plain": schema, "trees": schema.with_trees()}
+    with_trees = schema.with_trees()
+    if not get_spec(model).logit_exponents:
+        models = ", ".join(spec.name for spec in specs() if spec.logit_exponents)
+        raise Fm2Error(f"prepare: whether trees help is measured with one of {models}, got '{model}'")
     require_lightgbm()
+    options |= {"seed": seed, "threads": threads}
     settings: dict[str, Any] = {"threads": threads} if threads else {}
     with write_errors(out.parent, "prepare"):
         out.parent.mkdir(parents=True, exist_ok=True)
     with temporary_directory(out) as folder:
-        probabilities: dict[str, NDArray[np.float32]] = {}
-        for name, candidate in schemas.items():
-            data, run = Path(folder, name), Path(folder, f"{name}-run")
-            watch(f"preparing {'with' if name == 'trees' else 'without'} trees")
-            dataset = prepare(source, candidate, data, seed=seed, threads=threads, **options)
-            if not len(dataset.validation):
-                raise Fm2Error("prepare: whether trees help is measured on validation rows; the log has none")
-            watch(f"training {model} {'with' if name == 'trees' else 'without'} trees")
-            trained = train(model, dataset, run, seed=seed, **settings)
-            probabilities[name] = trained.probabilities(dataset.validation.encoded)
-        rows = dataset.validation
-        losses = {name: metrics.log_loss(rows.labels, each, rows.weights) for name, each in probabilities.items()}
-        difference = compare_log_loss(rows.labels, probabilities["trees"], probabilities["plain"], rows.weights)
-        gain = TreeGain(model, losses["plain"], losses["trees"], difference.standard_error)
+        data = Path(folder, "data")
+        watch("preparing with trees")
+        dataset = prepare(source, with_trees, data, **options)
+        if not len(dataset.validation):
+            raise Fm2Error("prepare: whether trees help is measured on validation rows; the log has none")
+        watch(f"training {model}")
+        gain = _measure_gain(train(model, dataset, Path(folder, "run"), seed=seed, **settings), dataset)
+        if not gain.helps:
+            watch("preparing without trees")
+            prepare(source, schema, data, overwrite=True, **options)
         with atomic_directory(out, "prepare", "dataset", MANIFEST, overwrite) as directory:
-            for path in Path(folder, "trees" if gain.helps else "plain").iterdir():
+            for path in data.iterdir():
                 path.rename(directory / path.name)
     return Dataset.open(out), gain
+
+
+def _measure_gain(run: Run, dataset: Dataset) -> TreeGain:
+    """Compare the model with and without its trees on the validation rows."""
+    rows = dataset.validation
+    blended, own = (sigmoid(logits) for logits in with_and_without_trees(run, rows.encoded))
+    without, with_trees = (metrics.log_loss(rows.labels, each, rows.weights) for each in (own, blended))
+    difference = compare_log_loss(rows.labels, blended, own, rows.weights)
+    return TreeGain(run.model.name, without, with_trees, difference.standard_error)

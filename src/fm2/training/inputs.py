@@ -93,8 +93,9 @@ def click_log_odds(dataset: Dataset, positive_weight: float, row_weights: NDArra
 
 
 def number_fields(dataset: Dataset) -> list[int]:
-    """Return the fields whose lists are the features of one number."""
-    return [index for index, field in enumerate(dataset.schema.fields) if field.is_list and not field.multivalued]
+    """Return the fields whose lists are the features of one number, or of the trees' score."""
+    fields = enumerate(dataset.schema.fields)
+    return [index for index, field in fields if (field.is_list and not field.multivalued) or field.trees]
 
 
 def fingerprint(

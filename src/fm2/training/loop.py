@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.arrays import open_arrays, save_arrays, verify_arrays
+from fm2.artifacts.arrays import Saved, open_arrays, save_arrays, verify_arrays
 from fm2.artifacts.model_file import MODEL, save_model
 from fm2.artifacts.run_directory import (
     CHECKPOINT,
@@ -33,12 +33,14 @@ from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid, weigh_clicks
 from fm2.training.backend import Backend
 from fm2.training.shuffling import shuffled, with_next
+from fm2.training.tree_fields import TreeFields, make_tree_fields
 
 CHECKPOINT_SECONDS = 60.0
 LONG_CHECKPOINT = 3.0  # seconds; if writing takes longer, checkpoints are less frequent: it takes 5 % of the time
 EVALUATION_ROWS = 16_384  # at a time
 RUNAWAY_LOSS = 1e3
 MOST_EPOCHS, MOST_STEPS = 1_000_000, (1 << 31) - 1  # as in Settings and in native code
+WITHOUT_TREES = "without_trees"
 HIGHER_IS_BETTER = {"log_loss": False, "auc": True, "rig": True}
 
 
@@ -111,6 +113,7 @@ class TrainingLoop:
         callback: Callable[[TrainingProgress], None],
         row_weights: NDArray[np.float32] | None = None,
         fingerprint: dict[str, str | None] | None = None,
+        trees: TreeFields | None = None,
     ) -> None:
         check_splits(dataset)
         self._backend, self._dataset, self._path, self._callback = backend, dataset, path, callback
@@ -122,6 +125,8 @@ class TrainingLoop:
         self._train_weights = None if self._train.weights is None else np.asarray(self._train.weights)
         self._row_weights, self._fingerprint = row_weights, fingerprint or {}
         self._shift = np.float32(math.log(dataset.negative_rate))
+        self._trees = trees or make_tree_fields(dataset, vocabularies, self.model, self.settings)
+        self._train_rows = self._trees.seen(self._train.encoded)
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
         self._saved = time.monotonic()
@@ -220,7 +225,7 @@ class TrainingLoop:
         evaluated_at = {rows * (i + 1) // evaluations // batch * batch for i in range(evaluations - 1)} | {rows}
         batches = shuffled(rows, [self.settings.seed, self._at.epoch], batch, skip=self._at.row)
         for order, following in with_next(batches):
-            self._backend.announce(self._train.encoded, following)
+            self._backend.announce(self._train_rows, following)
             self._step(order)
             if self._at.row in evaluated_at:
                 self.evaluate()
@@ -248,7 +253,7 @@ class TrainingLoop:
         loss = 0.0
         if weights is None or weights.any():
             with self._damaged_rows("train"):
-                loss = self._backend.step(self._train.encoded, order, labels, weights, self._rate())
+                loss = self._backend.step(self._train_rows, order, labels, weights, self._rate())
         self._at.row += len(order)
         self._at.steps = self._backend.steps
         counted = len(order) if weights is None else float(weights.sum(dtype=np.float64))
@@ -298,10 +303,11 @@ class TrainingLoop:
         """Evaluate the model on the validation rows, and save it if it is the best so far."""
         measured = self._measure()
         settled = self._backend.model.is_settled(self._at.steps)
-        improved = self._improves(measured[self.settings.metric])
+        selecting = measured.get(WITHOUT_TREES, measured[self.settings.metric])
+        improved = self._improves(selecting)
         if improved:
             self._save_model(measured)
-            self._at.best, self._at.waited = measured[self.settings.metric] if settled else None, 0
+            self._at.best, self._at.waited = selecting if settled else None, 0
         else:
             self._at.waited += 1
         loss = self._at.loss / self._at.loss_rows if self._at.loss_rows else None
@@ -319,17 +325,29 @@ class TrainingLoop:
         self._report(math.nan if loss is None else loss, evaluated=True)
 
     def _measure(self) -> dict[str, Any]:
-        return self._evaluate_validation(self._predict_validation())
+        return self._evaluate_validation(self._score_validation())
 
-    def _evaluate_validation(self, probabilities: NDArray[np.float64]) -> dict[str, Any]:
-        validation = self._dataset.validation
-        return metrics.evaluate(validation.labels, probabilities, validation.weights)
+    def _evaluate_validation(self, logits: NDArray[np.float32]) -> dict[str, Any]:
+        """Return the metrics of the model with its trees, if it has some, and the metric that selects the best state.
+
+        The model without trees is selected. With them, the metric changes so little that training would stop too early.
+        """
+        split, labels = self._dataset.validation, np.asarray(self._dataset.validation.labels)
+        blended = self._trees.add(logits, split.encoded, labels, split.weights)
+        measured = metrics.evaluate(labels, sigmoid(blended), split.weights)
+        if self._trees.share is None:
+            return measured
+        own = metrics.evaluate(labels, sigmoid(logits), split.weights)
+        return {**measured, "tree_share": self._trees.share, WITHOUT_TREES: own[self.settings.metric]}
 
     def _save_model(self, measured: dict[str, Any]) -> None:
-        weights: dict[str, Any] = dict(self._backend.weights())
-        weights["bias"] = np.asarray(weights["bias"] + self._shift)
         rate = self._dataset.negative_rate
+        weights = self._finish(dict(self._backend.weights()))
         save_model(self._path / MODEL, self._backend.model, weights, *self._encoder, measured, rate)
+
+    def _finish(self, weights: dict[str, Any]) -> Saved:
+        """Return the weights that the model file stores from those that are trained."""
+        return self._trees.finish({**weights, "bias": np.asarray(weights["bias"] + self._shift)})
 
     def _record(self, evaluation: dict[str, Any]) -> None:
         append_history(self._path / HISTORY, evaluation)
@@ -339,12 +357,13 @@ class TrainingLoop:
             return True
         return value > self._at.best if HIGHER_IS_BETTER[self.settings.metric] else value < self._at.best
 
-    def _predict_validation(self) -> NDArray[np.float64]:
-        rows = self._dataset.validation.encoded
+    def _score_validation(self) -> NDArray[np.float32]:
+        """Return the logits of the validation rows, without trees."""
+        rows = self._trees.seen(self._dataset.validation.encoded)
         starts = range(0, len(rows), EVALUATION_ROWS)
         with self._damaged_rows("validation"):
             logits = [self._backend.score(rows[start : start + EVALUATION_ROWS]) for start in starts]
-        return sigmoid(np.concatenate(logits) + self._shift)
+        return np.concatenate(logits) + self._shift
 
     @contextlib.contextmanager
     def _damaged_rows(self, split: str) -> Iterator[None]:

@@ -29,7 +29,9 @@ def resolve_settings(
     """
     previous = _previous_settings(model, resumed) if resumed else {}
     shape = _shape_to_keep(model, start) if start else {}
-    size = len(dataset.train), dataset.field_sizes
+    # Tree fields have no say in the defaults: the model does not see them, or only in a few coarse buckets.
+    fields = zip(dataset.schema.fields, dataset.field_sizes, strict=True)
+    size = len(dataset.train), [1 if field.trees else size for field, size in fields]
     settings = Settings.of(model, *size, **{**shape, **previous, **changes})
     for name, value in shape.items():
         if settings.to_dict()[name] != value:

@@ -45,6 +45,7 @@ from fm2.training.run import Run
 from fm2.training.scorer import torch_threads
 from fm2.training.torch_backend import check_device
 from fm2.training.tracking import Tracker, Tracking
+from fm2.training.tree_fields import TreeFields, make_tree_fields
 
 
 @writes("out")
@@ -109,7 +110,7 @@ def train(
         dataset.verify_once()
         if first:
             verify_arrays(first.path / MODEL)
-    source = _Source(dataset, first, weights, fingerprint)
+    source = _Source(dataset, first, weights, fingerprint, learn)
     tracking = Tracking(trackers, callback)
     if races:
         record = record or new_record(model, effort, dataset, settings, config, fingerprint)
@@ -138,11 +139,14 @@ class _Source:
     start: Run | None
     row_weights: NDArray[np.float32] | None
     fingerprint: dict[str, str | None]
+    learn: bool = True
 
     def make_loop(self, settings: Settings, path: Path, callback: Callable[[TrainingProgress], None]) -> TrainingLoop:
         """Build the model, its backend and the loop that trains it."""
-        backend, vocabularies = _make_backend(settings, self.dataset, self.start, self.row_weights)
-        return TrainingLoop(backend, self.dataset, vocabularies, path, callback, self.row_weights, self.fingerprint)
+        backend, vocabularies, trees = _make_backend(settings, self.dataset, self.start, self.row_weights)
+        trees.is_fixed = not self.learn
+        rest = callback, self.row_weights, self.fingerprint, trees
+        return TrainingLoop(backend, self.dataset, vocabularies, path, *rest)
 
     def train(
         self, settings: Settings, path: Path, resume: bool, until: float, callback: Callable[[TrainingProgress], None]
@@ -177,16 +181,18 @@ def _run_loop(
 
 def _make_backend(
     settings: Settings, dataset: Dataset, start: Run | None, row_weights: NDArray[np.float32] | None
-) -> tuple[Backend, list[Vocabulary]]:
-    """Build the initial model, or extend the one to start from, and the backend that trains it."""
+) -> tuple[Backend, list[Vocabulary], TreeFields]:
+    """Build the initial model, or extend the one to start from, the backend that trains it, and its tree fields."""
     vocabularies = warm_start.extend_vocabularies(start, dataset) if start else dataset.vocabularies
     initialized = start is not None or not trains_rowwise(settings)  # row-by-row kernels draw the weights themselves
     fixed = warm_start.fixed_config(start) if start else {}
     sizes = [len(vocabulary) for vocabulary in vocabularies]
     owners = start.model.config.get("owners", ()) if start else dataset.schema.owners  # a cut model shares nothing
     model = make_model(settings, sizes, initialized, fixed, owners)
+    trees = make_tree_fields(dataset, vocabularies, model, settings)
     if start:
         warm_start.copy_weights(start, model, vocabularies)
+        trees.begin(model)
         model.bias.data.sub_(math.log(dataset.negative_rate))  # the loop adds it again
     else:
         model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
@@ -195,7 +201,7 @@ def _make_backend(
         initialized,
         inputs.feature_weights(dataset, vocabularies),
     )
-    return make_backend(model, settings, *statistics, inputs.number_fields(dataset)), vocabularies
+    return make_backend(model, settings, *statistics, inputs.number_fields(dataset)), vocabularies, trees
 
 
 @contextlib.contextmanager

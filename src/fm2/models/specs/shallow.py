@@ -11,6 +11,11 @@ from fm2.models.choices import Interaction
 from fm2.models.options import LINEAR, LINEAR_STD, MATRIX_STD, Option
 from fm2.models.spec import EMBEDDING_SETTINGS, GATHERED_SETTINGS, Config, ModelSpec, RowwiseTraining
 
+# The power of c by which parameters have to be multiplied to multiply the logit by c.
+SUMS = {"bias": 1.0, "linear.weight": 1.0}
+PRODUCTS_OF_EMBEDDINGS = {**SUMS, "embedding.weight": 0.5, "field_linear": 0.5}
+MATRICES = {**SUMS, "interaction.weight": 1.0, "field_linear": 1.0}
+
 LINEAR_KERNEL = RowwiseTraining("polynomial", ("adagrad", "ftrl"))
 
 LR = ModelSpec(
@@ -42,6 +47,7 @@ LR = ModelSpec(
     auto_effort=1,
     many_fields=True,
     dimensions="none",
+    logit_exponents=SUMS,
     count_parameters=lambda config: sum(config["field_sizes"]),
     count_flops=lambda config: {"sums": complexity.lr(len(config["field_sizes"]))},
     rowwise=LINEAR_KERNEL,
@@ -193,6 +199,7 @@ def _machine(name: str, title: str, summary: str, source: str, interaction: Inte
             "large_defaults": LARGE_DEFAULTS,
             "highest_rate": 0.01,
             "compile_plan": "field_matrices",
+            "logit_exponents": MATRICES,
             **parts,
         },
     )
@@ -220,6 +227,7 @@ FM = _machine(
     highest_rate=0.005,
     auto_effort=1,
     many_fields=True,
+    logit_exponents=PRODUCTS_OF_EMBEDDINGS,
     count_parameters=_count_parameters(None),
     count_flops=_fm_flops,
     forward_backward="fused",
@@ -254,6 +262,7 @@ FFM = ModelSpec(
     untuned=("batch_size",),  # the kernel learns row by row
     auto_effort=1,
     dimensions="scalar",
+    logit_exponents=PRODUCTS_OF_EMBEDDINGS,
     count_parameters=lambda config: sum(config["field_sizes"]) * (1 + (len(config["field_sizes"]) - 1) * config["dim"]),
     count_flops=lambda config: {"pairs": complexity.ffm(len(config["field_sizes"]), config["dim"])},
     rowwise=RowwiseTraining("field_aware", ("adagrad",)),
