@@ -94,17 +94,26 @@ def mean_scores(scores: Mapping[int, Floats], rows: EncodedRows) -> Floats:
 def with_and_without_trees(run: Run, rows: EncodedRows) -> tuple[Floats, Floats]:
     """Return the logits of a run that is blended with trees, and those of its model without them."""
     scores = tree_scores(run.encoder.schema, run.encoder.vocabularies)
+    trees = {field: _bucket_weights(run.model, field) for field in scores}
     blended = run.logits(rows).astype(np.float64)
-    share = tree_share(run.model, scores)
-    return blended, (blended - share * mean_scores(scores, rows)) / (1 - share)
+    return blended, (blended - len(trees) * mean_scores(trees, rows)) / (1 - tree_share(run.model, scores))
 
 
 def tree_share(model: Model, scores: Mapping[int, Floats]) -> float:
-    """Return the share of the trees in a finished model, whose buckets have weights in proportion to their scores."""
-    weights = np.concatenate([model.tables[LINEAR].rows(field)[:, 0].double().numpy() for field in scores])
-    all_scores = np.concatenate(list(scores.values()))
-    share = float(weights @ all_scores / max(all_scores @ all_scores, 1e-12)) * len(scores)
-    return min(max(share, 0.0), LARGEST_SHARE)
+    """Return the share of the trees in a finished model: the slope of its buckets' weights over their scores.
+
+    Sampled negatives and weighted clicks shift the weights, but do not change the slope.
+    """
+    slopes = []
+    for field, own in scores.items():
+        centered = own - own.mean()
+        slopes.append(float(_bucket_weights(model, field) @ centered / max(centered @ centered, 1e-12)))
+    return min(max(sum(slopes), 0.0), LARGEST_SHARE)
+
+
+def _bucket_weights(model: Model, field: int) -> Floats:
+    weights: Floats = model.tables[LINEAR].rows(field)[:, 0].double().numpy()
+    return weights
 
 
 class BlendedTrees(TreeFields):
