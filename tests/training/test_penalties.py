@@ -31,7 +31,7 @@ def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, 
     stages = {}
     run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
-    assert list(stages)[:2] == ["form 1/2 of L2, round 1/3", "form 2/2 of L2, round 1/3"]
+    assert list(stages)[:2] == ["candidate 1 of 2, round 1 of 3", "candidate 2 of 2, round 1 of 3"]
     assert record.summary().startswith("compared two forms of L2: chose ")
     defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     equal = record.candidates[1].changes
