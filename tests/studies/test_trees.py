@@ -53,7 +53,10 @@ def test_the_command_line_adds_trees(tmp_path, capsys):
     assert Dataset.open(tmp_path / "data").schema.names[-1] == "trees"
     assert re.search(r"^trees +trees on \d+ fields", capsys.readouterr().out, re.MULTILINE)
     assert main(["prepare", *source, "--out", str(tmp_path / "auto"), "--trees", "auto", "--threads", "1"]) == 0
-    assert re.search("(added|did not add) trees: validation log loss of fmfm", capsys.readouterr().err)
+    *steps, result = capsys.readouterr().err.splitlines()
+    works = [f"{work} {kept} trees ..." for kept in ("without", "with") for work in ("preparing", "training fmfm")]
+    assert [step for step in steps if "%" not in step] == [f"fm2: {work}" for work in works]
+    assert re.match("fm2: (added|did not add) trees: validation log loss of fmfm", result)
     assert main(
         ["prepare", str(tmp_path / "log.csv"), "--like", str(tmp_path / "data"), "--trees", "auto", "--out", "x"]
     )

@@ -11,6 +11,7 @@ from tests.helpers.runs import compare_runs
 
 from fm2 import prepare
 from fm2.artifacts.settings import Settings
+from fm2.cli.main import main
 from fm2.training.train import train
 
 
@@ -46,6 +47,18 @@ def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, 
     assert [candidate.scores[-1] for candidate in record.candidates] == scores
     assert run.metrics["log_loss"] == min(scores)
     compare_runs(run.path, tmp_path / str(scores.index(min(scores))))
+
+
+@pytest.mark.usefixtures("medium")
+def test_the_command_says_that_two_forms_are_compared(dataset, tmp_path, capsys):
+    command = ["train", "lr", str(dataset.path), "--epochs", "1", "--threads", "1", "--out"]
+    assert main([*command, str(tmp_path / "two")]) == 0
+    start = f"fm2: training lr on {len(dataset.train):,} rows"
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == f"{start} with two forms of L2; the better one becomes the model when both have ended ..."
+    assert last.startswith("fm2: compared two forms of L2: chose ")
+    assert main([*command, str(tmp_path / "one"), "--l2", "0.1"]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == f"{start} ..."
 
 
 @pytest.mark.usefixtures("medium")

@@ -244,7 +244,8 @@ def tune(options: argparse.Namespace) -> None:
     "write an HTML report of trained models",
     description="Write a self-contained HTML page about a run, or about all models of a comparison.",
     example="fm2 report comparison --out report.html",
-    notes="The page has the paper's charts for your data. An existing HTML page is replaced.",
+    notes="The page has the paper's charts for your data. An existing HTML page is replaced; any other "
+    "file is an error.",
     arguments=(
         input_path("source", "directory of fm2 train, fm2 compare or fm2 ablate", "RUN_OR_COMPARISON"),
         output_path("--out", "HTML file to write, e.g. report.html", "FILE"),
@@ -259,9 +260,10 @@ def tune(options: argparse.Namespace) -> None:
 def report(options: argparse.Namespace) -> None:
     from fm2.studies.reporting.report import report
 
+    replaced = shared.replaces(options.out)
     out = report(options.source, options.out, **shared.pick(options, "data", "shrink", "ablation", "threads"))
     if out.is_file():  # a pipe receives the page alone
-        print(f"wrote {out.stat().st_size:,} bytes to {out}; open it in a browser")
+        print(f"wrote {out.stat().st_size:,} bytes to {out}{replaced}; open it in a browser")
 
 
 @command(

@@ -22,6 +22,7 @@ from fm2.files import atomic_directory, check_output, temporary_directory, write
 from fm2.remote.paths import writes
 from fm2.schema import Schema
 from fm2.studies.crosses.auto import DEFAULT_MODEL, LEAST_GAIN
+from fm2.training.loop import TrainingProgress
 from fm2.training.train import train
 
 
@@ -57,13 +58,14 @@ def prepare_with_trees(
     seed: int = 0,
     threads: int = 0,
     watch: Callable[[str], None] = lambda step: None,
+    callback: Callable[[TrainingProgress], None] = lambda progress: None,
     **options: Any,
 ) -> tuple[Dataset, TreeGain]:
     """Prepare a log like :func:`fm2.prepare`, with a field of trees if these lower the validation loss of ``model``.
 
     The log is prepared without and with :meth:`Schema.with_trees`, and the model is trained on both. The trees are kept
     if they lower the validation log loss by 0.05 % and by a standard error of the difference. ``options`` are those of
-    :func:`fm2.prepare`.
+    :func:`fm2.prepare`. ``watch`` receives the name of each step, and ``callback`` the progress of both trainings.
     """
     if isinstance(schema, Dataset | Encoder):
         raise Fm2Error("prepare: trees cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
@@ -83,7 +85,7 @@ def prepare_with_trees(
             if not len(dataset.validation):
                 raise Fm2Error("prepare: whether trees help is measured on validation rows; the log has none")
             watch(f"training {model} {'with' if name == 'trees' else 'without'} trees")
-            trained = train(model, dataset, run, seed=seed, **settings)
+            trained = train(model, dataset, run, seed=seed, callback=callback, **settings)
             probabilities[name] = trained.probabilities(dataset.validation.encoded)
         rows = dataset.validation
         losses = {name: metrics.log_loss(rows.labels, each, rows.weights) for name, each in probabilities.items()}
