@@ -26,7 +26,7 @@ from fm2.studies.ablation.embeddings import map_embeddings
 from fm2.studies.ablation.frequency import Part, bins_of_features, measure_gaps
 from fm2.studies.ablation.results import COLUMNS, CSV, JSON, PREDICTIONS, Ablation
 from fm2.studies.ablation.variants import COMPLETE, KEY, Variant, plan_variants
-from fm2.studies.comparison.plan import state_of
+from fm2.studies.comparison.plan import Training, state_of
 from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import fingerprint_of
 from fm2.training.loop import TrainingProgress, check_splits
@@ -102,7 +102,8 @@ def ablate(
         if overwrite:
             _remove_results(path)
         states = {
-            name: state_of(path / name, ablation.row(name), each, "ablate") for name, (_, each) in trainings.items()
+            name: state_of(path / name, ablation.row(name), Training(each, each.used()), "ablate")
+            for name, (_, each) in trainings.items()
         }
         with write_errors(path, "ablate"):
             write_files(path, {JSON: ablation.text()}, JSON)
