@@ -42,7 +42,7 @@ def test_trees_that_do_not_help_are_left_out(tmp_path):
 def test_a_gain_within_the_error_does_not_help():
     assert TreeGain("lr", 0.5, 0.49, error=0.005).helps
     assert not TreeGain("lr", 0.5, 0.49, error=0.02).helps
-    assert not TreeGain("lr", 0.5, 0.4999).helps  # less than 0.05 %
+    assert not TreeGain("lr", 0.5, 0.4999).helps  # less than 0.05%
     assert not TreeGain("lr", 0.5, 0.6).helps
 
 

@@ -172,10 +172,10 @@ def fit_shifts(logits: Floats, labels: Floats, weights: Floats, features: NDArra
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error of predictions, with a 95 % confidence interval from ``low`` to ``high``.
+    """The expected calibration error of predictions, with a 95% confidence interval from ``low`` to ``high``.
 
     ``chance`` is the error that perfectly calibrated predictions would have on so many rows, on average, and
-    ``chance_limit`` is what they would exceed in 5 % of all cases.
+    ``chance_limit`` is what they would exceed in 5% of all cases.
     """
 
     error: float

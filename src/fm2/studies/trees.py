@@ -37,7 +37,7 @@ class TreeGain:
 
     @property
     def helps(self) -> bool:
-        """Whether the trees lower the log loss by 0.05 % and by a standard error."""
+        """Whether the trees lower the log loss by 0.05% and by a standard error."""
         return self.without - self.with_trees > max(LEAST_GAIN * self.without, self.error)
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ def prepare_with_trees(
     """Prepare a log like :func:`fm2.prepare`, with a field of trees if these lower the validation loss of ``model``.
 
     The log is prepared without and with :meth:`Schema.with_trees`, and the model is trained on both. The trees are kept
-    if they lower the validation log loss by 0.05 % and by a standard error of the difference. ``options`` are those of
+    if they lower the validation log loss by 0.05% and by a standard error of the difference. ``options`` are those of
     :func:`fm2.prepare`. ``watch`` receives the name of each step, and ``callback`` the progress of both trainings.
     """
     if isinstance(schema, Dataset | Encoder):
