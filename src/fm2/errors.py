@@ -69,6 +69,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
+def reason_of(error: Exception) -> str:
+    """Return why something failed, in one line: the message, after the kind of an error that is not fm2's own.
+
+    >>> reason_of(Fm2Error("train: no rows")), reason_of(KeyError("rows"))
+    ('train: no rows', "KeyError: 'rows'")
+    """
+    return printable(str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}")
+
+
 def printable(text: str) -> str:
     """Return a text with all characters escaped that would disturb a terminal or a file of lines.
 

@@ -79,8 +79,7 @@ def _kept_after_interrupt(options: argparse.Namespace) -> str:
 def train(options: argparse.Namespace) -> None:
     from fm2.artifacts.model_file import check_model
     from fm2.artifacts.run_directory import check_run_output
-    from fm2.artifacts.settings import Settings, read_changes
-    from fm2.cli.model_options import chosen_settings
+    from fm2.artifacts.settings import Settings
     from fm2.data.dataset import Dataset
     from fm2.training.candidates import AUTO, check_effort
 
@@ -97,8 +96,7 @@ def train(options: argparse.Namespace) -> None:
         check_model(Path(options.start))
     if options.row_weights and not Path(options.row_weights).is_file():
         raise Fm2Error(f"train: row weights: file not found: {options.row_weights}")
-    changes = read_changes(Path(options.settings), options.model) if options.settings else {}
-    changes |= chosen_settings(options, dataset.schema.names)
+    changes = _changes(options, dataset)
     settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
     if options.workers is not None:
         workers.launch(options, settings)
@@ -135,6 +133,15 @@ def train(options: argparse.Namespace) -> None:
     _print_metrics(run.metrics, f"{run.model.name} in {options.out}, validation", options.json)
 
 
+def _changes(options: argparse.Namespace, dataset: Dataset) -> dict[str, Any]:
+    """Return the settings of the settings file, and of the options, which override it."""
+    from fm2.artifacts.settings import read_changes
+    from fm2.cli.model_options import chosen_settings
+
+    changes = read_changes(Path(options.settings), options.model) if options.settings else {}
+    return changes | chosen_settings(options, dataset.schema.names)
+
+
 def _trackers(names: list[str]) -> list[Tracker]:
     if not names:
         return []
@@ -156,12 +163,7 @@ def _first_step(options: argparse.Namespace, dataset: Dataset, changes: dict[str
 
 
 def _train_worker(options: argparse.Namespace, dataset: Dataset) -> None:
-    from fm2.artifacts.settings import read_changes
-    from fm2.cli.model_options import chosen_settings
-
-    changes = read_changes(Path(options.settings), options.model) if options.settings else {}
-    changes |= chosen_settings(options, dataset.schema.names)
-    scores = workers.train_worker(options, changes)
+    scores = workers.train_worker(options, _changes(options, dataset))
     if scores is not None:
         _print_metrics(scores, f"{options.model} in {options.out}, validation", options.json)
 

@@ -22,9 +22,10 @@ from fm2.models.registry import get_spec, is_model
 from fm2.remote.paths import writes
 from fm2.studies.comparison.catalog import chosen
 from fm2.studies.comparison.plan import Training, ignored_settings, state_of, training_of
-from fm2.studies.comparison.results import CSV, DIFFERENCES, JSON, PREDICTIONS, Comparison
+from fm2.studies.comparison.results import CSV, DIFFERENCES, JSON, Comparison
 from fm2.studies.comparison.runs import predict_and_measure, train_all
 from fm2.studies.execution.jobs import Engine, Jobs
+from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import fingerprint_of
 from fm2.training.loop import TrainingProgress, check_splits

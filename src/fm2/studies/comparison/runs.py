@@ -12,12 +12,13 @@ from typing import Any
 from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
 from fm2.artifacts.settings import read_settings
 from fm2.data.dataset import Dataset
-from fm2.errors import Fm2Error, printable
+from fm2.errors import reason_of
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_calibrated
 from fm2.studies.comparison.plan import Training
-from fm2.studies.comparison.results import COLUMNS, PREDICTIONS, Comparison
+from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.execution.jobs import Jobs, LostRun, map_runs, open_once
+from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import PredictionFiles
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
@@ -48,8 +49,7 @@ class _Task:
 
     def failed(self, error: Exception, seconds: float) -> tuple[dict[str, Any], Exception]:
         """Return the row of a run that failed, and the exception."""
-        message = str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}"
-        return self.row(seconds) | {"error": printable(message)}, error
+        return self.row(seconds) | {"error": reason_of(error)}, error
 
 
 def train_all(
