@@ -3,7 +3,7 @@
     python benchmarks/compression.py criteo [--dim 16] [--seeds 3]       (FM2_DATA: the directory of criteo.tsv.gz)
     python benchmarks/compression.py generated [--dim 16] [--seeds 1] [--rows 5000000]
 
-In one run: train an FmFM; shrink it to 95 % of the variance with every weighting, from scratch and from a warm start;
+In one run: train an FmFM; shrink it to 95% of the variance with every weighting, from scratch and from a warm start;
 compile the full model with every plan and number format. Metrics are on test rows. FLOPs, with cached vectors, are
 shares of the full model's. Differences from torch are maxima over all probabilities. 5 M rows take one to two hours on
 2 cores.

@@ -83,8 +83,8 @@ def make_models(equal: Weights, specific: Weights, folder: Path) -> dict[str, Sc
     contents = {
         "K=16 direct": (equal, cached(equal, "by size", everything=False)),
         "K=16 cached by size": (equal, cached(equal, "by size")),
-        "95 % dims cached by dimension": (specific, cached(specific, "by dimension")),
-        "95 % dims cached by size": (specific, cached(specific, "by size")),
+        "95% dims cached by dimension": (specific, cached(specific, "by dimension")),
+        "95% dims cached by size": (specific, cached(specific, "by size")),
         "spectral, rank 16": (equal, spectral_plan(equal, 16)),
     }
     return {

@@ -2,7 +2,7 @@
 
     python benchmarks/negative_rate.py [--rows 5000000] [--model fmfm]
 
-The log is generated, with 2 % clicks and known probabilities. For every rate, the table has the number of training
+The log is generated, with 2% clicks and known probabilities. For every rate, the table has the number of training
 rows, the seconds of prepare and train, and the metrics on the complete test rows. The gap is the share of the log loss
 between the constant click rate and the true probabilities that the model does not close.
 """

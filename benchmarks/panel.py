@@ -7,7 +7,7 @@ FM2_DATA names the directory of the real logs: criteo.tsv.gz, avazu.csv.gz, adul
 the test files of the last two. Without it, only the generated logs run. Every tool gets the same rows in the same
 splits, and selects its settings or its number of trees on the validation rows.
 
-Prints a table for each log, by log loss of the test rows, with differences to the best peer and their paired 95 %
+Prints a table for each log, by log loss of the test rows, with differences to the best peer and their paired 95%
 confidence intervals in thousandths; then the targets. The predictions of the peers are kept in DIR and used again until
 what they read changes; `--fresh` repeats them. Takes an hour on 2 cores, most of it for CatBoost and networks.
 """

@@ -81,7 +81,7 @@ def few_fields(seed: int = 2) -> Generated:
 
 
 def rare_clicks(seed: int = 3) -> Generated:
-    """Draw 500,000 rows of 20 fields with 0.5 % clicks: 15 categories with 3 to 20,000 values, and 5 numbers."""
+    """Draw 500,000 rows of 20 fields with 0.5% clicks: 15 categories with 3 to 20,000 values, and 5 numbers."""
     random = np.random.default_rng(seed)
     rows = 500_000
     sizes = [3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 400, 800, 2_000, 6_000, 20_000]

@@ -146,6 +146,6 @@ class Report:
 
 
 def _interval(difference: Difference) -> str:
-    """Format thousandths with their 95 % confidence interval."""
+    """Format thousandths with their 95% confidence interval."""
     low, high = difference.interval()
     return f"{1e3 * difference.value:+.2f} [{1e3 * low:+.2f}, {1e3 * high:+.2f}]"

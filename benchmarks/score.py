@@ -55,15 +55,15 @@ def measure(settings: argparse.Namespace, folder: Path) -> None:
     ids = draw_rows(equal, settings.rows).ids
     models = {
         "K=16": compiled(equal, folder),
-        "95 % dims": compiled(specific, folder),
+        "95% dims": compiled(specific, folder),
         "spectral, rank 16": Scorer(write(equal, [spectral_plan(equal, 16)], folder / "spectral.fm2").path, threads=1),
     }
     tasks: dict[str, Callable[[], float]] = {
         **{f"one row, {name}": one_row(model, ids) for name, model in models.items()},
         "one row, K=16, called from Python": one_call(models["K=16"], ids),
-        "one dict of strings": one_dict(models["95 % dims"], equal, ids[:2000]),
-        "row of a batch, 95 % dims": batch(models["95 % dims"], ids),
-        **ranking(models["95 % dims"], ids, settings.items),
+        "one dict of strings": one_dict(models["95% dims"], equal, ids[:2000]),
+        "row of a batch, 95% dims": batch(models["95% dims"], ids),
+        **ranking(models["95% dims"], ids, settings.items),
     }
     tasks |= onnx_tasks(equal, ids, folder)
     networks = network_tasks(equal, ids, folder)
@@ -95,7 +95,7 @@ def network_tasks(weights: Weights, ids: Ids, folder: Path) -> dict[str, Callabl
 def time_targets(best: dict[str, float]) -> list[Target]:
     """Compare times with their limits and goals, in microseconds."""
     limits = {
-        "one row, 95 % dims": (3, 1.5),
+        "one row, 95% dims": (3, 1.5),
         "one row, spectral, rank 16": (1.5, 0.8),
         "one dict of strings": (15, 8),
         "1,000 candidates by ids": (200, 100),
@@ -113,10 +113,10 @@ def speed_targets(best: dict[str, float]) -> list[Target]:
         return best[peer] / best[name] if peer in best else None
 
     single = ratio("one row, K=16, called from Python", "one row, ONNX Runtime")
-    batched = ratio("row of a batch, 95 % dims", "row of a batch, ONNX Runtime")
+    batched = ratio("row of a batch, 95% dims", "row of a batch, ONNX Runtime")
     return [
         Target("one row, K=16", single, at_least=4, goal=10),
-        Target("batch, 95 % dims", batched, at_least=6, goal=15),
+        Target("batch, 95% dims", batched, at_least=6, goal=15),
     ]
 
 

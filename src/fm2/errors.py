@@ -69,6 +69,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
+def reason_of(error: Exception) -> str:
+    """Return why something failed, in one line: the message, after the kind of an error that is not fm2's own.
+
+    >>> reason_of(Fm2Error("train: no rows")), reason_of(KeyError("rows"))
+    ('train: no rows', "KeyError: 'rows'")
+    """
+    return printable(str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}")
+
+
 def printable(text: str) -> str:
     """Return a text with all characters escaped that would disturb a terminal or a file of lines.
 
@@ -91,8 +100,43 @@ def suggest(name: str, names: Iterable[str], used: Collection[str] = ()) -> str:
     """
     valid = list(names)
     valid = [each for each in valid if each not in used] or valid
-    close = difflib.get_close_matches(name, valid, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(valid)}"
+    meant = closest(name, valid)
+    return f"choose from {', '.join(valid)}" if meant is None else f"did you mean '{meant}'?"
+
+
+def closest(name: str, names: Iterable[str], least: float = 0.6) -> str | None:
+    """Return the name that a misspelled one probably stands for, or None if none is similar. Case does not matter.
+
+    Names with a difflib ratio of ``least`` are similar, and so are names with the same letters. Of these, the one with
+    the fewest typing errors is the closest.
+
+    >>> closest("stie", ["time", "site"]), closest("da", ["time", "ad"]), closest("USER", ["user"]), closest("x", ["y"])
+    ('site', 'ad', 'user', None)
+    """
+    word = name.casefold()
+    spellings: dict[str, str] = {}
+    for each in names:
+        spellings.setdefault(each.casefold(), each)
+    similar = difflib.get_close_matches(word, spellings, n=5, cutoff=least)
+    similar += [each for each in spellings if len(each) == len(word) and sorted(each) == sorted(word)]
+    return spellings[min(similar, key=lambda each: _typing_errors(word, each))] if similar else None
+
+
+def _typing_errors(word: str, other: str) -> int:
+    """Count the letters to insert, delete, replace or swap with the next one (the optimal string alignment distance).
+
+    >>> _typing_errors("stie", "site"), _typing_errors("stie", "time"), _typing_errors("usr", "user")
+    (1, 2, 1)
+    """
+    before, row = [0] * (len(other) + 1), list(range(len(other) + 1))
+    for i, letter in enumerate(word):
+        earlier, before, row = before, row, [i + 1]
+        for j, compared in enumerate(other):
+            errors = min(before[j] + (letter != compared), before[j + 1] + 1, row[j] + 1)
+            if i and j and (letter, word[i - 1]) == (other[j - 1], compared):
+                errors = min(errors, earlier[j - 1] + 1)
+            row.append(errors)
+    return row[-1]
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:

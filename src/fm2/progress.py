@@ -1,4 +1,4 @@
-"""Progress bars on the terminal. Importing this module does not import rich; showing a bar does."""
+"""Progress: a bar on a terminal, plain lines elsewhere. Only showing a bar imports rich."""
 
 from __future__ import annotations
 
@@ -11,7 +11,28 @@ if TYPE_CHECKING:
     import rich.progress
 
 SHOW_AFTER_SECONDS = 1.0
+FIRST_LINE_SECONDS, LINE_SECONDS = 10.0, 30.0  # where standard error is not a terminal
 TITLE_WIDTH, BAR_WIDTH, REMAINING_WIDTH = 9, 24, 7
+
+
+class PlainLines:
+    """Lines of progress for a log file: the first one after 10 seconds, then one every 30 seconds."""
+
+    def __init__(self) -> None:
+        self._next = time.perf_counter() + FIRST_LINE_SECONDS
+
+    def is_due(self) -> bool:
+        """Return whether it is time for a line; the caller then prints it."""
+        now = time.perf_counter()
+        if now < self._next:
+            return False
+        self._next = now + LINE_SECONDS
+        return True
+
+    @staticmethod
+    def print(text: str) -> None:
+        """Print a line on standard error."""
+        print(f"fm2: {text}", file=sys.stderr, flush=True)
 
 
 class ProgressBar:
@@ -51,22 +72,26 @@ class ProgressBar:
 class Progress:
     """Progress of a task that processes rows, or other units, with their number and speed. Short tasks show nothing.
 
+    ``shown`` is False for no progress at all. By default, a terminal shows a bar, and other streams get plain lines.
+
     >>> with Progress("reading", total=100) as progress:
     ...     progress.update(50, rows=10)
     """
 
     def __init__(self, title: str, total: int, shown: bool | None = None, unit: str = "rows") -> None:
-        self._total = total
-        self._unit = unit
+        self._title, self._total, self._unit = title, total, unit
         self._bar = ProgressBar(title, shown)
+        self._lines = PlainLines() if shown is None and not self._bar.shown else None
         self._start = time.perf_counter()
 
     def update(self, done: int, rows: int) -> None:
         """Report how much of the total is done, and how many rows that is."""
         seconds = time.perf_counter() - self._start
         if seconds >= SHOW_AFTER_SECONDS:
-            count = f"{rows:,} {self._unit}"
-            self._bar.update(done, self._total, [f"{count}  {rows / seconds:,.0f} {self._unit}/s", count])
+            count, speed = f"{rows:,} {self._unit}", f"{rows / seconds:,.0f} {self._unit}/s"
+            self._bar.update(done, self._total, [f"{count}  {speed}", count])
+            if self._lines and self._lines.is_due():
+                self._lines.print(f"{self._title}: {min(done / max(self._total, 1), 1):.0%}, {count}, {speed}")
 
     def __enter__(self) -> Self:
         return self

@@ -33,7 +33,7 @@ def test_prepare_and_describe(log, tmp_path, capsys):
     assert [field["name"] for field in description["fields"]] == ["site", "n"]
     assert description["fields"][0]["most_frequent"][0]["value"] == "a"
     assert description["fields"][0]["unknown"] == {"train": 0, "validation": 0, "test": 0}
-    assert description["fields"][0]["features"] == 3
+    assert description["fields"][0]["features"] == 4
 
 
 def test_options_reach_prepare(log, write, tmp_path, capsys):
@@ -43,7 +43,7 @@ def test_options_reach_prepare(log, write, tmp_path, capsys):
     assert main([*command, "--fractions", "1,0,0", "--validation", str(log), "--test", str(log)]) == 0
     description = json.loads(capsys.readouterr().out)
     assert [split["rows"] for split in description["splits"].values()] == [200, 200, 200]
-    assert description["fields"][0]["features"] == 1
+    assert description["fields"][0]["features"] == 2
     assert (
         main([*command, "--overwrite", "--split", "time", "--vocabulary", "all", "--seed", "3", "--threads", "1"]) == 0
     )

@@ -217,8 +217,9 @@ def test_only_files_of_the_same_kind_are_replaced(dataset, tmp_path, capsys, com
         assert f"{command}: {out} already exists and is not an earlier " in capsys.readouterr().err
         assert out.read_text() == text
     out.write_text("")
-    for _ in range(2):
+    for replaced in (False, True):
         assert main([*words, str(out)]) == 0
+        assert (" (replaced the earlier file)" in capsys.readouterr().out) == replaced
     if command == "predict":
         for _ in range(2):
             assert main([*words, str(tmp_path / "p.npy")]) == 0

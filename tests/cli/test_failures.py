@@ -81,6 +81,31 @@ def test_a_full_disk_is_reported_and_leaves_nothing(dataset, tmp_path, capsys):
         assert shown.count("\n") == 1
 
 
+def test_arguments_in_the_wrong_order_are_named(dataset, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(dataset.path)
+    fm2.compile(train("fmfm", dataset, "run", **QUICK).path, "model.fm2")
+    planted(10).write_csv("rows.csv")
+    row, swapped = '{"f0": "a"}', "the arguments are in the wrong order: "
+    for words, message in (
+        ("evaluate data run", f"{swapped}run is a run, not DATA; use fm2 evaluate MODEL DATA"),
+        ("evaluate data model.fm2", f"{swapped}model.fm2 is a compiled model, not DATA; use fm2 evaluate MODEL DATA"),
+        ("calibrate data run", f"{swapped}run is a run, not DATA; use fm2 calibrate RUN [DATA]"),
+        ("shrink data run --out small", f"{swapped}run is a run, not DATA; use fm2 shrink RUN DATA"),
+        ("ablate data run --out out", f"{swapped}run is a run, not DATA; use fm2 ablate RUN DATA"),
+        ("predict rows.csv run --out p.csv", f"{swapped}run is a run, not INPUT; use fm2 predict MODEL INPUT ..."),
+        ("explain ROW model.fm2", f"{swapped}model.fm2 is a compiled model, not ROW; use fm2 explain MODEL ROW"),
+    ):
+        assert main([row if word == "ROW" else word for word in words.split()]) == 1
+        assert capsys.readouterr().err == f"fm2: {words.split()[0]}: {message}\n"
+    for words in (["train", "data", "fmfm", "--out", "new"], ["reproduce", "data", "criteo", "--out", "new"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert re.search("expected the name of a (model|log) before the path 'data'", capsys.readouterr().err)
+    assert main(["evaluate", "run", "run"]) == 1  # not swapped
+    assert "run is a run, not a prepared dataset" in capsys.readouterr().err
+
+
 def test_a_character_that_the_terminal_lacks_is_escaped(dataset, monkeypatch):
     shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", shown)

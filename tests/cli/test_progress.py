@@ -55,13 +55,12 @@ def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
     ("width", "stage", "expected"),
     [
         (80, "", " training  25% loss 0.5000; validation log loss 0.4500, AUC 0.7500 "),
-        (80, "race 1/3, candidate 12/16", " training  25% race 1/3, candidate 12/16: validation log loss 0.4500 "),
         (
-            80,
-            "model race 1/3, candidate 2/9",
-            " training  25% model race 1/3, candidate 2/9: validation log loss 0.4500 ",
+            90,
+            "candidate 12 of 16, round 1 of 3",
+            " training  25% candidate 12 of 16, round 1 of 3: validation log loss 0.4500 ",
         ),
-        (50, "model race 1/3, candidate 2/9", " training  25% validation log loss 0.4500 "),
+        (50, "candidate 12 of 16, round 1 of 3", " training  25% validation log loss 0.4500 "),
     ],
 )
 def test_a_narrow_terminal_cuts_nothing_off(monkeypatch, width, stage, expected):
@@ -97,16 +96,34 @@ def test_long_tasks_show_rows_and_speed_and_short_tasks_nothing(monkeypatch):
     assert "1,234 rows " in terminal.getvalue()
 
 
-def test_other_streams_get_a_plain_line_now_and_then(capsys, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """Let a test move the time of progress lines."""
+    seconds = [100.0]
+    monkeypatch.setattr("fm2.progress.time.perf_counter", lambda: seconds[0])
+    return seconds
+
+
+def test_a_log_file_gets_a_line_after_ten_seconds_and_then_every_thirty(capsys, clock):
+    lines = []
     with TrainingDisplay() as watch:
-        watch(report())
-        assert capsys.readouterr().err == ""
-        monkeypatch.setattr("fm2.training.progress.PLAIN_LINE_SECONDS", 0)
-        watch(report(loss=float("nan"), evaluation=None))
-    line = capsys.readouterr().err
-    assert line.startswith(" 25%, at most 0:00 left: ")
-    assert line.endswith(" rows/s\n")
-    assert "\x1b" not in line
+        for clock[0] in range(100, 200):
+            watch(report(loss=float("nan"), evaluation=None))
+            lines += [(clock[0] - 100, line) for line in capsys.readouterr().err.splitlines()]
+    assert [second for second, _ in lines] == [10, 40, 70]
+    assert lines[0][1] == "fm2: training: 25%, at most 0:30 left; 500 rows/s"
+
+
+def test_a_log_file_shows_the_progress_of_long_tasks(capsys, clock):
+    with Progress("reading", 100) as progress:
+        for clock[0] in (105, 110, 120, 140):
+            progress.update(50, rows=1000)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["fm2: reading: 50%, 1,000 rows, 100 rows/s", "fm2: reading: 50%, 1,000 rows, 25 rows/s"]
+    with Progress("reading", 100, shown=False) as progress:
+        clock[0] += 100
+        progress.update(50, rows=1000)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

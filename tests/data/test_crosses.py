@@ -156,7 +156,8 @@ def test_descriptions_show_what_is_combined(dataset, capsys):
     assert description["user_item"]["how"] == "user × item"
     assert description["item_hour"]["how"] == "item × time_hour, hash, 7 bits"
     value = description["user_item"]["most_frequent"][0]["value"]
-    assert value == vocabulary_of(dataset, "user_item").value(1)
+    assert value == "u1 × missing"
+    assert vocabulary_of(dataset, "user_item").value(1) == "u1 × "
     assert " × " in value
     print_description(describe(dataset))
     assert "cross user × cost × device" in capsys.readouterr().out

@@ -211,6 +211,11 @@ def test_errors_of_other_libraries_become_one_line(tmp_path):
 def test_missing_files_and_directories_are_errors(tmp_path):
     with pytest.raises(Fm2Error, match=r"file not found: .*none\.csv"):
         prepare(tmp_path / "none.csv", SCHEMA, tmp_path / "data")
+    with pytest.raises(Fm2Error, match=r"no file matches the pattern '.*/logs/\*\.csv'$"):
+        prepare(tmp_path / "logs" / "*.csv", SCHEMA, tmp_path / "data")
+    with pytest.raises(Fm2Error, match=r"is an empty directory; pass files, or a pattern such as .*/\*\.csv$"):
+        prepare(tmp_path, SCHEMA, tmp_path / "data")
+    (tmp_path / "log.csv").touch()
     with pytest.raises(Fm2Error, match="is a directory; pass its files"):
         prepare(tmp_path, SCHEMA, tmp_path / "data")
 

@@ -257,7 +257,7 @@ def test_the_commands_show_the_error_before_and_after(trained, data, tmp_path, c
     shown = capsys.readouterr().out
     assert "on validation" in shown
     before = fitted["before"]
-    assert f"  before  log loss {before['log_loss']:.5f}, calibration error {before['error']:.5f} (" in shown
+    assert f"  before  log loss {before['log_loss']:.5f}, calibration error {before['error']:.5f} [" in shown
     assert "\n  after   log loss " in shown
     assert main(["evaluate", run, rows, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -269,13 +269,16 @@ def test_the_commands_show_the_error_before_and_after(trained, data, tmp_path, c
     assert plain["auc"] == pytest.approx(shown["auc"], abs=1e-6)
     assert main(["evaluate", run, rows]) == 0
     text = capsys.readouterr().out
-    assert "calibration error, 95% interval by a bootstrap over rows:\n  uncalibrated " in text
-    assert re.search(r"\n  uncalibrated .* by chance\): miscalibrated\n  calibrated .* by chance\): ", text)
+    assert "\nexpected calibration error [95% bootstrap confidence interval]:\n  before calibration 0." in text
+    perfect = r"\(perfectly calibrated predictions: about 0\.\d+\)"
+    assert re.search(rf"\n  before .*\]: miscalibrated {perfect}\n  after calibration  0.*\]: .* {perfect}\n$", text)
+    assert main(["evaluate", run, rows, "--uncalibrated"]) == 0
+    assert re.search(rf"interval\]:\n  0\.\d+ \[.*\]: miscalibrated {perfect}\n$", capsys.readouterr().out)
     assert main(["report", run, "--data", rows, "--out", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert f"{shown['calibrated_error']:.5f}" in page
-    assert "by chance): miscalibrated; calibrated" in page
-    assert f"{shown['uncalibrated_low']:.5f} to {shown['uncalibrated_high']:.5f}" in page
+    assert re.search(rf"\]: miscalibrated {perfect}; after calibration  0\.", page)
+    assert f"[{shown['uncalibrated_low']:.5f}, {shown['uncalibrated_high']:.5f}]" in page
 
 
 def test_a_calibration_can_be_removed(trained, data, tmp_path, capsys):

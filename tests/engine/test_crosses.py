@@ -64,6 +64,10 @@ def test_explanations_name_crosses(compiled):
     assert set(CROSSES) <= set(explanation.fields)
     assert ("user_item", "user") in explanation.pairs
     assert explanation.logit == pytest.approx(scorer.logits([row])[0], abs=1e-4)
+    without = {name: value for name, value in row.items() if name != "item"}
+    assert scorer.explain(without).row["user_item"] == "u1 × missing"  # occurs in training
+    assert scorer.explain({**without, "user": "new"}).row["user_item"] is None  # does not, and has no item
+    assert scorer.explain({**row, "item": "new"}).row["user_item"] == "<unknown>"
 
 
 SIDES = [["user", "time"], ["item"], ["device", "cost"], ["user", "item", "cost", "visits", "device", "time"]]

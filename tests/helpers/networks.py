@@ -121,7 +121,7 @@ def random_run(name: str, dataset: Dataset, folder: Path, **changes: Any) -> Run
 
 
 def pruned_run(name: str, dataset: Dataset, folder: Path, **changes: Any) -> Run:
-    """Save a network like :func:`random_run`, and prune 95 % of its layers."""
+    """Save a network like :func:`random_run`, and prune 95% of its layers."""
     run = random_run(name, dataset, folder, network_sparsity=0.95, warm_up=0, **changes)
     assert isinstance(run.model, DeepModel)
     prune(run.model, 10_000)

@@ -85,5 +85,8 @@ def test_skipped_commands_exist_and_are_few():
 
 
 def test_readme_links_exist():
-    for target in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#]+)#?([^)]*)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
         assert target.startswith("http") or (ROOT / target).exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", (ROOT / target).read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, f"{target}#{anchor}"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.helpers.planted import QUICK, SCHEMA, planted
 from tests.helpers.processes import run_python
+from tests.helpers.runs import compare_runs
 
 import fm2
 from fm2 import Fm2Error
@@ -131,6 +132,38 @@ def test_a_resumed_comparison_equals_an_uninterrupted_one(dataset, tmp_path):
     replaced = fm2.compare(dataset, out, "lr", overwrite=True, **{**QUICK, "epochs": 1})
     assert [row["run"] for row in replaced.rows] == ["lr-0"]
     assert not (out / "fmfm-0").exists()
+
+
+def test_a_comparison_and_a_training_make_the_same_model(dataset, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)  # two forms of L2
+    out = tmp_path / "table"
+    command = ["compare", str(dataset.path), "--models", "lr,ffm,fmfm", "--out", str(out), *FAST]
+    with pytest.raises(KeyboardInterrupt):
+        watch = interrupt_in("candidate 2 of 2, round 1")
+        fm2.compare(dataset, out, ["lr", "ffm", "fmfm"], threads=1, **QUICK, watch=watch)
+    with pytest.raises(Fm2Error, match="lr-0 has epochs 2, not 3; use overwrite=True"):
+        fm2.compare(dataset, out, resume=True, epochs=3)  # a race that has not ended
+    assert main([*command, "--resume"]) == 0
+    shown = capsys.readouterr().out
+    assert "\nthe better of two forms of L2 on the validation rows, as in fm2 train: lr-0, fmfm-0\n" in shown
+    for model in ("lr", "ffm", "fmfm"):
+        run = fm2.train(model, dataset, tmp_path / model, threads=1, **QUICK)
+        compare_runs(run.path, out / f"{model}-0")
+    before = stored(out)["rows"]
+    assert main([*command, "--resume"]) == 0
+    assert stored(out)["rows"] == before  # nothing was trained again
+    with pytest.raises(Fm2Error, match=r"fmfm-0 has l2 \S+, not 0.5; use overwrite=True"):
+        fm2.compare(dataset, out, resume=True, model_settings={"fmfm": {"l2": 0.5}})
+    fm2.compare(dataset, tmp_path / "once", ["lr"], l2=0.01, threads=1, **QUICK)
+    assert not (tmp_path / "once" / "lr-0" / "race.json").exists()
+
+
+def interrupt_in(stage):
+    def watch(report):
+        if report.stage.startswith(stage):
+            raise KeyboardInterrupt
+
+    return watch
 
 
 def test_the_best_possible_metrics_and_the_gap_to_them(dataset, tmp_path, capsys):

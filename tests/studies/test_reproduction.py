@@ -124,7 +124,7 @@ def test_fm2_counts_what_the_paper_counts():
     assert [parameters[name][3] for name in ("LR", "FM", "FmFM")] == ["1,327,180", "22,562,060", "22,751,756"]
     assert (parameters["Poly2"][2], parameters["FFM"][3]) == ("45.00 M", "808,252,620")
     operations = {row[0]: row[1:] for row in costs.operations([], []).rows}
-    for name in ("LR", "Poly2", "FM", "FwFM", "FFM", "FmFM", "FmFM, cached", "FmFM, cached, 95 % of the variance"):
+    for name in ("LR", "Poly2", "FM", "FwFM", "FFM", "FmFM", "FmFM, cached", "FmFM, cached, 95% of the variance"):
         _, _, paper, counted, trained = operations[name]
         assert (counted, trained) == (paper, "")
     formulas = {name: row[1] for name, row in operations.items() if row[1]}

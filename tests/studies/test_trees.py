@@ -45,7 +45,7 @@ def test_trees_that_do_not_help_are_left_out(tmp_path):
 def test_a_gain_within_the_error_does_not_help():
     assert TreeGain("lr", 0.5, 0.49, error=0.005).helps
     assert not TreeGain("lr", 0.5, 0.49, error=0.02).helps
-    assert not TreeGain("lr", 0.5, 0.4999).helps  # less than 0.05 %
+    assert not TreeGain("lr", 0.5, 0.4999).helps  # less than 0.05%
     assert not TreeGain("lr", 0.5, 0.6).helps
 
 
@@ -56,7 +56,10 @@ def test_the_command_line_adds_trees(tmp_path, capsys):
     assert Dataset.open(tmp_path / "data").schema.names[-1] == "trees"
     assert re.search(r"^trees +trees on \d+ fields", capsys.readouterr().out, re.MULTILINE)
     assert main(["prepare", *source, "--out", str(tmp_path / "auto"), "--trees", "auto", "--threads", "1"]) == 0
-    assert re.search("(added|did not add) trees: validation log loss of fmfm", capsys.readouterr().err)
+    *steps, result = capsys.readouterr().err.splitlines()
+    announced = [step for step in steps if "%" not in step]
+    assert announced[:2] == ["fm2: preparing with trees ...", "fm2: training fmfm ..."]
+    assert re.match("fm2: (added|did not add) trees: validation log loss of fmfm", result)
     assert main(
         ["prepare", str(tmp_path / "log.csv"), "--like", str(tmp_path / "data"), "--trees", "auto", "--out", "x"]
     )

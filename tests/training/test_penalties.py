@@ -11,6 +11,7 @@ from tests.helpers.runs import compare_runs
 
 from fm2 import prepare
 from fm2.artifacts.settings import Settings
+from fm2.cli.main import main
 from fm2.training.train import train
 
 
@@ -31,7 +32,7 @@ def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, 
     stages = {}
     run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
-    assert list(stages)[:2] == ["form 1/2 of L2, round 1/3", "form 2/2 of L2, round 1/3"]
+    assert list(stages)[:2] == ["candidate 1 of 2, round 1 of 3", "candidate 2 of 2, round 1 of 3"]
     assert record.summary().startswith("compared two forms of L2: chose ")
     defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     equal = record.candidates[1].changes
@@ -46,6 +47,18 @@ def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, 
     assert [candidate.scores[-1] for candidate in record.candidates] == scores
     assert run.metrics["log_loss"] == min(scores)
     compare_runs(run.path, tmp_path / str(scores.index(min(scores))))
+
+
+@pytest.mark.usefixtures("medium")
+def test_the_command_says_that_two_forms_are_compared(dataset, tmp_path, capsys):
+    command = ["train", "lr", str(dataset.path), "--epochs", "1", "--threads", "1", "--out"]
+    assert main([*command, str(tmp_path / "two")]) == 0
+    start = f"fm2: training lr on {len(dataset.train):,} rows"
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == f"{start} with two forms of L2; the better one becomes the model when both have ended ..."
+    assert last.startswith("fm2: compared two forms of L2: chose ")
+    assert main([*command, str(tmp_path / "one"), "--l2", "0.1"]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == f"{start} ..."
 
 
 @pytest.mark.usefixtures("medium")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -315,8 +316,8 @@ def test_trackers_see_the_winner_only(dataset, tmp_path):
 def test_the_progress_names_round_and_candidate(dataset, tmp_path):
     stages = {}
     train("lr", dataset, tmp_path / "run", effort=2, callback=lambda report: stages.setdefault(report.stage), **FAST)
-    assert list(stages)[:6] == [f"race 1/3, candidate {number}/6" for number in range(1, 7)]
-    assert list(stages)[-1].startswith("race 3/3, candidate ")
+    assert list(stages)[:6] == [f"candidate {number} of 6, round 1 of 3" for number in range(1, 7)]
+    assert re.fullmatch(r"candidate \d( of 3| \(\d of 3\)), round 3 of 3", list(stages)[-1])
 
 
 def test_the_command_reports_what_it_chose(dataset, tmp_path, capsys):

@@ -226,3 +226,55 @@ def test_a_missing_package_is_named_before_the_training(name, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(Fm2Error, match=rf"requires the package '{name}'; install it with: pip install 'fm2\[{name}\]'"):
         tracker(name)
+
+
+def test_the_candidates_of_a_race_have_live_curves_of_their_own(dataset, tmp_path):
+    run, shared = tmp_path / "run", tmp_path / "logs"
+    seen = set()
+
+    def look(report):
+        seen.update(path.parent.name for path in run.rglob("candidate-*/events.out.*"))
+
+    trackers = [TensorBoard(), TensorBoard(shared)]
+    with pytest.raises(KeyboardInterrupt):
+        train("lr", dataset, run, effort=2, trackers=trackers, callback=stop_after(3000), **QUICK)
+    assert (run / "tensorboard" / "candidate-1").is_dir()
+    train("lr", dataset, run, effort=2, trackers=trackers, callback=look, resume=True)
+    names = {f"candidate-{number}" for number in range(1, 7)}
+    assert seen == names  # while the race was running
+    record = json.loads((run / "race.json").read_text())
+    winner = f"candidate-{record['winner'] + 1}"
+    for directory in (run / "tensorboard", shared / "run"):
+        assert {path.name for path in directory.glob("candidate-*")} == names
+        check_curves(directory / winner, run, best=True)
+        drawn, _ = curves(directory)
+        assert [step for step, _ in drawn["epoch"]] == [entry["step"] for entry in history_of(run)]
+    train("lr", dataset, run, overwrite=True, **QUICK)
+    assert not (run / "tensorboard").exists()
+
+
+def test_the_candidates_of_a_race_are_mlflow_runs(dataset, tmp_path):
+    database = tmp_path / "mlflow.db"
+    train("lr", dataset, tmp_path / "run", effort=2, trackers=[MLflow(database)], **QUICK)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{database}")
+    runs = client.search_runs([client.get_experiment_by_name("fm2").experiment_id])
+    assert sorted(run.info.run_name for run in runs) == ["run", *(f"run/candidate-{number}" for number in range(1, 7))]
+    assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+def test_a_tracker_that_fails_for_a_candidate_still_follows_the_winner(dataset, tmp_path, capsys):
+    class Broken(Recorder):
+        def evaluated(self, evaluation):
+            raise OSError("no space left")
+
+    class Candidates(Recorder):
+        def candidate(self, name, run):
+            return Broken() if name == "candidate-2" else None
+
+    recorder = Candidates()
+    run = train("lr", dataset, tmp_path / "run", effort=2, trackers=[recorder], **QUICK)
+    assert recorder.events[0][:3] == ("begin", "lr", "run")
+    assert recorder.events[-1] == ("end", run.metrics)
+    assert capsys.readouterr().err.count("Broken failed: no space left") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -308,11 +309,12 @@ def test_a_training_reports_how_it_ended(dataset, tmp_path, capsys, monkeypatch)
     command = ["train", "lr", str(dataset.path), "--out", str(tmp_path / "run"), "--epochs"]
     assert main([*command, "1"]) == 0
     assert "fm2: 1.00 epochs in 0 s (" in capsys.readouterr().err
-    monkeypatch.setattr("fm2.training.progress.PLAIN_LINE_SECONDS", 0)
+    monkeypatch.setattr("fm2.progress.FIRST_LINE_SECONDS", 0)
     options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--ema-decay", "0"]
     assert main([*command, "50", *options]) == 0
     told = capsys.readouterr().err
-    assert "rows/s" in told.splitlines()[0]
+    assert told.splitlines()[0] == f"fm2: training lr on {len(dataset.train):,} rows ..."
+    assert re.match(r"fm2: training: \d+%, at most \d+:\d\d left; .* rows/s, loss ", told.splitlines()[1])
     assert "early stopping: no improvement in 1 evaluation\n" in told
     assert "worse than predicting the mean click rate" in told
 

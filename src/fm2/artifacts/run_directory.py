@@ -12,6 +12,7 @@ from fm2.files import check_output, output_directory, write_errors, write_text
 
 CALIBRATION = "calibration.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
+EVENTS = "tensorboard"  # the directory of its event files
 HISTORY = "history.jsonl"
 SHARDED_CHECKPOINT, SHARDS = "checkpoint.json", "shards"  # of several workers
 LAUNCH = "launch.txt"  # which process started them

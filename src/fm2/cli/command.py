@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from fm2.errors import suggest
@@ -95,6 +96,11 @@ class Argument:
     def _convert(self, text: str) -> Any:
         if self.choices and text not in self.choices:
             what = "value" if self.is_option else self.placeholder.lower()
+            if not self.is_option and Path(text).exists():
+                names = ", ".join(self.choices)
+                raise argparse.ArgumentTypeError(
+                    f"expected the name of a {what} before the path '{text}'; choose from {names}"
+                )
             raise argparse.ArgumentTypeError(f"unknown {what} '{text}'; {suggest(text, self.choices)}")
         try:
             return self.type(text)

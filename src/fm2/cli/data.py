@@ -162,6 +162,7 @@ def _prepare_with_trees(options: argparse.Namespace, schema: Schema, settings: d
     from fm2.data.manifest import MANIFEST
     from fm2.files import check_output, temporary_directory
     from fm2.studies.trees import prepare_with_trees
+    from fm2.training.progress import TrainingDisplay
 
     out = Path(options.out)
     check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=options.overwrite)
@@ -169,7 +170,13 @@ def _prepare_with_trees(options: argparse.Namespace, schema: Schema, settings: d
         out.parent.mkdir(parents=True, exist_ok=True)
         with temporary_directory(out) as folder:
             schema = _prepare_with_crosses(options, schema, settings, folder / "crossed").schema
-    dataset, gain = prepare_with_trees(options.source, schema, out, watch=shared.report_step, **settings)
+    with TrainingDisplay() as display:
+
+        def report_step(step: str) -> None:
+            display.restart()
+            shared.report_step(step)
+
+        dataset, gain = prepare_with_trees(options.source, schema, out, watch=report_step, callback=display, **settings)
     shared.warn(str(gain))
     return dataset
 

@@ -31,7 +31,7 @@ def read_size(text: str) -> float:
     description="Compile the best model of a run into one file that scores without PyTorch.",
     example="fm2 compile run --out model.fm2",
     notes="The plan auto measures the exact plans on this machine, on rows drawn by feature frequency, and selects the "
-    "fastest. An existing compiled model is replaced.",
+    "fastest. An existing compiled model is replaced; any other file is an error.",
     arguments=(
         shared.RUN,
         output_path("--out", "model file to write, e.g. model.fm2", "FILE"),
@@ -46,10 +46,11 @@ def read_size(text: str) -> float:
 def compile(options: argparse.Namespace) -> None:
     from fm2.engine.compile import compile
 
+    replaced = shared.replaces(options.out)
     compiled = compile(
         options.run_path,
         options.out,
-        watch=lambda step: shared.warn(f"{step} ...") if sys.stderr.isatty() else None,
+        watch=lambda step: shared.report_step(step) if sys.stderr.isatty() else None,
         **shared.pick(options, "plan", "rank", "dtype", "data", "memory"),
     )
     if options.json:
@@ -57,7 +58,7 @@ def compile(options: argparse.Namespace) -> None:
         return
     for title, microseconds in compiled.measured.items():
         print(f"  {title:<48} {microseconds:6.2f} µs per row (median)")
-    print(f"{compiled.path}: {compiled.plan}, {compiled.bytes / 1e6:,.1f} MB")
+    print(f"{compiled.path}: {compiled.plan}, {compiled.bytes / 1e6:,.1f} MB{replaced}")
     if compiled.rounding_error:
         print(f"maximum rounding error of a stored {options.dtype} number: {compiled.rounding_error:.2g}")
     if compiled.logit_error:
@@ -204,7 +205,8 @@ def explain(options: argparse.Namespace) -> None:
     "export a trained model to ONNX",
     description="Export a trained model as an ONNX graph that maps ids (rows x fields) to click probabilities.",
     example="fm2 export run --out model.onnx",
-    notes="An ONNX file contains no vocabularies: encode raw values with fm2. An existing ONNX file is replaced.",
+    notes="An ONNX file contains no vocabularies: encode raw values with fm2. An existing ONNX file is replaced; any "
+    "other file is an error.",
     arguments=(
         shared.RUN,
         output_path("--out", "ONNX file to write", "FILE"),
@@ -218,8 +220,9 @@ def export(options: argparse.Namespace) -> None:
 
     from fm2.export.onnx import export_onnx  # after the check: importing torch takes seconds
 
+    replaced = shared.replaces(options.out)
     out = export_onnx(options.run_path, options.out, ids=options.ids)
-    print(f"wrote {out.stat().st_size:,} bytes to {out}")
+    print(f"wrote {out.stat().st_size:,} bytes to {out}{replaced}")
 
 
 @command(

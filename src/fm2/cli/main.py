@@ -22,6 +22,7 @@ from fm2.cli.completion import completion
 from fm2.cli.exit_codes import FAILED, MISUSED, SUCCESS, explain
 from fm2.cli.help import command_help, main_help
 from fm2.cli.locations import local_arguments
+from fm2.cli.order import check_order
 from fm2.cli.parameters import name_options
 from fm2.errors import Fm2Warning, Terminated, is_panic, name_locations, printable, suggest
 
@@ -69,6 +70,7 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
     _escape_unprintable_characters()
     try:
         with _termination(), _warnings_in_one_line(command), local_arguments(command, options):
+            check_order(command, options)
             command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output exited, as in `fm2 describe DATA | head`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fm2.cli.command import Argument, flag, input_path
@@ -45,12 +46,20 @@ def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
+def replaces(path: str) -> str:
+    """Return what a command that replaces an earlier file adds to its result; call this before the file is written.
+
+    Files that take only moments to make are replaced without ``--overwrite`` (see :func:`fm2.files.check_replaceable`),
+    but not without a word.
+    """
+    return " (replaced the earlier file)" if Path(path).is_file() and Path(path).stat().st_size else ""
+
+
 def report_step(step: str) -> None:
-    """Print what a command does next, if standard error is a terminal."""
-    if sys.stderr.isatty():
-        warn(step)
+    """Print what a command does next."""
+    warn(f"{step} ...")
 
 
 def warn(message: str) -> None:
     """Print a message on standard error."""
-    print(f"fm2: {printable(name_locations(message))}", file=sys.stderr)
+    print(f"fm2: {printable(name_locations(message))}", file=sys.stderr, flush=True)

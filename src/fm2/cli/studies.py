@@ -72,8 +72,9 @@ def _compare_arguments() -> Sequence[Argument]:
     description="Train several models on one dataset, evaluate them on its test split and print a table.",
     example="fm2 compare data --models lr,fm,fmfm --out comparison",
     notes="DIR/compare.json and DIR/compare.csv contain the table and are updated after every run; DIR/MODEL-SEED are "
-    "ordinary runs. Training options apply to all models that have them. If a run fails, its row contains the error, "
-    "and the exit code is 1. Ctrl-C stops cleanly; --resume continues with the same options.",
+    "ordinary runs. Training options apply to all models that have them. With the same options, fm2 train makes the "
+    "same model: on 20,000 to 500,000 training rows, both keep the better of two forms of L2. If a run fails, its row "
+    "contains the error, and the exit code is 1. Ctrl-C stops cleanly; --resume continues with the same options.",
     arguments=_compare_arguments,
     interrupted=shared.CONTINUE,
 )
@@ -244,7 +245,8 @@ def tune(options: argparse.Namespace) -> None:
     "write an HTML report of trained models",
     description="Write a self-contained HTML page about a run, or about all models of a comparison.",
     example="fm2 report comparison --out report.html",
-    notes="The page has the paper's charts for your data. An existing HTML page is replaced.",
+    notes="The page has the paper's charts for your data. An existing HTML page is replaced; any other "
+    "file is an error.",
     arguments=(
         input_path("source", "directory of fm2 train, fm2 compare or fm2 ablate", "RUN_OR_COMPARISON"),
         output_path("--out", "HTML file to write, e.g. report.html", "FILE"),
@@ -259,9 +261,10 @@ def tune(options: argparse.Namespace) -> None:
 def report(options: argparse.Namespace) -> None:
     from fm2.studies.reporting.report import report
 
+    replaced = shared.replaces(options.out)
     out = report(options.source, options.out, **shared.pick(options, "data", "shrink", "ablation", "threads"))
     if out.is_file():  # a pipe receives the page alone
-        print(f"wrote {out.stat().st_size:,} bytes to {out}; open it in a browser")
+        print(f"wrote {out.stat().st_size:,} bytes to {out}{replaced}; open it in a browser")
 
 
 @command(

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from fm2.data.dataset import Dataset
     from fm2.engine.scorer import Scorer
     from fm2.training.run import Run
+    from fm2.training.tracking import Tracker
 
 SPLITS = ("train", "validation", "test")
-NOTICEABLE = 0.5  # seconds
-INTERVAL = "95% interval by a bootstrap over rows"
+NOTICEABLE, LARGE = 0.5, 1e9  # seconds, bytes
+INTERVAL = "95% bootstrap confidence interval"
 TRAINED_MODEL = input_path("path", "run directory (fm2 train) or compiled model (fm2 compile)", "MODEL")
 
 
@@ -78,8 +79,7 @@ def _kept_after_interrupt(options: argparse.Namespace) -> str:
 def train(options: argparse.Namespace) -> None:
     from fm2.artifacts.model_file import check_model
     from fm2.artifacts.run_directory import check_run_output
-    from fm2.artifacts.settings import Settings, read_changes
-    from fm2.cli.model_options import chosen_settings
+    from fm2.artifacts.settings import Settings
     from fm2.data.dataset import Dataset
     from fm2.training.candidates import AUTO, check_effort
 
@@ -96,19 +96,19 @@ def train(options: argparse.Namespace) -> None:
         check_model(Path(options.start))
     if options.row_weights and not Path(options.row_weights).is_file():
         raise Fm2Error(f"train: row weights: file not found: {options.row_weights}")
-    changes = read_changes(Path(options.settings), options.model) if options.settings else {}
-    changes |= chosen_settings(options, dataset.schema.names)
+    changes = _changes(options, dataset)
     settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
     if options.workers is not None:
         workers.launch(options, settings)
         return
     if not options.no_verify:
         _verify(dataset)
+    trackers = _trackers(options.track)
+    shared.report_step(_first_step(options, dataset, changes))
 
     from fm2.training.progress import TrainingDisplay  # after the checks: importing torch takes seconds
     from fm2.training.race_record import Record
     from fm2.training.resolve import slow_path_warning
-    from fm2.training.trackers import tracker
     from fm2.training.train import train
 
     warning = slow_path_warning(settings) if settings else None
@@ -120,7 +120,7 @@ def train(options: argparse.Namespace) -> None:
             dataset,
             options.out,
             callback=watch,
-            trackers=[tracker(text) for text in options.track],
+            trackers=trackers,
             verify=not options.no_verify,
             **shared.pick(options, "resume", "start", "overwrite", "effort", "row_weights"),
             **changes,
@@ -133,22 +133,48 @@ def train(options: argparse.Namespace) -> None:
     _print_metrics(run.metrics, f"{run.model.name} in {options.out}, validation", options.json)
 
 
-def _train_worker(options: argparse.Namespace, dataset: Dataset) -> None:
+def _changes(options: argparse.Namespace, dataset: Dataset) -> dict[str, Any]:
+    """Return the settings of the settings file, and of the options, which override it."""
     from fm2.artifacts.settings import read_changes
     from fm2.cli.model_options import chosen_settings
 
     changes = read_changes(Path(options.settings), options.model) if options.settings else {}
-    changes |= chosen_settings(options, dataset.schema.names)
-    scores = workers.train_worker(options, changes)
+    return changes | chosen_settings(options, dataset.schema.names)
+
+
+def _trackers(names: list[str]) -> list[Tracker]:
+    if not names:
+        return []
+    from fm2.training.trackers import tracker  # imports torch, which takes seconds
+
+    return [tracker(name) for name in names]
+
+
+def _first_step(options: argparse.Namespace, dataset: Dataset, changes: dict[str, Any]) -> str:
+    """Return what a training does, and how long the model takes to appear."""
+    from fm2.training.candidates import AUTO, compares_penalties
+
+    step = f"{'resuming' if options.resume else 'training'} {options.model} on {len(dataset.train):,} rows"
+    if options.resume or options.start or options.effort > 1 or options.model == AUTO:
+        return step
+    if not compares_penalties(options.model, dataset, changes):
+        return step
+    return f"{step} with two forms of L2; the better one becomes the model when both have ended"
+
+
+def _train_worker(options: argparse.Namespace, dataset: Dataset) -> None:
+    scores = workers.train_worker(options, _changes(options, dataset))
     if scores is not None:
         _print_metrics(scores, f"{options.model} in {options.out}, validation", options.json)
 
 
 def _verify(dataset: Dataset) -> None:
-    """Compare the checksums of a dataset; if that takes long, print how long it took."""
+    """Compare the checksums of a dataset; if that takes long, say so, and print how long it took."""
     began = time.perf_counter()
-    dataset.verify()
     size = sum(entry["bytes"] for entry in dataset.manifest["files"].values())
+    if size > LARGE:
+        shared.report_step(f"verifying {size / 1e6:,.0f} MB of {dataset.path}")
+    dataset.verify()
     seconds = time.perf_counter() - began
     if seconds > NOTICEABLE:
         shared.warn(f"verified {size / 1e6:,.1f} MB of {dataset.path} in {seconds:.1f} s; --no-verify skips this")
@@ -198,7 +224,7 @@ def calibrate(options: argparse.Namespace) -> None:
         measured = {stage: {"log_loss": log_loss, **vars(error)} for stage, (log_loss, error) in stages.items()}
         print(json.dumps({"rows": fitted.rows, "knots": len(fitted.calibration.knots), **measured}))
         return
-    print(f"calibrated {options.run_path} on {options.split} ({fitted.rows:,} rows); on these rows:")
+    print(f"calibrated {options.run_path} on {options.split} ({fitted.rows:,} rows); on these rows, with {INTERVAL}s:")
     for stage, (log_loss, error) in stages.items():
         print(f"  {stage:<7} log loss {log_loss:.5f}, calibration error {error}")
 
@@ -219,6 +245,7 @@ def calibrate(options: argparse.Namespace) -> None:
 )
 def evaluate(options: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
+    from fm2.evaluation.calibration import error_lines
     from fm2.evaluation.evaluate import mostly_unknown, score_calibrated
     from fm2.evaluation.id_mapping import make_id_map
 
@@ -244,9 +271,9 @@ def evaluate(options: argparse.Namespace) -> None:
         print(json.dumps(metrics))
         return
     _print_metrics(metrics, f"{options.path}, {options.split} ({size})", as_json=False)
-    print(f"calibration error, {INTERVAL}:")
-    for stage, error in errors.items():
-        print(f"  {stage:<18} {error}")
+    print(f"expected calibration error [{INTERVAL}]:")
+    for line in error_lines(errors):
+        print(f"  {line}")
 
 
 def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
@@ -273,7 +300,7 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
     example="fm2 predict model.fm2 new.csv --out predictions.csv --keep user,ad",
     notes="Input files may have any format that fm2 prepare reads; the label column is optional. The extension of "
     "--out selects the format: .csv or .csv.gz (with a header), .parquet, .npy (float32), otherwise text with one "
-    "probability per line. An existing file of predictions is replaced.",
+    "probability per line. An existing file of predictions is replaced; any other file is an error.",
     arguments=(
         TRAINED_MODEL,
         Argument("input", "files with raw rows", metavar="INPUT", many=True),
@@ -292,10 +319,11 @@ def predict(options: argparse.Namespace) -> None:
     out = None if options.out in ("-", "/dev/stdout") else Path(options.out)
     keep = [name.strip() for name in options.keep.split(",")] if options.keep is not None else []
     check_keep(out, keep)
+    replaced = "" if out is None else shared.replaces(options.out)
     predicted = predict_files(_open_model("predict", options), options.input, out, keep=keep)
     _warn_unknown(predicted.mostly_unknown())
     if out is not None and out.is_file():  # a pipe receives the probabilities alone
-        print(f"wrote {predicted.rows:,} probabilities to {options.out}")
+        print(f"wrote {predicted.rows:,} probabilities to {options.out}{replaced}")
 
 
 def _warn_unknown(shares: dict[str, float]) -> None:

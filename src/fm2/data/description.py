@@ -22,7 +22,7 @@ PIPED_WIDTH = 160
 def describe(dataset: Dataset) -> dict[str, Any]:
     """Return rows and click rate of each split, and kind, features, unknown share and frequent values of each field.
 
-    The values of numbers are the ranges of their buckets.
+    The features of a field include the unknown one. The values of numbers are the ranges of their buckets.
     The shares of a multi-valued field are shares of its values. ``lists`` has their number per row, and the shares of
     empty and missing lists; ``single`` says that no list has more than one value, as with a wrong separator. A field is
     ``nearly_unique`` if there are nearly as many values as training rows.
@@ -68,7 +68,7 @@ def _describe_field(
         "name": field.name,
         "kind": kind_name(field),
         "how": ", ".join(filter(None, how)),
-        "features": entry["features"] - 1,  # without the unknown feature
+        "features": entry["features"],
         "dropped": entry["dropped"],
         "unknown": {name: count / values[name] if values[name] else None for name, count in entry["unknown"].items()},
         "most_frequent": _most_frequent(field, vocabulary, sum(values[name] for name in counted)),
@@ -108,7 +108,7 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
     console.print(_split_table(description["splits"]), "", _field_table(description["fields"]), sep="\n")
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)  # the terminal wraps sentences
     fields = len(description["fields"])
-    features = fields + sum(field["features"] for field in description["fields"])
+    features = sum(field["features"] for field in description["fields"])
     say(f"\n{fields} fields, {features:,} features (including one unknown per field), in {description['path']}")
     if "negative_rate" in description:
         rate = description["negative_rate"]
@@ -116,7 +116,7 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
     for field in description["fields"]:
         name = printable(field["name"])
         if field.get("nearly_unique"):
-            problem = f"{field['features'] + field['dropped']:,} values are nearly as many as rows"
+            problem = f"{field['features'] - 1 + field['dropped']:,} values are nearly as many as rows"
             say(f"warning: {name}: {problem}; remove the field from the schema, or use a coarser value")
         if "lists" in field:
             shares = [f"{field['lists'][name]:.1%} of the lists are {name}" for name in ("empty", "missing")]

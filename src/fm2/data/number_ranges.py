@@ -7,11 +7,14 @@ import math
 from fm2.data.vocabulary import UNKNOWN, Vocabulary
 from fm2.field import Field
 
+TIMES = " × "  # between the values of a cross
 LARGEST_BUCKET = 2000  # exp(√2000) has 20 digits: larger integers are not exact anyway
 
 
 def feature_text(field: Field, vocabulary: Vocabulary, id: int) -> str | None:
     """Return the text of a feature: its value, or the range of numbers in its bucket; None is the missing value.
+
+    In a cross, "missing" stands for a missing value.
 
     >>> import dataclasses, numpy as np
     >>> price = Field("price", "numeric", transform="quantiles", buckets=3)
@@ -23,6 +26,8 @@ def feature_text(field: Field, vocabulary: Vocabulary, id: int) -> str | None:
     ['-1', '2', '3 to 4', '6 to 7', '21 to 23']
     """
     text = vocabulary.value(id)
+    if text and field.cross:
+        return TIMES.join(part or "missing" for part in text.split(TIMES))
     if text is None or text == UNKNOWN or field.kind != "numeric" or vocabulary.hashed:
         return text
     if field.transform == "quantiles":

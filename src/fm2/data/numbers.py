@@ -176,7 +176,7 @@ def are_quantities(integers: NDArray[Any], min_count: int) -> bool:
     """Return whether integers look like counts or amounts rather than identifiers.
 
     They are amounts if most of them are too rare to be categories, but have at most 15 digits. They are counts if
-    almost every integer between the 10 % and the 90 % quantile occurs, about as often as its neighbors; identifiers
+    almost every integer between the 10% and the 90% quantile occurs, about as often as its neighbors; identifiers
     have gaps, or frequencies in random order.
 
     >>> ages = np.random.default_rng(0).binomial(100, 0.4, size=10_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.rows import EncodedRows
-from fm2.errors import Fm2Error, printable, warn
+from fm2.errors import Fm2Error, closest, printable, warn
 from fm2.schema import Field
 
 LARGEST_ID = np.iinfo(np.int32).max
@@ -136,10 +135,9 @@ class KeyCheck:
 
 def _closest(key: str, columns: Sequence[str]) -> str | None:
     """Return the column that a key is probably meant to be; columns that differ only in a number are not."""
-    lower = {name.lower(): name for name in columns if _without_digits(name) != _without_digits(key)}
-    lower |= {name.lower(): name for name in columns if name.lower() == key.lower()}
-    found = difflib.get_close_matches(key.lower(), lower, n=1, cutoff=SIMILAR)
-    return lower[found[0]] if found else None
+    different = [name for name in columns if _without_digits(name) != _without_digits(key)]
+    same = [name for name in columns if name.casefold() == key.casefold()]
+    return closest(key, same or different, SIMILAR)
 
 
 def _without_digits(name: str) -> str:

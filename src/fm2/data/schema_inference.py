@@ -43,7 +43,7 @@ def infer_schema(source: Any, label: str, min_count: int, weight: str = "", impr
     items, share its vocabulary and embeddings.
 
     A column of numbers is numeric if it has many distinct values, no leading zeros, and a name that does not end like
-    an identifier (``ad_id``). Integers must also be distributed like counts or amounts, unlike identifiers. Up to 5 %
+    an identifier (``ad_id``). Integers must also be distributed like counts or amounts, unlike identifiers. Up to 5%
     of the values may not match.
 
     A column in which no value occurs twice identifies rows. It is left out with a warning, unless there is no other.

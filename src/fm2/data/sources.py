@@ -14,7 +14,7 @@ from fm2.data.remote_parquet import RemoteParquet
 from fm2.data.row_inputs import check_column_names, library_errors
 from fm2.data.text_files import TextFile, find_columns, open_text_file
 from fm2.errors import Fm2Error, require
-from fm2.remote.streams import LogFile, RemoteFile, find_remote_files
+from fm2.remote.streams import LogFile, RemoteFile, find_remote_files, not_found
 from fm2.remote.urls import as_path, is_remote
 from fm2.schema import Schema
 
@@ -115,10 +115,12 @@ def find_files(pattern: str | Path) -> Sequence[LogFile]:
     if path.is_file():
         return [path]
     if path.is_dir():
+        if not any(path.iterdir()):
+            raise Fm2Error(f"{pattern} is an empty directory; pass files, or a pattern such as {path / '*.csv'}")
         raise Fm2Error(f"{pattern} is a directory; pass its files, for example {path / '*.csv'}")
     matches = sorted(Path(match) for match in glob.glob(str(path)) if Path(match).is_file())  # noqa: PTH207
     if not matches:
-        raise Fm2Error(f"file not found: {pattern}")
+        raise not_found(str(pattern))
     return matches
 
 

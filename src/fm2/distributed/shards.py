@@ -18,7 +18,7 @@ from fm2.artifacts.settings import Settings
 from fm2.models.embedding import FlatEmbedding, make_weight
 from fm2.training.construction import l2_scale
 from fm2.training.optimizers import initial_state, make_optimizer
-from fm2.training.tables import EmbeddingTable
+from fm2.training.tables import EmbeddingTable, table_state
 from fm2.training.unknown import MEAN_ROWS
 
 ByField = Sequence[NDArray[Any]]
@@ -123,12 +123,7 @@ class TableShard:
 
     def state(self) -> Arrays:
         """Return the arrays that a checkpoint has to keep."""
-        table = self.table
-        arrays: Arrays = {"weights": table.weights}
-        arrays |= {f"state{i}": values for i, values in enumerate(table.state)}
-        if table.average is not None and table.touched is not None:
-            arrays |= {"average": table.average, "touched": table.touched}
-        return arrays
+        return table_state(self.table)
 
     def weighted_sums(self, weights: NDArray[np.float32]) -> list[NDArray[np.float64]]:
         """Return, for each group, the sum of the known features' rows times their counts, then the counts' sum."""

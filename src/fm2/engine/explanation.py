@@ -72,7 +72,7 @@ class Explanation:
 
 
 def missing_fields(schema: Schema, row: Mapping[str, Any]) -> set[str]:
-    """Return the names of the fields whose value is missing in a row."""
+    """Return the names of the fields whose value is missing in a row, and of the crosses of such fields."""
     texts = {"", *schema.missing}
 
     def is_missing(value: Any) -> bool:
@@ -80,7 +80,8 @@ def missing_fields(schema: Schema, row: Mapping[str, Any]) -> set[str]:
             return value in texts
         return value is None or (isinstance(value, float) and math.isnan(value))
 
-    return {field.name for field in schema.fields if not field.is_derived and is_missing(row.get(field.column))}
+    missing = {field.name for field in schema.fields if not field.is_derived and is_missing(row.get(field.column))}
+    return missing | {field.name for field in schema.fields if missing.intersection(field.cross)}
 
 
 def make_explanation(

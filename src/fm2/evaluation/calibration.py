@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -171,10 +172,10 @@ def fit_shifts(logits: Floats, labels: Floats, weights: Floats, features: NDArra
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error of predictions, with a 95 % confidence interval from ``low`` to ``high``.
+    """The expected calibration error of predictions, with a 95% confidence interval from ``low`` to ``high``.
 
     ``chance`` is the error that perfectly calibrated predictions would have on so many rows, on average, and
-    ``chance_limit`` is what they would exceed in 5 % of all cases.
+    ``chance_limit`` is what they would exceed in 5% of all cases.
     """
 
     error: float
@@ -189,8 +190,20 @@ class CalibrationError:
         return "miscalibrated" if self.error > self.chance_limit else "no significant miscalibration"
 
     def __str__(self) -> str:
-        interval = f"{LEVEL:.0%} interval {self.low:.5f} to {self.high:.5f}"
-        return f"{self.error:.5f} ({interval}; {self.chance:.5f} by chance): {self.verdict}"
+        perfect = f"perfectly calibrated predictions: about {self.chance:.5f}"
+        return f"{self.error:.5f} [{self.low:.5f}, {self.high:.5f}]: {self.verdict} ({perfect})"
+
+
+def error_lines(errors: Mapping[str, CalibrationError]) -> list[str]:
+    """Return calibration errors as text: one, or those before and after calibrating.
+
+    >>> error_lines({"uncalibrated": CalibrationError(0.02, 0.01, 0.03, 0.015, 0.025)})
+    ['0.02000 [0.01000, 0.03000]: no significant miscalibration (perfectly calibrated predictions: about 0.01500)']
+    """
+    if len(errors) == 1:
+        return [str(error) for error in errors.values()]
+    titles = {"uncalibrated": "before calibration", "calibrated": "after calibration"}
+    return [f"{titles[stage]:<18} {error}" for stage, error in errors.items()]
 
 
 def measure_calibration(
@@ -208,7 +221,7 @@ def measure_calibration(
     >>> random = np.random.default_rng(0)
     >>> p = random.random(10_000)
     >>> str(measure_calibration(random.random(10_000) < p, p))
-    '0.01564 (95% interval 0.00430 to 0.01673; 0.01416 by chance): no significant miscalibration'
+    '0.01564 [0.00430, 0.01673]: no significant miscalibration (perfectly calibrated predictions: about 0.01416)'
     """
     p, y = probabilities.astype(np.float64), labels.astype(np.float64)
     w = np.ones(len(p)) if weights is None else weights.astype(np.float64)

@@ -23,7 +23,7 @@ from fm2.evaluation import student
 from fm2.evaluation.metrics import Floats, check_inputs, row_losses
 
 CONFIDENCE = 0.95
-DRAWS = 20_000  # of the largest difference that chance produces; its 95 % quantile is then known to about 0.01
+DRAWS = 20_000  # of the largest difference that chance produces; its 95% quantile is then known to about 0.01
 
 
 @dataclass(frozen=True)

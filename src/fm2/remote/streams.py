@@ -63,14 +63,30 @@ def find_remote_files(pattern: str) -> list[RemoteFile]:
     """Return the file of this URL, or the sorted files that match a URL like ``s3://bucket/logs/*.tsv.gz``."""
     files = retry(f"cannot read {pattern}", lambda: _find(pattern))
     if not files:
-        raise Fm2Error(f"file not found: {pattern}")
+        raise not_found(pattern)
     return files
+
+
+def not_found(pattern: str) -> Fm2Error:
+    """Return an error for a path or URL without a file, or a glob pattern without a match.
+
+    >>> not_found("log.csv"), not_found("logs/*.csv")
+    (Fm2Error('file not found: log.csv'), Fm2Error("no file matches the pattern 'logs/*.csv'"))
+    """
+    if _is_pattern(pattern, scheme_of(pattern)):
+        return Fm2Error(f"no file matches the pattern '{pattern}'")
+    return Fm2Error(f"file not found: {pattern}")
+
+
+def _is_pattern(path: str, scheme: str) -> bool:
+    special = "*[" if scheme in ("http", "https") else "*?["  # ? begins the query of a web address
+    return any(character in path for character in special)
 
 
 def _find(pattern: str) -> list[RemoteFile]:
     fs, path = filesystem(pattern)
     fs.invalidate_cache()
-    if any(character in path for character in ("*[" if scheme_of(pattern) in ("http", "https") else "*?[")):
+    if _is_pattern(path, scheme_of(pattern)):
         prefix = pattern.removesuffix(path)
         found = {name: info for name, info in fs.glob(path, detail=True).items() if info["type"] == "file"}
         return [RemoteFile.of(prefix + name, fs, name, found[name]) for name in sorted(found)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any, TypeVar
 
 from fm2.errors import Fm2Error
 from fm2.files import atomic_file
+from fm2.studies.statistics import PredictionFiles, Statistics
+
+PREDICTIONS = "predictions"  # the directory of the runs' predictions
 
 Result = TypeVar("Result")
 
@@ -33,6 +37,35 @@ def read_results(
         raise Fm2Error(f"{operation}: {file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Fm2Error(f"{operation}: {file} is damaged or not {kind}: {error!r}") from error
+
+
+class StudyResults:
+    """What the results of studies share; they are dataclasses. ``rows`` has a row for every run."""
+
+    path: Path
+    rows: list[dict[str, Any]]
+    statistics: Statistics | None
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The rows of runs that failed."""
+        return [row for row in self.rows if row["error"]]
+
+    @property
+    def predictions(self) -> PredictionFiles:
+        """The predictions of all runs on the same rows."""
+        return PredictionFiles(self.path / PREDICTIONS)
+
+    def row(self, run: str) -> dict[str, Any] | None:
+        """Return the row of a run, if there is one."""
+        return next((row for row in self.rows if row["run"] == run), None)
+
+    def to_json(self, format: str, version: int) -> str:
+        """Return the content of a JSON file of this format and version, which :func:`read_results` reads."""
+        names = [each.name for each in dataclasses.fields(self) if each.name != "path"]  # type: ignore[arg-type]
+        values = {name: getattr(self, name) for name in names}
+        values["statistics"] = self.statistics and self.statistics.to_dict()
+        return json.dumps({"format": format, "version": version, **values}, indent=1, ensure_ascii=False) + "\n"
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

@@ -21,6 +21,7 @@ from fm2.models.registry import get_spec, specs
 from fm2.remote.paths import writes
 from fm2.schema import Schema
 from fm2.studies.crosses.auto import DEFAULT_MODEL, LEAST_GAIN
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 from fm2.training.tree_fields import with_and_without_trees
@@ -37,7 +38,7 @@ class TreeGain:
 
     @property
     def helps(self) -> bool:
-        """Whether the trees lower the log loss by 0.05 % and by a standard error."""
+        """Whether the trees lower the log loss by 0.05% and by a standard error."""
         return self.without - self.with_trees > max(LEAST_GAIN * self.without, self.error)
 
     def __str__(self) -> str:
@@ -58,13 +59,15 @@ def prepare_with_trees(
     seed: int = 0,
     threads: int = 0,
     watch: Callable[[str], None] = lambda step: None,
+    callback: Callable[[TrainingProgress], None] = lambda progress: None,
     **options: Any,
 ) -> tuple[Dataset, TreeGain]:
     """Prepare a log like :func:`fm2.prepare`, with a field of trees if these lower the validation loss of ``model``.
 
     The log is prepared with :meth:`Schema.with_trees`, and the model is trained. The trees are kept if they lower its
     validation log loss by 0.05% and by a standard error of the difference; otherwise, the log is prepared again without
-    them. ``options`` are those of :func:`fm2.prepare`.
+    them. ``options`` are those of :func:`fm2.prepare`. ``watch`` receives the name of each step, and ``callback`` the
+    progress of the training.
     """
     if isinstance(schema, Dataset | Encoder):
         raise Fm2Error("prepare: trees cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
@@ -86,7 +89,8 @@ def prepare_with_trees(
         if not len(dataset.validation):
             raise Fm2Error("prepare: whether trees help is measured on validation rows; the log has none")
         watch(f"training {model}")
-        gain = _measure_gain(train(model, dataset, Path(folder, "run"), seed=seed, **settings), dataset)
+        run = train(model, dataset, Path(folder, "run"), seed=seed, callback=callback, **settings)
+        gain = _measure_gain(run, dataset)
         if not gain.helps:
             watch("preparing without trees")
             prepare(source, schema, data, overwrite=True, **options)

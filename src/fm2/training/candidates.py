@@ -99,6 +99,11 @@ def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) ->
     return [{}] if other is None else [{}, other]
 
 
+def compares_penalties(model: str, dataset: Dataset, changes: Mapping[str, Any]) -> bool:
+    """Return whether an ordinary training of a new model compares two forms of L2."""
+    return len(default_candidates(resolve_settings(model, dataset, changes), len(dataset.train), changes)) > 1
+
+
 def settings_around(defaults: Settings, fields: int, fixed: Collection[str], number: int) -> list[dict[str, Any]]:
     """Return up to ``number`` changes of a model's settings for a log with so many fields.
 

@@ -36,7 +36,7 @@ from fm2.training.shuffling import shuffled, with_next
 from fm2.training.tree_fields import TreeFields, make_tree_fields
 
 CHECKPOINT_SECONDS = 60.0
-LONG_CHECKPOINT = 3.0  # seconds; if writing takes longer, checkpoints are less frequent: it takes 5 % of the time
+LONG_CHECKPOINT = 3.0  # seconds; if writing takes longer, checkpoints are less frequent: it takes 5% of the time
 EVALUATION_ROWS = 16_384  # at a time
 RUNAWAY_LOSS = 1e3
 MOST_EPOCHS, MOST_STEPS = 1_000_000, (1 << 31) - 1  # as in Settings and in native code

@@ -18,7 +18,7 @@ from fm2.training import tables
 from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.forward_backward import make_forward_backward
 from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer
-from fm2.training.tables import EmbeddingTable, load_batch
+from fm2.training.tables import EmbeddingTable, load_batch, table_state
 from fm2.training.unknown import UnknownFeatures
 
 
@@ -116,21 +116,12 @@ class NativeBackend(Backend):
     def state(self) -> Arrays:
         arrays = self._dense.state()
         for name, table in self._tables.items():
-            arrays |= {f"table.{name}.{key}": values for key, values in _table_state(table).items()}
+            arrays |= {f"table.{name}.{key}": values for key, values in table_state(table).items()}
         return arrays
 
     def load(self, state: Stored, steps: int) -> None:
         self.steps = steps
         self._dense.load(state, steps)
         for name, table in self._tables.items():
-            for key, values in _table_state(table).items():
+            for key, values in table_state(table).items():
                 values[:] = state[f"table.{name}.{key}"]
-
-
-def _table_state(table: EmbeddingTable) -> Arrays:
-    """Return the arrays of a table that a checkpoint has to keep."""
-    arrays: Arrays = {"weights": table.weights}
-    arrays |= {f"state{i}": values for i, values in enumerate(table.state)}
-    if table.average is not None and table.touched is not None:
-        arrays |= {"average": table.average, "touched": table.touched}
-    return arrays

@@ -8,21 +8,20 @@ import time
 from typing import Self
 
 from fm2.evaluation.metrics import metric_title
-from fm2.progress import ProgressBar
+from fm2.progress import PlainLines, ProgressBar
 from fm2.training.loop import TrainingProgress
 
-# Time between two updates: of the bar, and of plain lines where standard error is not a terminal.
-BAR_SECONDS, PLAIN_LINE_SECONDS = 0.2, 30.0
+BAR_SECONDS = 0.2  # between two updates
 
 
 class TrainingDisplay:
-    """Shows a progress bar; if standard error is not a terminal, prints a line every 30 seconds instead.
+    """Shows a progress bar; if standard error is not a terminal, prints a line now and then instead.
 
     Pass it as ``callback`` to :func:`fm2.train`.
     """
 
     def __init__(self, terminal: bool | None = None) -> None:
-        self._bar = ProgressBar("training", terminal)
+        self._bar, self._lines = ProgressBar("training", terminal), PlainLines()
         self._start = self._last_update = time.perf_counter()
         self._report: TrainingProgress | None = None
 
@@ -31,14 +30,21 @@ class TrainingDisplay:
         if self._report is not None and report.stage != self._report.stage:
             self._start = now
         self._report = report
-        if now - self._last_update < (BAR_SECONDS if self._bar.shown else PLAIN_LINE_SECONDS):
-            return
+        if self._is_due(now):
+            texts = describe(report, now - self._start)
+            if self._bar.shown:
+                self._bar.update(report.rows, report.total, texts)
+            else:
+                self._lines.print(f"training: {_position(report, now - self._start)}; {texts[0]}")
+
+    def _is_due(self, now: float) -> bool:
+        """Return whether it is time to update the bar, or to print a line."""
+        if not self._bar.shown:
+            return self._lines.is_due()
+        if now - self._last_update < BAR_SECONDS:
+            return False
         self._last_update = now
-        texts = describe(report, now - self._start)
-        if self._bar.shown:
-            self._bar.update(report.rows, report.total, texts)
-        else:
-            print(f"{_position(report, now - self._start)}: {texts[0]}", file=sys.stderr, flush=True)
+        return True
 
     def restart(self, message: str | None = None, ended: str | None = None) -> None:
         """Remove the bar, print a message on standard error, and get ready for another run after ``ended``."""
@@ -46,6 +52,7 @@ class TrainingDisplay:
         if message is not None:
             print(message, file=sys.stderr, flush=True)
         self._start = self._last_update = time.perf_counter()
+        self._lines = PlainLines()
         self._report = None
 
     @property
@@ -94,7 +101,7 @@ def describe(report: TrainingProgress, seconds: float) -> list[str]:
 def _position(report: TrainingProgress, seconds: float) -> str:
     """Format how much is done, and how long the rest takes unless early stopping ends it."""
     left = round((report.total - report.rows) / max(_speed(report, seconds), 1e-9))
-    return f"{report.rows / report.total:4.0%}, at most {left // 60}:{left % 60:02d} left"
+    return f"{report.rows / report.total:.0%}, at most {left // 60}:{left % 60:02d} left"
 
 
 def _reason(report: TrainingProgress) -> str:

@@ -38,9 +38,14 @@ Callback = Callable[[TrainingProgress], None]
 
 
 class TrainCandidate(Protocol):
-    """Trains a run up to the first evaluation after ``until`` epochs; returns whether the training has ended."""
+    """Trains a run up to the first evaluation after ``until`` epochs; returns whether the training has ended.
 
-    def __call__(self, settings: Settings, path: Path, resume: bool, until: float, callback: Callback) -> bool: ...
+    ``name`` is that of the candidate, for trackers.
+    """
+
+    def __call__(
+        self, settings: Settings, path: Path, name: str, resume: bool, until: float, callback: Callback
+    ) -> bool: ...
 
 
 class Race:
@@ -128,18 +133,16 @@ class Race:
         path, began = candidate_path(self._path, number), time.perf_counter()
         settings = self._settings(number)
         until = pause(settings, record.rounds)
-        if record.compares_penalties:
-            stage = f"form {place + 1}/{racing} of L2, round {record.rounds + 1}/{len(PAUSES)}"
-        else:
-            kind = "model race" if record.models else "race"
-            stage = f"{kind} {record.rounds + 1}/{len(PAUSES)}, candidate {place + 1}/{racing}"
+        counted = f"{number + 1} of {racing}" if number == place else f"{number + 1} ({place + 1} of {racing})"
+        stage = f"candidate {counted}, round {record.rounds + 1} of {len(PAUSES)}"
 
         def callback(progress: TrainingProgress) -> None:
             self._callback(dataclasses.replace(progress, stage=stage))
 
         try:
             if not candidate.finished:
-                candidate.finished = self._train(settings, path, (path / SETTINGS).is_file(), until, callback)
+                resume = (path / SETTINGS).is_file()
+                candidate.finished = self._train(settings, path, f"candidate-{number + 1}", resume, until, callback)
         except (DivergedError, MemoryError, RuntimeError) as error:
             if not isinstance(error, DivergedError) and not is_out_of_memory(error):
                 raise

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fm2 import _native
 from fm2._native import Dropout, Minibatch, Optimizer, Update
+from fm2.artifacts.arrays import Arrays
 from fm2.data.rows import EncodedRows
 
 Floats = NDArray[np.float32]
@@ -163,6 +164,15 @@ class EmbeddingTable:
         _native.finish_average(self.native, step, threads)
         assert self.average is not None
         return self.average
+
+
+def table_state(table: EmbeddingTable) -> Arrays:
+    """Return the arrays of a table that a checkpoint has to keep."""
+    arrays: Arrays = {"weights": table.weights}
+    arrays |= {f"state{i}": values for i, values in enumerate(table.state)}
+    if table.average is not None and table.touched is not None:
+        arrays |= {"average": table.average, "touched": table.touched}
+    return arrays
 
 
 def linear_logits(linear: EmbeddingTable, batch: Minibatch, out: Floats | None = None, threads: int = 0) -> Floats:

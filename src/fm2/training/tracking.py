@@ -43,17 +43,34 @@ class Tracker(Protocol):
     def end(self, metrics: dict[str, Any] | None) -> None:
         """Receive the best evaluation's metrics, or None if the training was interrupted or failed."""
 
+    def candidate(self, name: str, run: Path) -> Tracker | None:
+        """Return a tracker that follows a candidate of the race in the directory ``run``, or None.
+
+        A candidate pauses after each round, which is an end, and resumes. When the race has ended, this tracker
+        receives all events of the winner.
+        """
+        return None
+
 
 class Tracking:
     """Notifies trackers of one training. A tracker that fails is removed; the training continues."""
 
     def __init__(self, trackers: Sequence[Tracker], callback: Callable[[TrainingProgress], None]) -> None:
         self._trackers, self._callback = list(trackers), callback
+        self._candidates: dict[str, Tracking] = {}
 
     def __call__(self, progress: TrainingProgress) -> None:
         if progress.evaluated and progress.evaluation is not None:
             self._notify("evaluated", progress.evaluation)
         self._callback(progress)
+
+    def candidate(self, name: str, run: Path, callback: Callable[[TrainingProgress], None]) -> Tracking:
+        """Return the tracking of a candidate of the race in the directory ``run``."""
+        if name not in self._candidates:
+            trackers = [tracker for tracker in self._notify("candidate", name, run) if tracker is not None]
+            self._candidates[name] = Tracking(trackers, callback)
+        self._candidates[name]._callback = callback
+        return self._candidates[name]
 
     @contextlib.contextmanager
     def following(self, settings: Settings, path: Path, resumed: bool) -> Iterator[None]:
@@ -74,17 +91,20 @@ class Tracking:
             self._notify("evaluated", evaluation)
         self._notify("end", _best_metrics(history))
 
-    def _notify(self, event: str, *arguments: Any) -> None:
+    def _notify(self, event: str, *arguments: Any) -> list[Any]:
+        """Call a method of all trackers that have it; return what they return."""
+        results = []
         for tracker in list(self._trackers):
             method = getattr(tracker, event, None)  # a tracker need not implement all events
             try:
                 if method is not None:
-                    method(*arguments)
+                    results.append(method(*arguments))
             except Exception as error:  # no failure of a tracker may stop a training
                 self._trackers.remove(tracker)
                 reason = printable(str(error).partition("\n")[0]) or type(error).__name__
                 name = type(tracker).__name__
                 print(f"fm2: {name} failed: {reason}; the training continues without it", file=sys.stderr)
+        return results
 
 
 def _best_metrics(history: Sequence[Evaluation]) -> dict[str, Any] | None:

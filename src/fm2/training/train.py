@@ -18,6 +18,7 @@ from fm2.artifacts.arrays import verify_arrays
 from fm2.artifacts.model_file import MODEL
 from fm2.artifacts.run_directory import (
     CHECKPOINT,
+    EVENTS,
     HISTORY,
     LAUNCH,
     RACE,
@@ -35,7 +36,7 @@ from fm2.files import checksum, remove_directory, write_errors, write_files
 from fm2.remote.paths import writes
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
-from fm2.training.candidates import AUTO, check_effort, default_candidates
+from fm2.training.candidates import AUTO, check_effort, compares_penalties
 from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.race import Race, discard_race, new_record, resumed_race
@@ -71,7 +72,8 @@ def train(
     ``effort`` of 2 or 3, several settings around the defaults are trained, and the best ones are kept. Settings that
     are given do not change. On logs of 20,000 to 500,000 training rows, LR and the factorization machines are trained
     with two forms of L2 even with an ``effort`` of 1, unless the penalty is given. The file ``race.json`` of the run
-    lists the candidates and their scores; ``trackers`` follow the winner, at the end.
+    lists the candidates and their scores. Trackers for TensorBoard and MLflow follow each candidate while it trains;
+    other ``trackers`` follow the winner, at the end, unless they have a method ``candidate``.
 
     ``settings`` are those of :class:`fm2.artifacts.settings.Settings`; the model's defaults apply to the others.
 
@@ -100,8 +102,7 @@ def train(
     if races and not learn:
         raise Fm2Error("train: learn=False trains nothing; it cannot be combined with effort or auto")
     if not races and not resume and first is None:
-        defaults = resolve_settings(model, dataset, settings)
-        races = len(default_candidates(defaults, len(dataset.train), settings)) > 1
+        races = compares_penalties(model, dataset, settings)
     if record and not races:
         model = record.model_to_resume(model)
     weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)
@@ -110,8 +111,8 @@ def train(
         dataset.verify_once()
         if first:
             verify_arrays(first.path / MODEL)
-    source = _Source(dataset, first, weights, fingerprint, learn)
     tracking = Tracking(trackers, callback)
+    source = _Source(dataset, first, weights, fingerprint, path, tracking, learn)
     if races:
         record = record or new_record(model, effort, dataset, settings, config, fingerprint)
         record.check_fingerprint(path, fingerprint)
@@ -133,12 +134,14 @@ def train(
 
 @dataclass(frozen=True)
 class _Source:
-    """What the trainings of a race share: the data, the model to start from, row weights, and their fingerprint."""
+    """What the trainings of a race share: data, the model to start from, row weights, their fingerprint, the run."""
 
     dataset: Dataset
     start: Run | None
     row_weights: NDArray[np.float32] | None
     fingerprint: dict[str, str | None]
+    path: Path
+    tracking: Tracking
     learn: bool = True
 
     def make_loop(self, settings: Settings, path: Path, callback: Callable[[TrainingProgress], None]) -> TrainingLoop:
@@ -149,10 +152,16 @@ class _Source:
         return TrainingLoop(backend, self.dataset, vocabularies, path, *rest)
 
     def train(
-        self, settings: Settings, path: Path, resume: bool, until: float, callback: Callable[[TrainingProgress], None]
+        self,
+        settings: Settings,
+        path: Path,
+        name: str,
+        resume: bool,
+        until: float,
+        callback: Callable[[TrainingProgress], None],
     ) -> bool:
         """Train a candidate of a race until it pauses; return whether its training has ended."""
-        tracking = Tracking((), callback)
+        tracking = self.tracking.candidate(name, self.path, callback)
         loop = self.make_loop(settings, path, tracking)
         return _run_loop(loop, path, resume, not resume, tracking, warm_start=self.start is not None, until=until)
 
@@ -224,6 +233,7 @@ def training_directory(
                 discard_race(path)
                 for name in (SHARDED_CHECKPOINT, CHECKPOINT, HISTORY, LAUNCH):
                     (path / name).unlink(missing_ok=True)
-                remove_directory(path / SHARDS)
+                for name in (SHARDS, EVENTS):
+                    remove_directory(path / name)
             write_files(path, files, SETTINGS)
         yield

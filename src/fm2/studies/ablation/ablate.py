@@ -17,16 +17,17 @@ from fm2.artifacts.settings import Settings, read_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
 from fm2.data.reduced import without_fields
-from fm2.errors import Fm2Error, Fm2Warning, name_locations, printable, suggest
+from fm2.errors import Fm2Error, Fm2Warning, name_locations, reason_of, suggest
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_split, targets
 from fm2.files import check_output, output_directory, remove_directory, write_errors, write_files
 from fm2.remote.paths import writes
 from fm2.studies.ablation.embeddings import map_embeddings
 from fm2.studies.ablation.frequency import Part, bins_of_features, measure_gaps
-from fm2.studies.ablation.results import COLUMNS, CSV, JSON, PREDICTIONS, Ablation
+from fm2.studies.ablation.results import COLUMNS, CSV, JSON, Ablation
 from fm2.studies.ablation.variants import COMPLETE, KEY, Variant, plan_variants
-from fm2.studies.comparison.plan import state_of
+from fm2.studies.comparison.plan import Training, state_of
+from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import fingerprint_of
 from fm2.training.loop import TrainingProgress, check_splits
@@ -102,7 +103,8 @@ def ablate(
         if overwrite:
             _remove_results(path)
         states = {
-            name: state_of(path / name, ablation.row(name), each, "ablate") for name, (_, each) in trainings.items()
+            name: state_of(path / name, ablation.row(name), Training(each, each.used()), "ablate")
+            for name, (_, each) in trainings.items()
         }
         with write_errors(path, "ablate"):
             write_files(path, {JSON: ablation.text()}, JSON)
@@ -190,8 +192,7 @@ def _train(
         row |= {"seconds": round(time.perf_counter() - start, 3), **_evaluate(ablation, trained, own, variant)}
         return row, None
     except Exception as error:  # one failed variant must not stop the others
-        message = str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}"
-        return row | {"seconds": round(time.perf_counter() - start, 3), "error": printable(message)}, error
+        return row | {"seconds": round(time.perf_counter() - start, 3), "error": reason_of(error)}, error
     finally:
         shutil.rmtree(reduced, ignore_errors=True)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -13,17 +11,17 @@ from fm2.evaluation.metrics import metric_title
 from fm2.files import write_errors, write_text
 from fm2.remote.paths import local_path
 from fm2.studies.ablation.variants import COMPLETE
-from fm2.studies.result_files import read_results, write_csv
-from fm2.studies.statistics import PredictionFiles, Statistics
+from fm2.studies.result_files import StudyResults, read_results, write_csv
+from fm2.studies.statistics import Statistics
 
 FORMAT, VERSION = "fm2 ablation", 1
-JSON, CSV, PREDICTIONS = "ablate.json", "ablate.csv", "predictions"
+JSON, CSV = "ablate.json", "ablate.csv"
 MEASURES = ("parameters", "flops", "auc", "log_loss", "seconds")
 COLUMNS = ("variant", "kind", "key", "model", "seed", "run", *MEASURES, "error")
 
 
 @dataclass
-class Ablation:
+class Ablation(StudyResults):
     """The results of an ablation of a run's model. ``rows`` has a row for every variant and seed.
 
     A variant is the ``complete`` model, one without a field, or one with a part replaced. ``statistics`` compares each
@@ -61,20 +59,6 @@ class Ablation:
 
         return read_results(path / JSON, "an ablation", (FORMAT, VERSION), operation, make)
 
-    @property
-    def failed(self) -> list[dict[str, Any]]:
-        """The rows of trainings that failed."""
-        return [row for row in self.rows if row["error"]]
-
-    @property
-    def predictions(self) -> PredictionFiles:
-        """The predictions of all runs on the same rows."""
-        return PredictionFiles(self.path / PREDICTIONS)
-
-    def row(self, run: str) -> dict[str, Any] | None:
-        """Return the row of a run, if there is one."""
-        return next((row for row in self.rows if row["run"] == run), None)
-
     def finished_runs(self, *kinds: str) -> dict[str, list[str]]:
         """Return the runs that did not fail by variant, of these kinds or of all."""
         runs: dict[str, list[str]] = {}
@@ -93,9 +77,7 @@ class Ablation:
 
     def text(self) -> str:
         """Return the content of ablation.json."""
-        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
-        values["statistics"] = self.statistics and self.statistics.to_dict()
-        return json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False) + "\n"
+        return self.to_json(FORMAT, VERSION)
 
     def save(self) -> None:
         """Write all files."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import Settings, is_used, read_settings
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec, model_names
+from fm2.training.race_record import Record
 from fm2.training.resolve import CHANGEABLE, differences
 
 State = Literal["new", "unfinished", "finished"]
@@ -62,33 +64,50 @@ def _has(model: str, name: str, value: Any) -> bool:
     return is_used(model, name) and not unsupported
 
 
-def settings_for(
+@dataclass(frozen=True)
+class Training:
+    """A training of a comparison: what it changes in a model's defaults, and all its settings.
+
+    If :func:`fm2.train` compares two forms of L2, these are the settings of the first one.
+    """
+
+    settings: Settings
+    changes: Mapping[str, Any]
+
+
+def training_of(
     model: str,
     seed: int,
     size: tuple[int, Sequence[int]],
     common: Mapping[str, Any],
     model_settings: Mapping[str, Mapping[str, Any]],
-) -> Settings:
-    """Return a model's settings: its defaults for ``size`` (rows, field sizes), the common settings, and its own."""
+) -> Training:
+    """Return a model's training on data of this ``size`` (rows, field sizes), with the common settings and its own."""
     specific = model_settings.get(model, {})
     if "seed" in common or "seed" in specific:
         raise Fm2Error("compare: unexpected setting 'seed'; use seeds=, which apply to all models")
     shared = {name: value for name, value in common.items() if _has(model, name, value)}
+    changes = {**shared, **specific, "seed": seed}
     try:
-        return Settings.of(model, *size, **{**shared, **specific, "seed": seed})
+        return Training(Settings.of(model, *size, **changes), changes)
     except Fm2Error as error:
         raise Fm2Error(str(error).replace("train:", f"compare: {model}:", 1)) from error
 
 
-def state_of(run: Path, row: Mapping[str, Any] | None, settings: Settings, operation: str = "compare") -> State:
+def state_of(run: Path, row: Mapping[str, Any] | None, training: Training, operation: str = "compare") -> State:
     """Return how far a run of a resumed comparison or ablation is. Raise an error if its settings have changed.
 
     A run that failed may have other settings; it then starts from the beginning.
     """
     if not (run / SETTINGS).is_file():
         return "new"
-    changed = differences(read_settings(run / SETTINGS), settings)
-    fixed = {name: values for name, values in changed.items() if name not in CHANGEABLE}
+    race, before, now = Record.read(run), read_settings(run / SETTINGS), training.settings.used()
+    if race is not None and race.winner is not None:  # its form of L2 is not a change of the settings
+        chosen = race.candidates[race.winner].changes
+        before |= {name: now[name] for name in chosen if name not in training.changes}
+    changed = differences(before, training.settings)
+    changeable = ("threads",) if race is not None and race.winner is None else CHANGEABLE
+    fixed = {name: values for name, values in changed.items() if name not in changeable}
     if row and row["error"]:
         return "new" if fixed else "unfinished"
     for name, (before, now) in fixed.items():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fm2.artifacts.run_directory import RACE
 from fm2.evaluation.metrics import metric_title
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
 from fm2.studies.statistics import Statistics
 
+FORMS = "the better of two forms of L2 on the validation rows, as in fm2 train"
 TIE = "* best, or no significant difference from the best"
 # Why a run should have had more epochs, by the column of its row that says so.
 TOO_SHORT = {
@@ -40,6 +42,8 @@ def lines(comparison: Comparison) -> list[str]:
         )
         table.append(f"{BEST_POSSIBLE:<{name_width}} {'':>13} {'':>11} {'':>9} {best} {1:>10.1%}")
     table += differences(comparison.statistics, comparison.split)
+    if raced := [run for run in (row["run"] for row in comparison.rows) if (comparison.path / run / RACE).is_file()]:
+        table.append(f"{FORMS}: {', '.join(raced)}")
     for column, reason in TOO_SHORT.items():
         runs = [row["run"] for row in comparison.rows if row.get(column)]
         if runs:

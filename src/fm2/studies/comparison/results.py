@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -14,11 +13,11 @@ from typing import Any
 from fm2.files import write_errors, write_text
 from fm2.models.specs.shallow import LR
 from fm2.remote.paths import local_path
-from fm2.studies.result_files import read_results, write_csv
-from fm2.studies.statistics import PairDifference, PredictionFiles, Statistics
+from fm2.studies.result_files import StudyResults, read_results, write_csv
+from fm2.studies.statistics import PairDifference, Statistics
 
 FORMAT, VERSION = "fm2 compare", 1
-JSON, CSV, DIFFERENCES, PREDICTIONS = "compare.json", "compare.csv", "differences.csv", "predictions"
+JSON, CSV, DIFFERENCES = "compare.json", "compare.csv", "differences.csv"
 MEASURES = ("parameters", "flops", "flops_cached", "auc", "log_loss", "gap", "best_epoch", "seconds")
 REQUIRED = ("parameters", "flops", "auc", "log_loss")
 COLUMNS = ("model", "seed", "run", *MEASURES, "unfinished", "unsettled", "error")
@@ -27,7 +26,7 @@ BEST_POSSIBLE = "best possible"
 
 
 @dataclass
-class Comparison:
+class Comparison(StudyResults):
     """The results of a comparison. ``rows`` has a row for every model and seed that finished or failed.
 
     A row has the model's parameters and FLOPs (``flops_cached``: with cached products), its metrics on ``split``, and
@@ -76,20 +75,6 @@ class Comparison:
         for row in self.rows:
             _check_row(row)
 
-    @property
-    def failed(self) -> list[dict[str, Any]]:
-        """The rows of runs that failed."""
-        return [row for row in self.rows if row["error"]]
-
-    def row(self, run: str) -> dict[str, Any] | None:
-        """Return the row of a run, if there is one."""
-        return next((row for row in self.rows if row["run"] == run), None)
-
-    @property
-    def predictions(self) -> PredictionFiles:
-        """The predictions of the runs on the rows that they are compared on."""
-        return PredictionFiles(self.path / PREDICTIONS)
-
     def finished_runs(self) -> dict[str, list[str]]:
         """Return the names of the runs that did not fail, by model."""
         runs: dict[str, list[str]] = {}
@@ -110,9 +95,7 @@ class Comparison:
     def text(self) -> str:
         """Return the content of compare.json."""
         self._compute_gaps()
-        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "path"}
-        values["statistics"] = self.statistics and self.statistics.to_dict()
-        return json.dumps({"format": FORMAT, "version": VERSION, **values}, indent=1, ensure_ascii=False) + "\n"
+        return self.to_json(FORMAT, VERSION)
 
     def save(self) -> None:
         """Write all files."""

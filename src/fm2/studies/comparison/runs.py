@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from fm2.artifacts.run_directory import HISTORY, SETTINGS, read_history
-from fm2.artifacts.settings import Settings, read_settings
+from fm2.artifacts.settings import read_settings
 from fm2.data.dataset import Dataset
-from fm2.errors import Fm2Error, printable
+from fm2.errors import reason_of
 from fm2.evaluation import metrics
 from fm2.evaluation.evaluate import score_calibrated
-from fm2.studies.comparison.results import COLUMNS, PREDICTIONS, Comparison
+from fm2.studies.comparison.plan import Training
+from fm2.studies.comparison.results import COLUMNS, Comparison
 from fm2.studies.execution.jobs import Jobs, LostRun, map_runs, open_once
+from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import PredictionFiles
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
@@ -25,30 +27,34 @@ from fm2.training.train import train
 
 @dataclass(frozen=True)
 class _Task:
-    """A training of a comparison: its run, settings and dataset, and the seconds that it has taken before."""
+    """A run of a comparison: its training and dataset, and the seconds that it has taken before."""
 
     path: Path
     run: str
-    settings: Settings
+    training: Training
     resume: bool
     spent: float
     data: Dataset | Path
     split: str
 
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.training.settings.model
+
     def row(self, seconds: float) -> dict[str, Any]:
         """Return the row of the run without any results."""
-        row: dict[str, Any] = {**dict.fromkeys(COLUMNS), "model": self.settings.model, "seed": self.settings.seed}
+        row: dict[str, Any] = {**dict.fromkeys(COLUMNS), "model": self.model, "seed": self.training.settings.seed}
         return {**row, "run": self.run, "seconds": round(self.spent + seconds, 3)}
 
     def failed(self, error: Exception, seconds: float) -> tuple[dict[str, Any], Exception]:
         """Return the row of a run that failed, and the exception."""
-        message = str(error) if isinstance(error, Fm2Error) else f"{type(error).__name__}: {error}"
-        return self.row(seconds) | {"error": printable(message)}, error
+        return self.row(seconds) | {"error": reason_of(error)}, error
 
 
 def train_all(
     comparison: Comparison,
-    trainings: Mapping[str, tuple[Settings, bool]],
+    trainings: Mapping[str, tuple[Training, bool]],
     dataset: Dataset,
     jobs: Jobs,
     watch: Callable[[TrainingProgress], None],
@@ -58,12 +64,12 @@ def train_all(
     """Train and evaluate what is left, and store the row of each run as soon as it ends."""
     data = dataset if jobs.is_sequential else dataset.path.resolve()
     tasks = {}
-    for run, (settings, resume) in trainings.items():
+    for run, (training, resume) in trainings.items():
         before = comparison.row(run)
         if resume and before:
             comparison.spent.setdefault(run, before["seconds"] or 0.0)
         spent = comparison.spent.get(run, 0.0)
-        tasks[run] = _Task(comparison.path.resolve(), run, settings, resume, spent, data, comparison.split)
+        tasks[run] = _Task(comparison.path.resolve(), run, training, resume, spent, data, comparison.split)
     begun: dict[str, float] = {}
 
     def begin(run: str) -> None:
@@ -87,11 +93,10 @@ def train_all(
 def _train(task: _Task, watch: Callable[[TrainingProgress], None]) -> tuple[dict[str, Any], Exception | None]:
     """Train and evaluate one model; return its row, and the exception if it failed."""
     start = time.perf_counter()
-    options = {name: value for name, value in task.settings.used().items() if name != "model"}
-    options |= {"resume": task.resume, "overwrite": not task.resume, "callback": watch}
+    options = {**task.training.changes, "resume": task.resume, "overwrite": not task.resume, "callback": watch}
     try:
         dataset = open_once(task.data)
-        trained = train(task.settings.model, dataset, task.path / task.run, **options)
+        trained = train(task.model, dataset, task.path / task.run, **options)
         row = task.row(time.perf_counter() - start)
         return row | _evaluate(trained, dataset, task.split, PredictionFiles(task.path / PREDICTIONS)), None
     except Exception as error:  # one failed model must not stop the others

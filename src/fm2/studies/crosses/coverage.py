@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # A cross must keep this share of its coverage. On a log of movie ratings whose test rows are each user's last ones, a
-# cross of the user and the number of ratings so far covered 99 % of the training rows and 47 % of the test rows.
+# cross of the user and the number of ratings so far covered 99% of the training rows and 47% of the test rows.
 KEPT = 0.75
 
 Ids = NDArray[np.int32]

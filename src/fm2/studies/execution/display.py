@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from fm2.training.loop import TrainingProgress
-from fm2.training.progress import BAR_SECONDS, PLAIN_LINE_SECONDS, TrainingDisplay
+from fm2.training.progress import TrainingDisplay
 
 
 class RunsDisplay(TrainingDisplay):
@@ -28,15 +27,13 @@ class RunsDisplay(TrainingDisplay):
 
     def __call__(self, report: TrainingProgress) -> None:
         self._running[report.stage] = report
-        now = time.perf_counter()
-        if now - self._last_update < (BAR_SECONDS if self._bar.shown else PLAIN_LINE_SECONDS):
+        if not self._is_due(time.perf_counter()):
             return
-        self._last_update = now
         if self._bar.shown:
             done, total = (sum(getattr(each, name) for each in self._running.values()) for name in ("rows", "total"))
             self._bar.update(done, total, [self.text(), f"{len(self._running)} runs"])
         else:
-            print(self.text(), file=sys.stderr, flush=True)
+            self._lines.print(f"training: {self.text()}")
 
     def text(self) -> str:
         """Return the share of each run that is done at most; early stopping may end it before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fm2.evaluation.calibration import CalibrationError
+from fm2.evaluation.calibration import CalibrationError, error_lines
 from fm2.evaluation.metrics import metric_title
 from fm2.studies.comparison.printing import TIE, marked, optional
 from fm2.studies.comparison.results import Comparison
@@ -157,10 +157,10 @@ def calibration(
 
 
 def _calibration_errors(errors: Mapping[str, CalibrationError]) -> str:
-    stages = "; ".join(f"{stage} {error}" for stage, error in errors.items())
     return paragraph(
-        f"Expected calibration error: {stages}. The interval is a bootstrap over rows. Perfectly calibrated "
-        "predictions have the error by chance on average, and the verdict is wrong for 5 % of them.",
+        f"Expected calibration error, with a 95% bootstrap confidence interval: {'; '.join(error_lines(errors))}. "
+        "Clicks are random, so even perfectly calibrated predictions have an error above 0; 5% of them would be called "
+        "miscalibrated.",
         "soft",
     )
 

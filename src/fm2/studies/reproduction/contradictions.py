@@ -44,7 +44,7 @@ def _linear_part() -> str:
     shrunk = complexity.fmfm(CRITEO_DIMS, cached=True)
     return (
         f"Table 4 counts 2n = {2 * N} FLOPs for the linear part of LR, FwFM, FFM and FmFM, none for that of FM, and "
-        f"n = {N} for that of the cached model at 95 % of the variance: its {CACHED_SHRUNK:,} would be {shrunk + N:,} "
+        f"n = {N} for that of the cached model at 95% of the variance: its {CACHED_SHRUNK:,} would be {shrunk + N:,} "
         "if counted like the others. fm2 counts models with per-field dimensions like the paper."
     )
 

@@ -76,7 +76,7 @@ def _count_parameters(name: str, sizes: Sequence[int]) -> int:
 
 
 def dimensions(dataset: Dataset, dims: Sequence[int] | None) -> Table:
-    """Make table 3: the dimensions of Criteo's fields that keep 95 % of the variance, and their features."""
+    """Make table 3: the dimensions of Criteo's fields that keep 95% of the variance, and their features."""
     features = features_of(dataset)
     rows = []
     for index, (dim, size) in enumerate(zip(CRITEO_DIMS, CRITEO_FIELD_SIZES, strict=True)):
@@ -86,7 +86,7 @@ def dimensions(dataset: Dataset, dims: Sequence[int] | None) -> Table:
     rows.append(["mean, sum", *means, f"{sum(features):,}", f"{sum(CRITEO_FIELD_SIZES):,}"])
     notes = [] if dims is not None else ["Table 8 computes fm2's dimensions; it was not made."]
     header = ["field", "dimension", "paper", "features", "paper"]
-    return Table("Table 3: dimensions that keep 95 % of the variance", header, rows, notes)
+    return Table("Table 3: dimensions that keep 95% of the variance", header, rows, notes)
 
 
 def operations(summary: Summary, shrunk: Sequence[Mapping[str, Any]]) -> Table:
@@ -108,7 +108,7 @@ def operations(summary: Summary, shrunk: Sequence[Mapping[str, Any]]) -> Table:
             counted = get_spec(name).count_flops
             assert counted is not None
             of_paper = counted({"field_sizes": CRITEO_FIELD_SIZES, "dims": CRITEO_DIMS})["cached"]
-            cached = ["FmFM, cached, 95 % of the variance", "n²K̄", "", f"{CACHED_SHRUNK:,}", f"{of_paper:,}", smaller]
+            cached = ["FmFM, cached, 95% of the variance", "n²K̄", "", f"{CACHED_SHRUNK:,}", f"{of_paper:,}", smaller]
             rows.append(cached)
     header = ["model", "order of growth", "2 × its value", "paper", f"fm2 at n = {N}, K = {K}", "trained here"]
     notes = [

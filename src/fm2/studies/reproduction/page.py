@@ -72,7 +72,7 @@ def _fields(
 
 
 def _dimensions(dataset: Dataset, comparison: Comparison | None, shrunk: Rows, threads: int) -> Dimensions | None:
-    """Return the dimensions that keep 95 % of the variance: those of table 8, or those that PCA of FmFM finds."""
+    """Return the dimensions that keep 95% of the variance: those of table 8, or those that PCA of FmFM finds."""
     smaller = dims_of(shrunk, threads)
     if smaller is not None:
         return Dimensions([round(shrunk[0]["dimension"])] * len(smaller), smaller, by_pca=True)
@@ -83,7 +83,7 @@ def _dimensions(dataset: Dataset, comparison: Comparison | None, shrunk: Rows, t
 
 
 def dims_of(shrunk: Rows, threads: int) -> list[int] | None:
-    """Return the dimensions of the model in table 8 that keeps 95 % of the variance, if there is one."""
+    """Return the dimensions of the model in table 8 that keeps 95% of the variance, if there is one."""
     path = next((row["run"] for row in shrunk if row["variance"] == 0.95), None)
     return None if path is None else list(Run.open(path, threads).model.config["dims"])
 

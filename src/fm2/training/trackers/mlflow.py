@@ -21,7 +21,8 @@ class MLflow(Tracker):
     """Logs to the SQLite file ``mlflow.db``, which ``mlflow ui`` shows, or to another tracking ``uri``.
 
     A ``uri`` without ``://`` is the path of an SQLite file. A resumed training continues the MLflow run of the same
-    directory; only evaluations that are missing there are logged.
+    directory; only evaluations that are missing there are logged. Each candidate of a race has an MLflow run of
+    its own, named RUN/candidate-1 and so on, and the winner has one more, named RUN.
     """
 
     def __init__(self, uri: str | Path | None = None) -> None:
@@ -34,7 +35,7 @@ class MLflow(Tracker):
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it logs every table it creates
         self._uri = str(uri or "mlflow.db")
         self._client: Any = None
-        self._run = ""
+        self._run, self._name = "", ""
         self._known: set[int] = set()
         self._best: dict[str, float] = {}
 
@@ -51,6 +52,12 @@ class MLflow(Tracker):
             self._resume(earlier, settings)
         for evaluation in history or ():
             self.evaluated(evaluation)
+
+    def candidate(self, name: str, run: Path) -> MLflow:
+        """Return a tracker that logs a candidate to an MLflow run of its own."""
+        tracker = MLflow(self._uri)
+        tracker._name = f"{run.resolve().name}/{name}"
+        return tracker
 
     def _tracking_uri(self) -> str:
         if "://" in self._uri:
@@ -71,7 +78,8 @@ class MLflow(Tracker):
 
     def _create(self, experiment: str, path: Path, settings: dict[str, Any]) -> None:
         directory = path.resolve()
-        run = self._client.create_run(experiment, run_name=directory.name, tags={PATH_TAG: directory.as_uri()})
+        name = self._name or directory.name
+        run = self._client.create_run(experiment, run_name=name, tags={PATH_TAG: directory.as_uri()})
         self._run, self._known, self._best = run.info.run_id, set(), {}
         parameters = [self._module.entities.Param(name, str(value)) for name, value in settings.items()]
         self._client.log_batch(self._run, params=parameters)
