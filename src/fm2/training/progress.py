@@ -89,6 +89,8 @@ def describe(report: TrainingProgress, seconds: float) -> list[str]:
     metric = report.evaluation[report.metric]
     score = f"validation {metric_title(report.metric)} {metric:.4f}"
     scores = f"validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
+    if share := report.evaluation.get("tree_share"):
+        scores += f", {share:.0%} from trees"
     return [
         f"{stage}{', '.join(training)}; {scores}",
         f"{stage}{training[-1]}; {scores}",
