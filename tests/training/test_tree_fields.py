@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from tests.helpers.trees import SCHEMA, TREES, log_of
 
 import fm2
@@ -57,14 +58,9 @@ def test_the_logit_is_the_weighted_mean_of_the_models_and_the_trees(runs, datase
     assert 0.1 < share <= 0.99
     expected = (1 - share) * own + share * scores_of(dataset, rows.encoded)
     np.testing.assert_allclose(run.logits(rows.encoded), expected, atol=1e-5)
-    # The model alone has the loss by which training selected it, and the share is the best one.
-    assert log_loss(rows.labels, sigmoid(own)) == pytest.approx(run.metrics["without_trees"], abs=1e-6)
-    losses = [
-        log_loss(rows.labels, sigmoid((1 - other) * own + other * scores_of(dataset, rows.encoded)))
-        for other in np.linspace(0, 0.99, 100)
-    ]
     assert run.metrics["log_loss"] == pytest.approx(log_loss(rows.labels, sigmoid(blended)), abs=1e-6)
-    assert run.metrics["log_loss"] <= min(losses) + 1e-7
+    assert run.metrics["without_trees"] == pytest.approx(log_loss(rows.labels, sigmoid(own)), abs=1e-6)
+    assert share == pytest.approx(fit_share(own, scores_of(dataset, rows.encoded), rows.labels, None), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", BLENDED)
@@ -97,21 +93,33 @@ def test_multiplying_parameters_by_powers_multiplies_the_logit(name):
             np.testing.assert_allclose(model(rows), 0.3 * before, rtol=1e-4, atol=1e-5)
 
 
-def test_the_best_share_is_a_root_of_the_slope_or_an_end():
+def test_the_share_is_that_of_a_logistic_regression_on_both_logits():
     random = np.random.default_rng(0)
     truth = random.normal(size=5000)
     labels = (random.random(5000) < sigmoid(truth)).astype(np.uint8)
     noisy, noisier = truth + random.normal(size=5000), truth + 2 * random.normal(size=5000)
     for weights in (None, random.random(5000)):
+        regression = LogisticRegression(C=np.inf, tol=1e-8)
+        regression.fit(np.stack([noisier, noisy], 1), labels, sample_weight=weights)
+        of_model, of_trees = regression.coef_[0]
         share = fit_share(noisier, noisy, labels, weights)
-        losses = [
-            log_loss(labels, sigmoid((1 - other) * noisier + other * noisy), weights)
-            for other in (share - 0.02, share, share + 0.02)
-        ]
-        assert 0.5 < share < 0.99 and losses[1] == min(losses)
-    assert fit_share(truth, -truth, labels, None) == 0
-    assert fit_share(-truth, truth, labels, None) == 0.99
-    assert fit_share(truth, truth, labels, None) == 0
+        assert share == pytest.approx(of_trees / (of_model + of_trees), abs=0.002) and 0.6 < share < 0.9
+        # Neither the level nor the scale of the logits on these rows matters.
+        assert fit_share(noisier + 3, noisy + 3, labels, weights) == pytest.approx(share, abs=0.002)
+        assert fit_share(2 * noisier, 2 * noisy, labels, weights) == pytest.approx(share, abs=0.002)
+
+
+def test_the_share_is_between_0_and_99_percent():
+    random = np.random.default_rng(0)
+    truth = random.normal(size=500)
+    labels = (random.random(500) < sigmoid(truth)).astype(np.uint8)
+    assert fit_share(truth, -truth + random.normal(size=500), labels, None) == 0
+    assert fit_share(-truth, truth + 0.1 * random.normal(size=500), labels, None) > 0.5
+    assert fit_share(random.normal(size=500) - 3 * truth, truth, labels, None) > 0.9
+    assert fit_share(truth, truth, labels, None) == pytest.approx(0.5)
+    for rows in (1, 2, 5):  # too few to know
+        assert 0 <= fit_share(truth[:rows], -truth[:rows], labels[:rows], None) <= 0.99
+    assert fit_share(1e4 * (labels - 0.5), truth, labels, None) >= 0  # logits that separate the rows
 
 
 def test_networks_learn_coarse_buckets(dataset, tmp_path):

@@ -2,8 +2,8 @@
 
 A model that learns from the trees' predictions trusts them too little or too much: on a test of eight logs, FmFM with
 the buckets as one more field was often worse than the trees alone. A model that never sees them makes other errors, so
-the weighted mean of both logits is better than either. The weight is fitted on the validation rows. The result is
-again a model of the same kind: its weights are scaled, and the buckets have linear weights.
+the weighted mean of both logits is better than either. The share of the trees is fitted on the validation rows. The
+result is again a model of the same kind: its weights are scaled, and the buckets have linear weights.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Floats = NDArray[np.float64]
 LINEAR = "linear"  # the table of weights per feature
 COARSE_BUCKETS = 20  # of models that are not blended; with 200, the log loss of DeepFM on adult was .2752, not .2720
 LARGEST_SHARE = 0.99  # a share of 1 would leave nothing of the model that a warm start could continue
-BISECTIONS = 20
+PRIOR = np.array([0.5, 0.5, 0.0])  # of the coefficients of model, trees and 1, as strong as a few rows
+NEWTON_STEPS = 12
 
 
 class TreeFields:
@@ -122,10 +123,10 @@ class BlendedTrees(TreeFields):
     >>> from fm2.models import LR
     >>> trees = BlendedTrees(LR([3, 2]), {1: np.array([0.0, 2.0])})
     >>> rows = EncodedRows(np.array([[1, 1], [2, 1], [1, 1]], np.int32))
-    >>> trees.add(np.array([-3, -3, -3], np.float32), rows, np.array([1, 0, 1]), None).round(3).tolist()
-    [0.693, 0.693, 0.693]
-    >>> round(trees.share, 3)
-    0.739
+    >>> trees.add(np.array([-1, -3, -1], np.float32), rows, np.array([1, 0, 1]), None).round(1).tolist()
+    [0.5, -0.5, 0.5]
+    >>> round(trees.share, 1)
+    0.5
     """
 
     share: float = 0.0
@@ -174,19 +175,22 @@ class BlendedTrees(TreeFields):
 
 
 def fit_share(own: Floats, trees: Floats, labels: NDArray[Any], weights: NDArray[Any] | None) -> float:
-    """Return the share of the trees with the lowest log loss, which is convex in it."""
-    difference = (trees - own) * (1.0 if weights is None else np.asarray(weights))
+    """Return the share of the trees' coefficient in a logistic regression on both logits.
 
-    def slope(share: float) -> float:
-        return float((sigmoid((1 - share) * own + share * trees) - labels) @ difference)
-
-    low, high = 0.0, LARGEST_SHARE
-    if slope(low) >= 0 or slope(high) <= 0:
-        return low if slope(low) >= 0 else high
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return (low + high) / 2
+    The regression has an intercept, and its coefficients need not add up to 1. So the share does not depend on how high
+    or how confident the logits are on these rows, which may be later than the training rows: on the log movies, the
+    share with the lowest log loss is .10, and this one .27; the test log loss of FmFM is then .5545 instead of .5561.
+    """
+    columns = np.stack([own, trees, np.ones(len(own))])
+    row_weights = np.ones(len(own)) if weights is None else np.asarray(weights, np.float64)
+    coefficients = np.zeros(len(PRIOR))  # from here, Newton's method converges
+    for _ in range(NEWTON_STEPS):
+        predicted = sigmoid(coefficients @ columns)
+        gradient = columns @ (row_weights * (predicted - labels)) + (coefficients - PRIOR)
+        curvature = (columns * (row_weights * predicted * (1 - predicted))) @ columns.T + np.eye(len(PRIOR))
+        coefficients = coefficients - np.linalg.solve(curvature, gradient)
+    of_model, of_trees = np.maximum(coefficients[:2], 0)
+    return min(float(of_trees / (of_model + of_trees)), LARGEST_SHARE) if of_trees else 0.0
 
 
 class CoarseTrees(TreeFields):
