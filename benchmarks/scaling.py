@@ -16,7 +16,9 @@ has no latency, but its work competes with the computation for the same cores.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +46,9 @@ def compare_speed(steps: int, rounds: int, workers: int) -> None:
     for title, settings in MODELS.items():
         single, several = Task(settings, BATCH, steps, workers), Task(settings, BATCH, steps, 1, workers)
         results = [(measure(single), measure(several)) for _ in range(rounds)]
+        for one, many in results:
+            if not math.isclose(one["loss"], many["loss"], rel_tol=1e-4):
+                sys.exit(f"scaling.py: {title}: losses of {one['loss']} and {many['loss']}: not the same batches")
         for name, unit in (("rows_per_second", "rows/s"), ("microseconds", "µs of processor time per row")):
             one, many = (statistics.median(pair[side][name] for pair in results) for side in (0, 1))
             ratio = many / one if name == "rows_per_second" else one / many
