@@ -83,19 +83,20 @@ def delay_messages(workers: Any, seconds: float) -> None:
     """Let a worker wait after every exchange, and for the rounds of a sum, as if messages took so many seconds."""
     if not seconds:
         return
-    exchange, wait = workers.exchange, workers.wait
+    start_sum, wait = workers.start_sum, workers.wait
     rounds = 2 * math.ceil(math.log2(workers.count))
+    sums: list[Any] = []
 
-    def delayed_exchange(*arguments: Any) -> Any:
-        received = exchange(*arguments)
-        time.sleep(seconds)
-        return received
+    def noted_sum(values: Any) -> Any:
+        sums.append(start_sum(values))
+        return sums[-1]
 
     def delayed_wait(work: Any) -> None:
         wait(work)
-        time.sleep(seconds * rounds)
+        is_sum = bool(sums) and work is sums[-1]
+        time.sleep(seconds * (rounds if is_sum else 1))
 
-    workers.exchange, workers.wait = delayed_exchange, delayed_wait
+    workers.start_sum, workers.wait = noted_sum, delayed_wait
 
 
 def take_steps(backend: Any, rows: Any, task: Task) -> dict[str, float]:
