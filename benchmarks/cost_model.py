@@ -19,8 +19,8 @@ from scaling_tasks import draw_rows
 
 WEIGHTS = 17  # floats per feature: an embedding of 16 and a linear weight
 EXCHANGED = 2 * 4 * WEIGHTS + 5  # bytes per feature: its weights, its gradient, its id and whether it comes late
-AHEAD_ROUNDS = 4  # of messages during the computation: counts, ids, marks and the rows that are not being updated
-LATE_ROUNDS = 2  # after it: the rows that were updated, and the gradients
+AHEAD_ROUNDS = 2  # of messages during the computation: requests, and the rows that are not being updated
+LATE_ROUNDS = 2  # before and after it: the rows that the last step updated, and the gradients
 
 
 @cache

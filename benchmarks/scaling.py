@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ MODELS: dict[str, dict[str, Any]] = {
 TARGETS = {"FmFM K=16": 0.8, "DeepFM": 0.8, "FM K=16": 0.6}
 PARTS = ("speed", "bytes", "network", "model")
 BATCH = 4096
+SAME_LOSS = 1e-5  # the last loss of all runs is the same, apart from the order of sums
 LATENCY = 0.2  # milliseconds, one way
 PLAN_ROWS = 10e9
 CLUSTERS = (Cluster(cores=4, dollars_per_hour=0.20), Cluster(cores=16, dollars_per_hour=0.80))
@@ -44,6 +46,9 @@ def compare_speed(steps: int, rounds: int, workers: int) -> None:
     for title, settings in MODELS.items():
         single, several = Task(settings, BATCH, steps, workers), Task(settings, BATCH, steps, 1, workers)
         results = [(measure(single), measure(several)) for _ in range(rounds)]
+        losses = [run["loss"] for pair in results for run in pair]
+        if max(losses) - min(losses) > SAME_LOSS:
+            sys.exit(f"scaling.py: {title}: the losses differ, so the batches are not the same: {losses}")
         for name, unit in (("rows_per_second", "rows/s"), ("microseconds", "µs of processor time per row")):
             one, many = (statistics.median(pair[side][name] for pair in results) for side in (0, 1))
             ratio = many / one if name == "rows_per_second" else one / many

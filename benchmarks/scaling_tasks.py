@@ -83,34 +83,37 @@ def delay_messages(workers: Any, seconds: float) -> None:
     """Let a worker wait after every exchange, and for the rounds of a sum, as if messages took so many seconds."""
     if not seconds:
         return
-    exchange, wait = workers.exchange, workers.wait
+    start_sum, wait = workers.start_sum, workers.wait
     rounds = 2 * math.ceil(math.log2(workers.count))
+    sums: list[Any] = []
 
-    def delayed_exchange(*arguments: Any) -> Any:
-        received = exchange(*arguments)
-        time.sleep(seconds)
-        return received
+    def noted_sum(values: Any) -> Any:
+        sums.append(start_sum(values))
+        return sums[-1]
 
     def delayed_wait(work: Any) -> None:
         wait(work)
-        time.sleep(seconds * rounds)
+        is_sum = bool(sums) and work is sums[-1]
+        time.sleep(seconds * (rounds if is_sum else 1))
 
-    workers.exchange, workers.wait = delayed_exchange, delayed_wait
+    workers.start_sum, workers.wait = noted_sum, delayed_wait
 
 
 def take_steps(backend: Any, rows: Any, task: Task) -> dict[str, float]:
-    """Return the rows per second of the steps after the first ones, and the processor time per row of this process."""
-    labels = (np.random.default_rng(1).random(task.batch) < 0.25).astype(np.float32)
-    orders = list(np.arange(len(rows.ids)).reshape(-1, task.batch))  # a batch is recognized by its identity
-    started = used = 0.0
-    for step, order in enumerate(orders):
+    """Take steps with shuffled batches, as training does; return the rows per second of those after the first ones, the
+    processor time per row of this process, and the loss of the last one."""
+    from fm2.training.shuffling import shuffled, with_next
+
+    labels = (np.random.default_rng(1).random(len(rows.ids)) < 0.25).astype(np.float32)
+    started = used = loss = 0.0
+    for step, (order, following) in enumerate(with_next(shuffled(len(rows.ids), [SEED], task.batch))):
         if step == WARM_UP:
             started, used = time.perf_counter(), time.process_time()
-        backend.announce(rows, orders[step + 1] if step + 1 < len(orders) else None)
-        backend.step(rows, order, labels, None, 1.0)
+        backend.announce(rows, following)
+        loss = backend.step(rows, order, labels[order], None, 1.0)
     count = task.batch * task.steps
     speed = count / (time.perf_counter() - started)
-    return {"rows_per_second": speed, "microseconds": (time.process_time() - used) / count * 1e6}
+    return {"rows_per_second": speed, "microseconds": (time.process_time() - used) / count * 1e6, "loss": loss}
 
 
 def measure(task: Task, machines: Sequence[Machine] = ()) -> dict[str, float]:

@@ -8,12 +8,14 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
-from fm2.errors import Fm2Error, require, warn
+from fm2.errors import Fm2Error, Fm2Warning, require, warn
 
 REACHED_SECONDS = 10.0  # to wait for an answer of the cluster
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -51,6 +53,26 @@ def count_tasks(operation: str, ray: Any, threads: int) -> int:
     if threads > max(cpus, default=0):
         warn(f"{operation}: no machine of the Ray cluster has {threads} CPUs; tasks wait until one does (threads=)")
     return max(sum(each // threads for each in cpus), 1)
+
+
+def with_warnings(function: Callable[..., Result], *arguments: Any) -> tuple[Result, list[str]]:
+    """Call a function in a task; return its result and its warnings, which :func:`repeat_warnings` shows to the user.
+
+    >>> with_warnings(lambda: warn("prepare: slow"))
+    (None, ['prepare: slow'])
+    """
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always", Fm2Warning)
+        result = function(*arguments)
+    return result, [str(each.message) for each in issued if issubclass(each.category, Fm2Warning)]
+
+
+def repeat_warnings(messages: Iterable[str], shown: set[str]) -> None:
+    """Issue the warnings of a task in this process, except those that other tasks have ``shown``."""
+    for message in messages:
+        if message not in shown:
+            shown.add(message)
+            warn(message)
 
 
 @contextlib.contextmanager

@@ -8,25 +8,32 @@ import pytest
 from tests.data.test_parts import FILES, VARIANTS, log, write_files
 from tests.helpers.parts import check_same_dataset
 from tests.helpers.processes import run_python
+from tests.helpers.ray_prepare import warned
+from tests.helpers.workers import ROOT
 
 import fm2
 from fm2 import Fm2Error
 from fm2.cli.main import main
+from fm2.data import part_tasks
 
 SCHEMA = VARIANTS["shared"][0]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_ray_prepares_the_same_dataset_and_names_files_with_errors(tmp_path, monkeypatch):
+def test_ray_prepares_the_same_dataset_shows_warnings_and_names_files_with_errors(tmp_path, monkeypatch, capsys):
     ray = pytest.importorskip("ray")  # not when pytest looks for doctests
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(part_tasks, "read_part", warned)
     paths = write_files(tmp_path, log(600))
     SCHEMA.save(tmp_path / "fields.toml")
     one = fm2.prepare("log-*.csv", SCHEMA, "one")
     ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
     try:
         command = "prepare log-0.csv log-1.csv log-2.csv --schema fields.toml --out parts --engine ray"
+        capsys.readouterr()
         assert main(command.split()) == 0
+        assert capsys.readouterr().err.count("prepare: the storage is slow") == 1
         paths[2].write_text(paths[2].read_text() + "7,,,,,,,,\n")
         with pytest.raises(
             Fm2Error, match=r"^prepare: log-2.csv line \d+: label 'click' is '7', not 0 or 1; bad_rows="

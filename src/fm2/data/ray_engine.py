@@ -16,7 +16,7 @@ from fm2.data.part_rows import PartFiles
 from fm2.data.parts_engine import PartsEngine
 from fm2.errors import Fm2Error
 from fm2.progress import Progress
-from fm2.ray_cluster import connected, count_tasks
+from fm2.ray_cluster import connected, count_tasks, repeat_warnings, with_warnings
 
 MOST_SHARDS = 64
 CANCELED_SECONDS = 10.0  # to wait for the end of tasks after one has failed
@@ -42,6 +42,7 @@ class RayTasks:
         self._ray, self._show_progress = ray, show_progress
         self._place = Path.cwd(), directory
         self._call = ray.remote(num_cpus=cpus)(_call)
+        self._shown: set[str] = set()  # warnings
 
     def map(
         self,
@@ -78,7 +79,7 @@ class RayTasks:
 
     def _result(self, task: Any, name: str) -> Any:
         try:
-            return self._ray.get(task)
+            result, warned = self._ray.get(task)
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, Fm2Error):
                 raise Fm2Error(str(error.cause)) from error
@@ -86,10 +87,12 @@ class RayTasks:
         except self._ray.exceptions.RayError as error:
             reason = str(error).strip().partition("\n")[0]
             raise Fm2Error(f"prepare: the Ray task for {name} failed: {reason}") from error
+        repeat_warnings(warned, self._shown)
+        return result
 
 
-def _call(place: tuple[Path, Path], function: Callable[..., Any], name: str, *arguments: Any) -> Any:
-    """Call a function in a task; its errors name the file that it processes."""
+def _call(place: tuple[Path, Path], function: Callable[..., Any], name: str, *arguments: Any) -> tuple[Any, list[str]]:
+    """Call a function in a task; return its result and its warnings. Errors name the file that it processes."""
     current, directory = place
     with contextlib.suppress(OSError):
         os.chdir(current)  # relative paths are the caller's
@@ -99,6 +102,6 @@ def _call(place: tuple[Path, Path], function: Callable[..., Any], name: str, *ar
             "directory that all of its machines share"
         )
     try:
-        return function(*arguments)
+        return with_warnings(function, *arguments)
     except OSError as error:
         raise Fm2Error(f"prepare: {name}: {error.strerror or error}") from error

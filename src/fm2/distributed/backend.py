@@ -16,7 +16,8 @@ from fm2.artifacts.arrays import Arrays, Saved, Stored, map_array
 from fm2.artifacts.settings import Settings
 from fm2.data.rows import EncodedRows
 from fm2.distributed.batch_tables import BatchSlot
-from fm2.distributed.exchange import Buffers, Exchange, Lookup
+from fm2.distributed.exchange import Exchange, Transfer
+from fm2.distributed.rows import Buffers, Lookup
 from fm2.distributed.shards import TableShard
 from fm2.distributed.workers import Workers
 from fm2.models import GatheredModel
@@ -26,6 +27,7 @@ from fm2.training.optimizers import DenseOptimizer
 from fm2.training.tables import load_batch
 
 Order = NDArray[np.int64]
+FEW_SUMS = 4096
 
 
 class DistributedBackend(Backend):
@@ -57,6 +59,7 @@ class DistributedBackend(Backend):
         self._announced: tuple[EncodedRows, Order] | None = None
         self._coming: tuple[Order, Future[Lookup]] | None = None
         self._averages: tuple[int, Buffers] | None = None
+        self._work: Any = None  # the addition of many numbers
         self.votes: list[float] = []
 
     def _drops(self, computing: bool = False) -> Dropout | None:
@@ -85,7 +88,8 @@ class DistributedBackend(Backend):
         self.steps += 1
         self._exchange.mark(lookup, self.steps)
         self._fetch_ahead(lookup.slot)
-        part = self._positions(rows, order)
+        self._exchange.fetch(self._weights(), lookup)
+        part = lookup.slot.part
         self.model.begin_step(self.settings.seed, self.steps)
         self.model.take_part(part, len(order))
         for shard in self.shards.values():
@@ -93,9 +97,10 @@ class DistributedBackend(Backend):
         total = float(len(order) if weights is None else weights.sum(dtype=np.float64))
         own_weights = None if weights is None else weights[part]
         loss = self._learn(lookup.slot, part, labels[part], own_weights, total)
-        self._exchange.update(lookup, self.steps)
-        loss = self._finish_sums(loss)
+        gradients = self._send_gradients(lookup)
+        loss = self._use_sums()
         self._dense.step(rate)
+        self._exchange.update(lookup, gradients, self.steps)
         return loss
 
     def _learn(
@@ -118,36 +123,46 @@ class DistributedBackend(Backend):
         return loss
 
     def _start_sums(self, loss: float) -> None:
-        """Start to add the gradients of the dense parameters, the losses and the votes of all workers."""
+        """Start to add the gradients of the dense parameters, the losses and the votes of all workers.
+
+        Few numbers are sent together with the gradients of the tables, and added by every worker.
+        """
         gradients = [_gradient(parameter).reshape(-1) for parameter in self._dense.parameters()]
         self._sums = torch.cat([*gradients, torch.tensor([loss, *self.votes])])
-        self._work = self.workers.start_sum(self._sums)
+        if len(self._sums) > FEW_SUMS:
+            self._work = self.workers.start_sum(self._sums)
 
-    def _finish_sums(self, loss: float) -> float:
-        """Wait for the sums, and return that of the losses."""
-        self.workers.wait(self._work)
+    def _send_gradients(self, lookup: Lookup) -> Transfer:
+        """Start to send the gradients of the tables; finish the sums."""
+        if self._work is not None:
+            gradients = self._exchange.send_gradients(lookup)
+            self.workers.wait(self._work)
+            self._work = None
+            return gradients
+        gradients = self._exchange.wait(self._exchange.send_gradients(lookup, to_numpy(self._sums)))
+        self._sums = torch.from_numpy(np.sum(gradients.extras, axis=0, dtype=np.float32))
+        return gradients
+
+    def _use_sums(self) -> float:
+        """Replace the gradients of the dense parameters by their sums, and return the sum of the losses."""
         begin = 0
         for parameter in self._dense.parameters():
             end = begin + parameter.numel()
             parameter.grad = self._sums[begin:end].view_as(parameter)
             begin = end
+        loss: float
         loss, *self.votes = self._sums[begin:].tolist()
         return loss
 
     def _take(self, rows: EncodedRows, order: Order) -> Lookup:
-        """Return the batch with its rows, most of which may have been fetched during the last step."""
+        """Return the batch, some of whose rows may have been fetched during the last step."""
         coming, self._coming = self._coming, None
         if coming is not None:
             lookup = coming[1].result()
             if coming[0] is order:
-                if lookup.late is not None:
-                    self._exchange.fetch(self._weights(), lookup.slot, lookup.late)
                 return lookup
-        slot = self._slots[0]
-        self._load(slot, rows, order, self.steps + 1)
-        lookup = self._exchange.request(slot)
-        self._exchange.fetch(self._weights(), slot, lookup.early)
-        return lookup
+        self._load(self._slots[0], rows, order, self.steps + 1)
+        return self._exchange.request(self._slots[0])
 
     def _fetch_ahead(self, used: BatchSlot) -> None:
         """Start to fetch the rows of the next batch that this step does not update."""
@@ -159,14 +174,14 @@ class DistributedBackend(Backend):
 
         def fetch() -> Lookup:
             self._load(slot, rows, order, step + 1)
-            lookup = self._exchange.request(slot, step, ahead=True)
-            self._exchange.fetch(self._weights(), slot, lookup.early, ahead=True)
+            lookup = self._exchange.request(slot, ahead=True)
+            self._exchange.fetch_early(self._weights(), lookup, step)
             return lookup
 
         self._coming = order, self._thread.submit(fetch)
 
     def _load(self, slot: BatchSlot, rows: EncodedRows, order: Order, step: int) -> None:
-        part = self._positions(rows, order)
+        slot.part = part = self._positions(rows, order)
         if slot.dropout is not None:
             slot.dropout.set_rows(part)
         load_batch(slot.batch, rows, order[part], self.settings.threads, slot.dropout, step)
@@ -179,7 +194,7 @@ class DistributedBackend(Backend):
         slot = self._slots[2]
         load_batch(slot.batch, rows[part], None, self.settings.threads)
         lookup = self._exchange.request(slot)
-        self._exchange.fetch(self.averages(), slot, lookup.early)
+        self._exchange.fetch(self.averages(), lookup)
         logits = np.empty(0, np.float32)
         if part.stop > part.start:
             self.model.eval()

@@ -50,7 +50,7 @@ class BatchTable(EmbeddingTable):
 
 class BatchSlot:
     """The memory of one batch: its rows of the dataset and of the tables. Two slots alternate, so that one can be
-    filled while the other is in use."""
+    filled while the other is in use. ``part`` has the positions of this worker's rows in the batch."""
 
     def __init__(self, field_sizes: Sequence[int], shards: dict[str, TableShard], dropout: Dropout | None) -> None:
         self.batch = Minibatch(np.array(field_sizes, np.int32), compacts=True)
@@ -58,6 +58,7 @@ class BatchSlot:
         self.by_name = {name: BatchTable(shard) for name, shard in shards.items()}
         self.tables.update(self.by_name)
         self.dropout = dropout
+        self.part = np.empty(0, np.uint32)
 
     def weights(self) -> dict[str, tuple[Layout, Floats]]:
         """Return the layouts and weights of the tables."""

@@ -2,66 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2._native import Layout, Minibatch
+from fm2._native import Minibatch
 from fm2.distributed.batch_tables import BatchSlot
+from fm2.distributed.early import EarlyRows
+from fm2.distributed.messages import Ints, Requests, split_parts
+from fm2.distributed.rows import Buffers, ByWorker, Demand, Lookup, Marks, RowPacker, Rows, Spaces
 from fm2.distributed.shards import TableShard
 from fm2.distributed.workers import Workers
 from fm2.training.tables import Floats
 
-Ints = NDArray[np.int32]
-Marks = NDArray[np.uint8]
-Buffers = Mapping[str, tuple[Layout, Floats]]  # the layout and a buffer of each table
+NOTHING = np.empty(0, np.float32)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a table: ``counts[i]`` of ``fields[i]``, one field after the other."""
+class Transfer(NamedTuple):
+    """Packed rows that workers send to this one, and where those of each begin; complete when ``work`` is.
 
-    fields: Ints
-    counts: Ints
-    features: Ints
+    ``extras`` are further numbers of each worker.
+    """
 
-    def floats(self, dims: Ints) -> int:
-        """Return the number of weights."""
-        return int(self.counts @ dims[self.fields])
-
-    def split(self, marks: Marks) -> tuple[Rows, Rows]:
-        """Return the rows with mark 0, and the others."""
-        counts, features, marked_counts, marked_features = _native.split_rows(self.counts, self.features, marks)
-        return Rows(self.fields, counts, features), Rows(self.fields, marked_counts, marked_features)
-
-    def arrays(self) -> tuple[Ints, Ints, Ints]:
-        """Return the arrays as native code takes them."""
-        return self.fields, self.counts, self.features
-
-
-ByWorker = list[list[Rows]]  # for every worker and every space
-
-
-@dataclass(frozen=True)
-class Demand:
-    """The rows that this worker ``needs``, by their numbers in the batch's tables, and those that it ``serves`` to
-    others, by their numbers in its shards; both for every worker."""
-
-    needs: ByWorker
-    serves: ByWorker
-
-
-@dataclass
-class Lookup:
-    """The features of a batch. ``late`` ones are being updated by the previous step, and therefore sent after it."""
-
-    slot: BatchSlot
-    rows: Demand
-    early: Demand
-    late: Demand | None = None
+    floats: Floats
+    begins: list[int]
+    extras: list[Floats]
+    work: Any
 
 
 class Exchange:
@@ -76,26 +45,17 @@ class Exchange:
         spaces = sorted({tuple(shard.owners) for shard in shards.values()}, key=lambda owners: len(set(owners)))
         self._owners = [list(owners) for owners in spaces]
         self._fields = [np.array(sorted(set(owners)), np.int32) for owners in spaces]
-        self._kept: dict[tuple[str, bool], Floats] = {}
         self._space_of = {name: spaces.index(tuple(shard.owners)) for name, shard in shards.items()}
+        self._packer = RowPacker(shards, self._space_of)
+        self._requests, self._early = Requests(workers), EarlyRows(workers, self._packer)
 
-    def request(self, slot: BatchSlot, updated: int | None = None, ahead: bool = False) -> Lookup:
-        """Tell the other workers which rows the loaded batch of a slot needs.
-
-        Rows that are being ``updated`` in this step will be sent late.
-        """
-        workers = self._workers
+    def request(self, slot: BatchSlot, ahead: bool = False) -> Lookup:
+        """Tell the other workers which rows the loaded batch of a slot needs."""
         needed, features = self._find(slot.batch)
         self._resize(slot, needed)
         counts = np.array([np.concatenate([rows.counts for rows in spaces]) for spaces in needed], np.int32)
-        width = counts.shape[1]
-        asked = workers.exchange(counts.ravel(), [width] * workers.count, [width] * workers.count, ahead)
-        asked = asked.reshape(workers.count, width)
-        found = workers.exchange(np.concatenate(features), counts.sum(1).tolist(), asked.sum(1).tolist(), ahead)
-        demand = Demand(needed, self._split(asked, found))
-        if updated is None:
-            return Lookup(slot, demand, demand)
-        return Lookup(slot, demand, *self._find_late(demand, updated, ahead))
+        demand = Demand(needed, self._split(*self._requests.exchange(counts, features, ahead)))
+        return Lookup(slot, demand, demand)
 
     def _find(self, batch: Minibatch) -> tuple[ByWorker, list[Ints]]:
         """Compact a batch; return the rows that it needs from each worker, and their features for each worker."""
@@ -137,36 +97,15 @@ class Exchange:
         for table in slot.by_name.values():
             table.resize(sizes)
 
-    def _split(self, counts: Ints, features: Ints) -> ByWorker:
+    def _split(self, counts: Ints, features: Sequence[Ints]) -> ByWorker:
         """Return the rows of every worker and space."""
         ends = np.cumsum([len(fields) for fields in self._fields])[:-1]
         served: ByWorker = []
-        begin = 0
-        for own in counts:
-            spaces = []
-            for fields, part in zip(self._fields, np.split(own, ends), strict=True):
-                end = begin + int(part.sum())
-                spaces.append(Rows(fields, np.ascontiguousarray(part), features[begin:end]))
-                begin = end
-            served.append(spaces)
+        for own_counts, own in zip(counts, features, strict=True):
+            by_space = np.split(own_counts, ends)
+            parts = np.split(own, np.cumsum([part.sum() for part in by_space])[:-1])
+            served.append([Rows(*rows) for rows in zip(self._fields, by_space, parts, strict=True)])
         return served
-
-    def _find_late(self, demand: Demand, updated: int, ahead: bool) -> tuple[Demand, Demand]:
-        """Tell each worker which of its rows come late; return the early and the late ones."""
-        marks = [
-            [self._shard_of(space).native.find(*rows.arrays(), updated) for space, rows in enumerate(spaces)]
-            for spaces in demand.serves
-        ]
-        sent = [np.concatenate(parts) for parts in marks]
-        sizes = [[len(rows.features) for rows in spaces] for spaces in demand.needs]
-        got = self._workers.exchange(
-            np.concatenate(sent), [len(part) for part in sent], [sum(own) for own in sizes], ahead
-        )
-        parts = np.split(got, np.cumsum([size for own in sizes for size in own])[:-1])
-        spaces = len(self._fields)
-        received = [parts[worker * spaces : (worker + 1) * spaces] for worker in range(len(sizes))]
-        needs, serves = _split(demand.needs, received), _split(demand.serves, marks)
-        return Demand(needs[0], serves[0]), Demand(needs[1], serves[1])
 
     def _shard_of(self, space: int) -> TableShard:
         return next(self._shards[name] for name, own in self._space_of.items() if own == space)
@@ -177,61 +116,59 @@ class Exchange:
             for spaces in lookup.rows.serves:
                 self._shard_of(space).native.mark(*spaces[space].arrays(), step)
 
-    def fetch(self, source: Buffers, slot: BatchSlot, demand: Demand, ahead: bool = False) -> None:
-        """Send rows of the ``source`` to the workers that need them, and write those needed here into a slot."""
-        received, begins = self._transfer(source, demand.serves, demand.needs, ahead)
-        for begin, spaces in zip(begins, demand.needs, strict=True):
-            for name, (layout, weights) in slot.weights().items():
-                rows = spaces[self._space_of[name]]
-                end = begin + rows.floats(self._shards[name].dims)
-                _native.write_rows(layout, weights, *rows.arrays(), received[begin:end])
-                begin = end
+    def fetch(self, source: Buffers, lookup: Lookup) -> None:
+        """Send missing rows of the ``source`` to the workers that need them; write those of this one to its slot."""
+        rows = self.wait(self._transfer(source, lookup.missing.serves, lookup.missing.needs))
+        for begin, spaces in zip(rows.begins, lookup.missing.needs, strict=True):
+            self._packer.unpack(rows.floats[begin:], spaces, lookup.slot.weights())
 
-    def _transfer(
-        self, source: Buffers, sent: ByWorker, received: ByWorker, ahead: bool = False
-    ) -> tuple[Floats, list[int]]:
-        """Send packed rows of every table to every worker; return what they sent, and where the part of each begins.
+    def fetch_early(self, source: Buffers, lookup: Lookup, updated: int) -> None:
+        """Exchange the rows of the next batch that this step does not update; the others stay missing."""
+        self._early.fetch(source, lookup, [self._find_updated(spaces, updated) for spaces in lookup.rows.serves])
 
-        The rows that a worker needs from itself are packed there directly. The result is valid until the next call.
+    def _find_updated(self, spaces: Spaces, step: int) -> Marks:
+        """Mark the rows that a step updates."""
+        marks = [self._shard_of(space).native.find(*rows.arrays(), step) for space, rows in enumerate(spaces)]
+        return np.concatenate(marks)
+
+    def _transfer(self, source: Buffers, sent: ByWorker, received: ByWorker, extra: Floats = NOTHING) -> Transfer:
+        """Start to send packed rows of every table to every worker, and the same extra numbers to all of them.
+
+        The rows that a worker needs from itself are packed directly. The result is valid until the next call.
         """
-        own = self._workers.index
-        sends, expected = (
-            [
-                sum(spaces[space].floats(self._shards[name].dims) for name, space in self._space_of.items())
-                for spaces in rows
-            ]
-            for rows in (sent, received)
-        )
+        own, packer = self._workers.index, self._packer
+        sends, expected = ([packer.floats(spaces) for spaces in rows] for rows in (sent, received))
+        sends, expected = ([count + len(extra) for count in counts] for counts in (sends, expected))
         own_floats, sends[own], expected[own] = sends[own], 0, 0
         others = sum(expected)
-        packed = self._memory("sent", ahead, sum(sends))
-        out = self._memory("received", ahead, others + own_floats)
-        begin = 0
-        for worker, spaces in enumerate(sent):
-            into, at = (out, others) if worker == own else (packed, begin)
-            for name, (layout, buffer) in source.items():
-                rows = spaces[self._space_of[name]]
-                end = at + rows.floats(self._shards[name].dims)
-                _native.read_rows(layout, buffer, *rows.arrays(), into[at:end])
-                at = end
-            begin += sends[worker]
-        self._workers.exchange(packed, sends, expected, ahead, out[:others])
-        begins = np.cumsum([0, *expected[:-1]]).tolist()
+        packed, out = packer.memory("sent", sum(sends)), packer.memory("received", others + own_floats)
+        for worker, part in enumerate(split_parts(packed, sends)):
+            if worker != own:
+                packer.pack(source, sent[worker], part)
+                part[len(part) - len(extra) :] = extra
+        work = self._workers.start_exchange(packed, sends, expected, False, out[:others])
+        packer.pack(source, sent[own], out[others:])
+        ends = np.cumsum(expected)
+        begins = (ends - expected).tolist()
         begins[own] = others
-        return out, begins
+        extras = [out[end - len(extra) : end] for end in ends.tolist()]
+        extras[own] = extra
+        return Transfer(out, begins, extras, work)
 
-    def _memory(self, name: str, ahead: bool, floats: int) -> Floats:
-        """Return memory that is kept between steps: new memory would have to be cleared every time."""
-        kept = self._kept.get((name, ahead))
-        if kept is None or len(kept) < floats:
-            kept = self._kept[name, ahead] = np.empty(floats + floats // 4, np.float32)
-        return kept[:floats]
+    def send_gradients(self, lookup: Lookup, dense: Floats = NOTHING) -> Transfer:
+        """Start to send the gradients of a batch to the workers that store the rows, and dense ones to all."""
+        return self._transfer(lookup.slot.gradients(), lookup.rows.needs, lookup.rows.serves, dense)
 
-    def update(self, lookup: Lookup, step: int) -> None:
-        """Send the gradients of a batch to the workers that store the rows, and update this worker's rows."""
-        gradients, starts = self._transfer(lookup.slot.gradients(), lookup.rows.needs, lookup.rows.serves)
+    def wait(self, transfer: Transfer) -> Transfer:
+        """Wait until the floats and extras of all workers are complete."""
+        self._workers.wait(transfer.work)
+        return transfer._replace(work=None)
+
+    def update(self, lookup: Lookup, gradients: Transfer, step: int) -> None:
+        """Update this worker's rows by the gradients of all workers."""
+        gradients = self.wait(gradients)
         begins: dict[str, list[NDArray[np.int64]]] = {name: [] for name in self._shards}
-        for begin, spaces in zip(starts, lookup.rows.serves, strict=True):
+        for begin, spaces in zip(gradients.begins, lookup.rows.serves, strict=True):
             for name, shard in self._shards.items():
                 rows = spaces[self._space_of[name]]
                 floats = rows.counts.astype(np.int64) * shard.dims[rows.fields]
@@ -240,11 +177,5 @@ class Exchange:
         for name, shard in self._shards.items():
             parts = [spaces[self._space_of[name]].arrays() for spaces in lookup.rows.serves]
             fields, counts, features = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-            runs = fields, counts, features, gradients, np.concatenate(begins[name])
+            runs = fields, counts, features, gradients.floats, np.concatenate(begins[name])
             shard.native.update(shard.optimizer, *runs, step, self._threads)
-
-
-def _split(rows: ByWorker, marks: Sequence[Sequence[Marks]]) -> tuple[ByWorker, ByWorker]:
-    """Return the rows with mark 0, and the others."""
-    pairs = [[own.split(mark) for own, mark in zip(*both, strict=True)] for both in zip(rows, marks, strict=True)]
-    return [[pair[0] for pair in spaces] for spaces in pairs], [[pair[1] for pair in spaces] for spaces in pairs]

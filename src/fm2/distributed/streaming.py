@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import ChunkedArray
-from fm2.distributed.exchange import Buffers
+from fm2.distributed.rows import Buffers
 from fm2.distributed.shards import TableShard
 from fm2.distributed.workers import AgreedError, Workers
 from fm2.errors import Fm2Error

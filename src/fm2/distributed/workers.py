@@ -60,6 +60,7 @@ class Workers:
 
     def __init__(self, seconds: float = 300.0) -> None:
         self.index, self.count = dist.get_rank(), dist.get_world_size()
+        self.others = [worker for worker in range(self.count) if worker != self.index]
         self._ahead = dist.new_group(timeout=datetime.timedelta(seconds=seconds), backend="gloo")
         self._seconds = seconds
         self._calls = 0
@@ -86,13 +87,21 @@ class Workers:
         """
         if out is None:
             out = np.empty(sum(receive), values.dtype)
+        self.wait(self.start_exchange(values, send, receive, ahead, out))
+        return out
+
+    def start_exchange(
+        self, values: Array, send: Sequence[int], receive: Sequence[int], ahead: bool, out: Array
+    ) -> dist.Work | None:
+        """Start an :meth:`exchange`; :meth:`wait` ends it. Until then, both arrays must not be changed."""
         group = self._ahead if ahead else None
         self.bytes_sent += values.nbytes - int(send[self.index]) * values.itemsize
+        tensors = torch.from_numpy(out), torch.from_numpy(values)
         with self._communication():
-            dist.all_to_all_single(
-                torch.from_numpy(out), torch.from_numpy(values), list(receive), list(send), group=group
+            work: dist.Work | None = dist.all_to_all_single(
+                *tensors, list(receive), list(send), group=group, async_op=True
             )
-        return out
+        return work
 
     def start_sum(self, values: torch.Tensor) -> dist.Work | None:
         """Start to replace values by their sums over all workers; :meth:`wait` ends it."""
@@ -102,7 +111,7 @@ class Workers:
         return work
 
     def wait(self, work: dist.Work | None) -> None:
-        """Wait until a sum is complete."""
+        """Wait until a sum or an exchange is complete."""
         with self._communication():
             if work is not None:
                 work.wait()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fm2.ray_cluster import connected, count_tasks
+from fm2.ray_cluster import connected, count_tasks, repeat_warnings, with_warnings
 from fm2.studies.execution.jobs import Jobs, LostRun, Results, Watch, Work
 from fm2.studies.execution.worker import portable, throttled
 from fm2.training.loop import TrainingProgress
@@ -32,13 +32,18 @@ class Mailbox:
         return reports
 
 
-def train_task(work: Work, name: str, task: Any, threads: int, mailbox: Any) -> tuple[Any, Exception | None]:
-    """Train a run on a machine of the cluster; return its result, or the exception that it raised."""
+def train_task(work: Work, name: str, task: Any, threads: int, mailbox: Any) -> tuple[Any, Exception | None, list[str]]:
+    """Train a run on a machine of the cluster; return its result or the exception that it raised, and its warnings."""
     os.environ["FM2_THREADS"] = str(threads)
-    try:
-        return work(task, throttled(lambda report: mailbox.put.remote(name, report))), None
-    except Exception as error:
-        return None, portable(error)
+
+    def train() -> tuple[Any, Exception | None]:
+        try:
+            return work(task, throttled(lambda report: mailbox.put.remote(name, report))), None
+        except Exception as error:
+            return None, portable(error)
+
+    (result, failure), warned = with_warnings(train)
+    return result, failure, warned
 
 
 def run_on_ray(
@@ -51,7 +56,7 @@ def run_on_ray(
         at_once = count_tasks(jobs.operation, ray, threads)
         most = jobs.count or at_once
         start = ray.remote(num_cpus=threads, max_retries=0)(train_task)
-        waiting, running = list(tasks), dict[Any, str]()
+        waiting, running, shown = list(tasks), dict[Any, str](), set[str]()
         try:
             while waiting or running:
                 while waiting and len(running) < most:
@@ -64,17 +69,18 @@ def run_on_ray(
                         watch(dataclasses.replace(report, stage=name))
                 for reference in ended:
                     name = running.pop(reference)
-                    yield name, _result(ray, reference, name)
+                    yield name, _result(ray, reference, name, shown)
         finally:
             _cancel(ray, list(running))
 
 
-def _result(ray: Any, reference: Any, name: str) -> Any:
+def _result(ray: Any, reference: Any, name: str, shown: set[str]) -> Any:
     try:
-        result, error = ray.get(reference)
+        result, error, warned = ray.get(reference)
     except ray.exceptions.RayError as problem:
         reason = str(problem).strip().splitlines()[0]
         return LostRun(f"{name}: its process on the Ray cluster ended: {reason}; resume=True continues it")
+    repeat_warnings(warned, shown)
     if error is not None:
         raise error
     return result
