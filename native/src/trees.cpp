@@ -97,11 +97,12 @@ void Trees::open(Words words, std::span<const std::uint64_t> slots, std::span<co
         if (!features) number_parts_.push_back(part);
     }
     roots_ = take<std::int32_t>(words, heading.counts[n_trees]);
-    nodes_ = take<Node>(words, heading.counts[n_nodes]);
+    nodes_ = take<TreeNode>(words, heading.counts[n_nodes]);
     leaves_ = take<float>(words, heading.counts[n_leaves]);
     boundaries_ = take<float>(words, heading.counts[n_boundaries]);
     expect(words.empty(), "the trees of a field are too long");
     check_nodes();
+    masks_.open(roots_, nodes_, leaves_, inputs_.size());
     const auto is_nan = [](float boundary) { return std::isnan(boundary); };
     expect(std::ranges::is_sorted(boundaries_) && std::ranges::none_of(boundaries_, is_nan), "the buckets of trees are not sorted");
     expect(boundaries_.size() + 2 == size, "trees with ", boundaries_.size() + 1, " buckets belong to a field with ", size, " features");
@@ -126,23 +127,24 @@ bool Trees::reads_features(std::size_t part) const {
     return std::ranges::any_of(inputs_, reads) || std::ranges::any_of(pairs_, combines);
 }
 
-std::int32_t Trees::bucket_of(const float* numbers) const {
-    float sum = 0;
+// Returns the sum of the leaves that a row reaches.
+float Trees::walk(const float* numbers) const {
+    LeafSum sum;
     // Several trees at the same time, without branches: a step waits for memory, and its direction cannot be predicted.
-    constexpr std::size_t lanes = 8;
+    constexpr std::size_t lanes = LeafSum::lanes;
     for (std::size_t first = 0; first < roots_.size(); first += lanes) {
         const std::size_t count = std::min(lanes, roots_.size() - first);
         std::int32_t at[lanes];
         std::fill_n(std::copy_n(roots_.begin() + static_cast<std::ptrdiff_t>(first), count, at), lanes - count, ~0);
         while (std::ranges::any_of(at, [](std::int32_t next) { return next >= 0; }))
             for (std::int32_t& next : at) {
-                const Node& node = nodes_[static_cast<std::size_t>(std::max(next, 0))];
-                const std::int32_t following = node.next[!(numbers[node.input] <= node.threshold)];
+                const TreeNode& node = nodes_[static_cast<std::size_t>(std::max(next, 0))];
+                const std::int32_t following = node.next[node.is_above(numbers[node.input])];
                 next = next < 0 ? next : following;
             }
-        for (std::size_t lane = 0; lane < count; ++lane) sum += leaves_[static_cast<std::size_t>(~at[lane])];
+        for (std::size_t lane = 0; lane < count; ++lane) sum.add(first + lane, leaves_[static_cast<std::size_t>(~at[lane])]);
     }
-    return static_cast<std::int32_t>(1 + (std::ranges::upper_bound(boundaries_, sum) - boundaries_.begin()));
+    return sum.total();
 }
 
 void Trees::encode(std::int32_t* rows, std::size_t count, std::size_t fields, std::span<const float* const> numbers) const {
@@ -162,7 +164,12 @@ void Trees::encode(std::int32_t* rows, std::size_t count, std::size_t fields, st
                 values[i] = index < table.size() ? table[index] : missing;
             }
         }
-        row[field] = roots_.empty() ? 0 : bucket_of(values);
+        if (roots_.empty()) {
+            row[field] = 0;
+            continue;
+        }
+        const float sum = masks_.is_open() ? masks_.sum(values) : walk(values);
+        row[field] = static_cast<std::int32_t>(1 + (std::ranges::upper_bound(boundaries_, sum) - boundaries_.begin()));
     }
 }
 

@@ -56,11 +56,14 @@ def literal_ids(trees: Trees, parts: NDArray[np.int32], ages: list[float | None]
         ]
         number = np.float32(_native.MISSING_NUMBER if age is None else age)
         numbers = [table[features[part]] if len(table) else number for part, table in trees.inputs]
-        total = np.float32(0)
-        for root in trees.roots.tolist():
+        sums = np.zeros(8, np.float32)  # tree t belongs to the partial sum t % 8
+        for tree, root in enumerate(trees.roots.tolist()):
             while root >= 0:
                 input, threshold, low, high = trees.nodes[root].tolist()
                 root = low if numbers[input] <= threshold else high
-            total += trees.leaves[~root]
+            sums[tree % 8] += trees.leaves[~root]
+        total = np.float32(0)
+        for partial in sums:
+            total += partial
         found.append(1 + int(np.searchsorted(trees.boundaries, total, side="right")))
     return found

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fm2/cross.h"
+#include "fm2/tree_masks.h"
 
 namespace fm2 {
 
@@ -52,22 +53,16 @@ private:
         std::size_t part;
         std::span<const float> numbers;  // by id; none if the input is the number in the column
     };
-    struct Node {
-        std::uint32_t input;
-        float threshold;
-        std::int32_t next[2];  // if the number is at most the threshold, and otherwise
-    };
-    static_assert(sizeof(Node) == 4 * sizeof(std::uint32_t));
-
-    std::int32_t bucket_of(const float* numbers) const;
+    float walk(const float* numbers) const;
     void check_nodes() const;
 
     std::vector<Input> inputs_;
     std::vector<Cross> pairs_;
     std::vector<std::size_t> number_parts_;
     std::span<const std::int32_t> roots_;
-    std::span<const Node> nodes_;
+    std::span<const TreeNode> nodes_;
     std::span<const float> leaves_, boundaries_;
+    TreeMasks masks_;  // if the trees are small enough
 };
 
 }  // namespace fm2
