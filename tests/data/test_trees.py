@@ -160,15 +160,19 @@ def test_damaged_trees_are_refused(dataset):
 
 def test_a_dataset_with_damaged_trees_is_damaged(dataset, tmp_path):
     shutil.copytree(dataset.path, tmp_path / "data")
-    vocabularies = list(dataset.vocabularies)
-    for words in (np.empty(0, np.uint32), vocabularies[TREES].trees[:-1]):
+    vocabularies, trees = list(dataset.vocabularies), dataset.vocabularies[TREES]
+    texts = {text: trees.data.copy() for text in (b"nan", b"abc")}
+    for text, data in texts.items():
+        data[:3] = np.frombuffer(text, np.uint8)
+    changes = [{"trees": np.empty(0, np.uint32)}, {"trees": trees.trees[:-1]}]
+    for change in changes + [{"data": data, "ends": np.r_[3, trees.ends[1:]]} for data in texts.values()]:
         damaged = [*vocabularies]
-        damaged[TREES] = dataclasses.replace(vocabularies[TREES], trees=words)
+        damaged[TREES] = dataclasses.replace(trees, **change)
         save_vocabularies(tmp_path / "data" / "vocabularies.npz", damaged)
         manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
         manifest["files"]["vocabularies.npz"]["bytes"] = (tmp_path / "data" / "vocabularies.npz").stat().st_size
         (tmp_path / "data" / "manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(Fm2Error, match=r"vocabularies.npz is damaged: .*trees"):
+        with pytest.raises(Fm2Error, match=r"vocabularies.npz is damaged: .*(trees|float)"):
             Dataset.open(tmp_path / "data").encode(LOG)
 
 

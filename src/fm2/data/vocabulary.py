@@ -153,6 +153,8 @@ def check_vocabularies(vocabularies: Sequence[Vocabulary], schema: Schema) -> No
             raise ValueError(f"the vocabulary of the field '{field.name}' contradicts its schema")
         if bool(field.trees) != bool(len(vocabulary.trees)):
             raise ValueError(f"the field '{field.name}' should {'' if field.trees else 'not '}have trees")
+        if field.trees and not np.isfinite([float(score) for score in vocabulary.values()]).all():
+            raise ValueError(f"the buckets of the field '{field.name}' have values that are not finite numbers")
 
 
 def checked(arrays: dict[str, Any]) -> Vocabulary:
