@@ -72,6 +72,7 @@ bool TreeMasks::add_tree(std::size_t tree, std::int32_t root, std::span<const Tr
         const std::size_t first = count;
         if (!self(self, node.next[0], depth + 1)) return false;
         const std::uint32_t left = (std::uint32_t{1} << count) - (std::uint32_t{1} << first);
+        if (++entries_seen_ > nodes.size()) return false;  // nodes with several parents
         by_input[node.input].push_back({node.threshold, {static_cast<std::uint16_t>(tree), static_cast<Mask>(~left)}});
         return self(self, node.next[1], depth + 1);
     };

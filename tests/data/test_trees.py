@@ -18,7 +18,7 @@ from fm2.data.description import describe
 from fm2.data.encoder import Encoder
 from fm2.data.tree_inputs import TreeRows, pair_inputs
 from fm2.data.trees import Trees, same_trees
-from fm2.data.vocabulary import save_vocabularies
+from fm2.data.vocabulary import Vocabulary, save_vocabularies
 from fm2.evaluation.metrics import auc as auc_of_probabilities
 
 LOG = log_of(4000)
@@ -165,6 +165,8 @@ def test_a_dataset_with_damaged_trees_is_damaged(dataset, tmp_path):
     for text, data in texts.items():
         data[:3] = np.frombuffer(text, np.uint8)
     changes = [{"trees": np.empty(0, np.uint32)}, {"trees": trees.trees[:-1]}]
+    older = Vocabulary.of([str(bucket) for bucket in range(len(trees.ends))])
+    changes.append({"data": older.data, "ends": older.ends})
     for change in changes + [{"data": data, "ends": np.r_[3, trees.ends[1:]]} for data in texts.values()]:
         damaged = [*vocabularies]
         damaged[TREES] = dataclasses.replace(trees, **change)

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from tests.helpers.trees import SCHEMA, TREES, log_of
 
 import fm2
@@ -61,6 +60,7 @@ def test_the_logit_is_the_weighted_mean_of_the_models_and_the_trees(runs, datase
     assert run.metrics["log_loss"] == pytest.approx(log_loss(rows.labels, sigmoid(blended)), abs=1e-6)
     assert run.metrics["without_trees"] == pytest.approx(log_loss(rows.labels, sigmoid(own)), abs=1e-6)
     assert share == pytest.approx(fit_share(own, scores_of(dataset, rows.encoded), rows.labels, None), abs=1e-4)
+    assert run.metrics["log_loss"] <= run.metrics["without_trees"]
 
 
 @pytest.mark.parametrize("name", BLENDED)
@@ -93,33 +93,50 @@ def test_multiplying_parameters_by_powers_multiplies_the_logit(name):
             np.testing.assert_allclose(model(rows), 0.3 * before, rtol=1e-4, atol=1e-5)
 
 
-def test_the_share_is_that_of_a_logistic_regression_on_both_logits():
+def test_no_other_share_has_a_lower_loss():
     random = np.random.default_rng(0)
     truth = random.normal(size=5000)
     labels = (random.random(5000) < sigmoid(truth)).astype(np.uint8)
     noisy, noisier = truth + random.normal(size=5000), truth + 2 * random.normal(size=5000)
     for weights in (None, random.random(5000)):
-        regression = LogisticRegression(C=np.inf, tol=1e-8)
-        regression.fit(np.stack([noisier, noisy], 1), labels, sample_weight=weights)
-        of_model, of_trees = regression.coef_[0]
-        share = fit_share(noisier, noisy, labels, weights)
-        assert share == pytest.approx(of_trees / (of_model + of_trees), abs=0.002) and 0.6 < share < 0.9
-        # Neither the level nor the scale of the logits on these rows matters.
-        assert fit_share(noisier + 3, noisy + 3, labels, weights) == pytest.approx(share, abs=0.002)
-        assert fit_share(2 * noisier, 2 * noisy, labels, weights) == pytest.approx(share, abs=0.002)
+        losses = [
+            log_loss(labels, sigmoid((1 - share) * noisier + share * noisy), weights)
+            for share in (fit_share(noisier, noisy, labels, weights), *np.linspace(0, 0.99, 100))
+        ]
+        assert losses[0] <= min(losses) + 1e-9
 
 
 def test_the_share_is_between_0_and_99_percent():
     random = np.random.default_rng(0)
     truth = random.normal(size=500)
     labels = (random.random(500) < sigmoid(truth)).astype(np.uint8)
-    assert fit_share(truth, -truth + random.normal(size=500), labels, None) == 0
-    assert fit_share(-truth, truth + 0.1 * random.normal(size=500), labels, None) > 0.5
+    assert fit_share(truth, -truth, labels, None) == 0
     assert fit_share(random.normal(size=500) - 3 * truth, truth, labels, None) > 0.9
-    assert fit_share(truth, truth, labels, None) == pytest.approx(0.5)
     for rows in (1, 2, 5):  # too few to know
         assert 0 <= fit_share(truth[:rows], -truth[:rows], labels[:rows], None) <= 0.99
-    assert fit_share(1e4 * (labels - 0.5), truth, labels, None) >= 0  # logits that separate the rows
+
+
+def test_trees_that_know_nothing_have_no_share():
+    random = np.random.default_rng(0)
+    own = random.normal(-1, 1.5, 20_000)
+    labels = (random.random(20_000) < sigmoid(own)).astype(np.uint8)
+    alone = log_loss(labels, sigmoid(own))
+    for spread in (0.0, 1e-6, 1e-3, 0.1):
+        trees = random.normal(-1, spread, 20_000)
+        share = fit_share(own, trees, labels, None)
+        assert share < 0.05
+        assert log_loss(labels, sigmoid((1 - share) * own + share * trees)) <= alone
+
+
+def test_the_share_does_not_depend_on_the_unit_of_weights():
+    random = np.random.default_rng(0)
+    truth = random.normal(-6, 1, 5000)
+    labels = (random.random(5000) < sigmoid(truth)).astype(np.uint8)
+    logits = truth + random.normal(size=5000), truth + random.normal(size=5000)
+    weights = random.random(5000)
+    share = fit_share(*logits, labels, weights)
+    for unit in (1e-6, 1e4):
+        assert fit_share(*logits, labels, unit * weights) == pytest.approx(share, abs=1e-6)
 
 
 def test_networks_learn_coarse_buckets(dataset, tmp_path):
@@ -155,17 +172,34 @@ def test_a_resumed_training_ends_with_the_same_model(dataset, tmp_path):
     assert (whole.path / "model.safetensors").read_bytes() == (parts.path / "model.safetensors").read_bytes()
 
 
-def test_sampled_negatives_and_weighted_clicks_shift_both_logits(dataset, tmp_path):
+def test_sampled_negatives_do_not_shift_predictions(tmp_path):
     log = log_of(12_000, seed=1)
-    sampled = fm2.prepare(log, SCHEMA, tmp_path / "sampled", negative_rate=0.3)
-    run = fm2.train("lr", sampled, tmp_path / "lr", **FAST)
-    assert sampled.train.labels.mean() > 0.6
-    for logits in with_and_without_trees(run, sampled.test.encoded):
-        assert sigmoid(logits).mean() == pytest.approx(log["click"].mean(), abs=0.05)
-    plain = fm2.train("lr", dataset, tmp_path / "plain", epochs=3, threads=1)
-    weighted = fm2.train("lr", dataset, tmp_path / "weighted", epochs=3, threads=1, positive_weight=4)
-    difference = weighted.logits(dataset.test.encoded) - plain.logits(dataset.test.encoded)
-    assert difference.mean() == pytest.approx(math.log(4), abs=0.25)
+    for fitted, later in ((0.3, 0.3), (0.3, 1.0), (1.0, 0.3)):
+        data = fm2.prepare(log, SCHEMA, tmp_path / f"{fitted}-{later}", negative_rate=fitted)
+        if later != fitted:
+            data = fm2.prepare(log, data, tmp_path / f"like-{fitted}-{later}", negative_rate=later)
+        run = fm2.train("lr", data, tmp_path / f"run-{fitted}-{later}", **FAST)
+        for logits in with_and_without_trees(run, data.test.encoded):
+            assert sigmoid(logits).mean() == pytest.approx(log["click"].mean(), abs=0.05)
+
+
+def test_weights_of_clicks_shift_both_logits(dataset, tmp_path):
+    rows = np.where(LOG["click"] == 1, np.float32(4), np.float32(1))
+    plain, weighted, by_rows = (
+        fm2.train("lr", dataset, tmp_path / name, epochs=3, threads=1, **settings)
+        for name, settings in (("plain", {}), ("clicks", {"positive_weight": 4}), ("rows", {"row_weights": rows}))
+    )
+    expected = plain.logits(dataset.test.encoded).mean() + math.log(4)
+    for run in (weighted, by_rows):
+        assert run.logits(dataset.test.encoded).mean() == pytest.approx(expected, abs=0.3)
+    again = fm2.train("lr", dataset, tmp_path / "again", start=weighted, learn=False)
+    np.testing.assert_allclose(again.logits(dataset.test.encoded), weighted.logits(dataset.test.encoded), atol=1e-5)
+
+
+def test_comparisons_of_data_with_trees_can_be_resumed(dataset, tmp_path):
+    compared = fm2.compare(dataset, tmp_path / "comparison", models=["lr", "fmfm"], epochs=1, threads=1)
+    again = fm2.compare(dataset, tmp_path / "comparison", models=["lr", "fmfm"], epochs=1, threads=1, resume=True)
+    assert [row["log_loss"] for row in again.rows] == [row["log_loss"] for row in compared.rows]
 
 
 def test_several_tree_fields_are_averaged(tmp_path):
@@ -185,7 +219,7 @@ def test_trees_are_explained_as_one_contribution(runs, tmp_path):
     assert explanation.pairs["trees", "item"] == 0
 
 
-def test_hidden_fields_get_no_gradient(dataset):
+def test_hidden_fields_have_no_values(dataset):
     model = build(get_spec("lr").config({}, dataset.field_sizes))
     trees = BlendedTrees(model, {TREES: bucket_scores(dataset.vocabularies[TREES])})
     seen = trees.seen(dataset.train.encoded)
@@ -202,7 +236,8 @@ def test_parts_of_arrays_in_chunks():
     assert isinstance(changed, ChunkedArray)
     assert np.concatenate(list(changed.make())).tolist() == expected
     assert with_parts(values, 2.0, parts).tolist() == expected
-    for source in (values, chunked):
+    unused = ChunkedArray(10, lambda: (values[:8] if begin == 0 else pytest.fail("not needed") for begin in (0, 8)))
+    for source in (values, chunked, unused):
         assert read_part(source, 2, 6).tolist() == [2, 3, 4, 5]
     assert values.tolist() == list(range(10)) and with_parts(values, 1.0, {}) is values
 

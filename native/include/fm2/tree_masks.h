@@ -56,6 +56,7 @@ private:
     bool add_tree(std::size_t tree, std::int32_t root, std::span<const TreeNode> nodes, std::span<const float> leaves,
                   std::vector<std::vector<std::pair<float, Entry>>>& by_input);
 
+    std::size_t entries_seen_ = 0;
     std::size_t trees_ = 0, padded_ = 0;   // the latter is a multiple of `tile`
     std::vector<float> leaves_;            // [padded_, max_leaves]
     std::vector<std::size_t> begins_;      // of the entries of each input, then of all

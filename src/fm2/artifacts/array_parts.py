@@ -11,31 +11,42 @@ from numpy.typing import NDArray
 from fm2.artifacts.arrays import ChunkedArray
 
 Values = NDArray[Any] | ChunkedArray
+PIECE = 1 << 20  # values of an array that are copied at once
 Parts = Mapping[int, NDArray[np.float32]]  # by the position where they begin
 
 
 def with_parts(values: Values, factor: float, parts: Parts) -> Values:
-    """Return values times a factor, with ``parts`` in place of those that begin at these positions.
+    """Return values times a factor, with each of the ``parts`` written at its position.
 
     >>> with_parts(np.ones(4, np.float32), 0.5, {1: np.array([7, 8], np.float32)}).tolist()
     [0.5, 7.0, 8.0, 0.5]
     """
     if factor == 1 and not parts:
         return values
-    if isinstance(values, ChunkedArray):
-        return ChunkedArray(values.length, lambda: _chunks(values, factor, parts))
+    if isinstance(values, ChunkedArray) or values.size > PIECE:
+        length = values.length if isinstance(values, ChunkedArray) else values.size
+        return ChunkedArray(length, lambda: _chunks(values, factor, parts))
     result = np.asarray(values * np.float32(factor))
     _replace(result.reshape(-1), 0, parts)
     return result
 
 
-def _chunks(values: ChunkedArray, factor: float, parts: Parts) -> Iterator[NDArray[np.float32]]:
+def _chunks(values: Values, factor: float, parts: Parts) -> Iterator[NDArray[np.float32]]:
+    """Yield the values with their parts in chunks; only these are copied."""
     begin = 0
-    for chunk in values.make():
-        flat = chunk.reshape(-1) * np.float32(factor)
-        _replace(flat, begin, parts)
-        begin += len(flat)
-        yield flat
+    for chunk in _pieces(values):
+        changed = chunk * np.float32(factor)
+        _replace(changed, begin, parts)
+        begin += len(changed)
+        yield changed
+
+
+def _pieces(values: Values) -> Iterator[NDArray[np.float32]]:
+    if isinstance(values, ChunkedArray):
+        yield from (chunk.reshape(-1) for chunk in values.make())
+        return
+    flat = values.reshape(-1)
+    yield from (flat[begin : begin + PIECE] for begin in range(0, len(flat), PIECE))
 
 
 def _replace(flat: NDArray[Any], begin: int, parts: Parts) -> None:
@@ -52,10 +63,11 @@ def read_part(values: Values, begin: int, end: int) -> NDArray[Any]:
         return values.reshape(-1)[begin:end]
     result = np.empty(end - begin, np.float32)
     at = 0
-    for chunk in values.make():
-        flat = chunk.reshape(-1)
+    for flat in _pieces(values):
         low, high = max(begin, at), min(end, at + len(flat))
         if low < high:
             result[low - begin : high - begin] = flat[low - at : high - at]
         at += len(flat)
+        if at >= end:  # the other chunks need not be computed
+            break
     return result

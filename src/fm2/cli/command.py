@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from fm2.errors import suggest
@@ -96,7 +96,7 @@ class Argument:
     def _convert(self, text: str) -> Any:
         if self.choices and text not in self.choices:
             what = "value" if self.is_option else self.placeholder.lower()
-            if not self.is_option and Path(text).exists():
+            if not self.is_option and os.path.exists(text):  # noqa: PTH110 (Path.exists raises an error if the text is too long)
                 names = ", ".join(self.choices)
                 raise argparse.ArgumentTypeError(
                     f"expected the name of a {what} before the path '{text}'; choose from {names}"

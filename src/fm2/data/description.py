@@ -89,7 +89,11 @@ def _describe_field(
 
 def _most_frequent(field: Field, vocabulary: Vocabulary, counted: int) -> list[dict[str, Any]]:
     counted = max(counted, 1)  # a damaged manifest may say that there are no values
-    order = vocabulary.counts.argsort(kind="stable")[::-1] if vocabulary.hashed else range(len(vocabulary.counts))
+    order = (
+        vocabulary.counts.argsort(kind="stable")[::-1]
+        if vocabulary.hashed or field.trees
+        else range(len(vocabulary.counts))
+    )
     return [
         {"value": feature_text(field, vocabulary, int(index) + 1), "share": int(vocabulary.counts[index]) / counted}
         for index in list(order[:MOST_FREQUENT])

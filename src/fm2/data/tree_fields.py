@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,10 +41,12 @@ def build_trees(
     seed: int,
     all_splits: bool,
     threads: int,
+    negative_rate: float = 1.0,
 ) -> list[FieldIds]:
     """Fit the trees of all tree fields, or take the ``known`` ones, and give them to the encoder.
 
-    ``fields`` are those of all other fields; the result has the tree fields as well.
+    ``fields`` are those of all other fields; the result has the tree fields as well. The value of a bucket is its mean
+    logit, corrected for the ``negative_rate`` of the rows that the trees are fitted to.
     """
     built = list(fields)
     if not encoder.trees:
@@ -67,7 +70,8 @@ def build_trees(
             rows, checked = (each.of_parts(parts, of_parts, folds) for each in (training, validation))
             fitted = fit_trees(rows, checked, schema.fields[index].buckets, seed, threads)
             encoder.set_held_out(index, training.rows, 1 + fitted.buckets)
-            trees, texts = fitted.trees, Vocabulary.of(list(map(str, fitted.scores.tolist())))
+            scores = fitted.scores + np.float32(math.log(negative_rate))  # of all rows, not only of the sampled ones
+            trees, texts = fitted.trees, Vocabulary.of(list(map(str, scores)))
         vocabulary = dataclasses.replace(texts, counts=np.zeros(len(texts.ends), np.int64), trees=trees.words())
         encoder.set_trees(index, vocabulary)
         built[index] = FieldIds(vocabulary, np.zeros(1, np.int32), dropped=0)

@@ -48,7 +48,7 @@ SETTINGS = {
 class FittedTrees:
     """Trees, the mean logit in each of their buckets, and the bucket of each training row.
 
-    Both are those of trees that were not fitted to the row.
+    Scores and buckets are out-of-fold predictions.
     """
 
     trees: Trees
@@ -88,8 +88,13 @@ def require_lightgbm() -> Any:
     Its threads wait for each other thousands of times. By default, OpenMP lets them spin, which takes the processor
     from the thread that they wait for: on a busy machine with two cores, fitting then took ten times as long.
     """
+    is_set = "OMP_WAIT_POLICY" in os.environ
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when OpenMP is first loaded
-    return require("lightgbm", "trees", "fitting trees")
+    try:
+        return require("lightgbm", "trees", "fitting trees")
+    finally:
+        if not is_set:
+            del os.environ["OMP_WAIT_POLICY"]
 
 
 class _Boosting:
@@ -142,8 +147,7 @@ def _boundaries(scores: Floats, weights: Floats, buckets: int) -> Floats:
 
 def _means(scores: Floats, buckets: Ints) -> Floats:
     """Return the mean score in each bucket, none of which is empty."""
-    means: Floats = np.divide(np.bincount(buckets, scores), np.bincount(buckets), dtype=np.float32, casting="same_kind")
-    return means
+    return np.asarray(np.bincount(buckets, scores) / np.bincount(buckets), np.float32)
 
 
 def _convert(roots: list[Any], pairs: Sequence[Pair], tables: Sequence[Table], parts: int, boundaries: Floats) -> Trees:

@@ -12,10 +12,10 @@ from fm2 import _native
 from fm2.data.tree_inputs import TreeRows
 
 MOST_PAIRS = 8
-# The least gain, as a share of the log loss and in standard errors, and the probability that any pair is chosen by chance
-# alone. With 0.0003, 3 and 0.01, effects that the generated logs user_item (category and device) and few_fields (hour and
-# device) really have are missed: the test log loss of FmFM with trees on user_item is .3511 instead of .3489. Without the
-# limit for chance, avazu gets pairs of noise: .4070 instead of .4056.
+# The least gain, as a share of the log loss and in standard errors, and the probability that any pair is chosen by
+# chance alone. With 0.0003, 3 and 0.01, effects that the generated logs user_item (category and device) and few_fields
+# (hour and device) really have are missed: the test log loss of FmFM with trees on user_item is .3511 instead of .3489.
+# Without the limit for chance, avazu gets pairs of noise: .4070 instead of .4056.
 LEAST_GAIN, LEAST_Z, FALSE_RATE = 0.0001, 2.0, 0.1
 
 

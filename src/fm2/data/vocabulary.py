@@ -153,8 +153,16 @@ def check_vocabularies(vocabularies: Sequence[Vocabulary], schema: Schema) -> No
             raise ValueError(f"the vocabulary of the field '{field.name}' contradicts its schema")
         if bool(field.trees) != bool(len(vocabulary.trees)):
             raise ValueError(f"the field '{field.name}' should {'' if field.trees else 'not '}have trees")
-        if field.trees and not np.isfinite([float(score) for score in vocabulary.values()]).all():
-            raise ValueError(f"the buckets of the field '{field.name}' have values that are not finite numbers")
+        if field.trees:
+            _check_scores(field.name, vocabulary.values())
+
+
+def _check_scores(name: str, scores: Sequence[bytes]) -> None:
+    """Raise ValueError unless the values of a tree field are the mean logits of its buckets."""
+    if len(scores) > 1 and list(scores) == [b"%d" % bucket for bucket in range(len(scores))]:
+        raise ValueError(f"an older version of fm2 fitted the trees of the field '{name}'; prepare the log again")
+    if not np.isfinite([float(score) for score in scores]).all():
+        raise ValueError(f"the buckets of the field '{name}' have values that are not finite numbers")
 
 
 def checked(arrays: dict[str, Any]) -> Vocabulary:

@@ -109,6 +109,7 @@ def adapt_defaults(
     initial sums grow with the rows.
     """
     values = dict(small)
+    varying = [size for size in field_sizes if size > 1]  # fields with only the unknown feature do not count
     if 0 < rows < ENOUGH_ROWS:
         share = max(_share(rows, FEW_ROWS, ENOUGH_ROWS), 0.0)
         values |= {name: interpolate(name, value, small[name], share) for name, value in few.items()}
@@ -120,12 +121,12 @@ def adapt_defaults(
     if "warm_up" in values and rows:
         values |= _for_few_steps(values, rows / (batch_size or values["batch_size"]))
     if l2_by_density and rows and field_sizes:
-        density = sum(field_sizes) / rows / USUAL_DENSITY
+        density = sum(varying) / rows / USUAL_DENSITY
         values["l2"] = float(f"{values['l2'] * min(max(density, LOWEST_L2_FACTOR), HIGHEST_L2_FACTOR):.4g}")
     if accumulator_by_rows and rows > FEW_GRADIENTS:
         name, share = "initial_accumulator", _share(rows, FEW_GRADIENTS, MANY_GRADIENTS)
         values[name] = interpolate(name, values[name], LARGEST_ACCUMULATOR, share)
-    if 0 < len(field_sizes) < USUAL_FIELDS:
+    if 0 < len(varying) < USUAL_FIELDS:
         highest_factor = highest_rate / small["learning_rate"] if highest_rate else 1.0
         values |= _for_few_fields(values, field_sizes, interaction, highest_factor)
     return values
@@ -166,7 +167,7 @@ def _for_few_steps(usual: Values, steps: float) -> dict[str, Any]:
 def _for_few_fields(
     usual: Values, field_sizes: Sequence[int], interaction: Interaction | None, highest_factor: float
 ) -> dict[str, Any]:
-    fields, changes = len(field_sizes), dict[str, Any]()
+    fields, changes = sum(size > 1 for size in field_sizes), dict[str, Any]()
     pairs = max(fields * (fields - 1) / 2, 1)
     if highest_factor > 1:
         factor = min(USUAL_FIELDS * (USUAL_FIELDS - 1) / 2 / pairs, highest_factor)
@@ -179,8 +180,11 @@ def _for_few_fields(
     if interaction == "matrix":
         scale = usual["matrix_std"] * math.sqrt(MOST_FIELDS * (MOST_FIELDS - 1) / 2 / pairs)
         dims = [dim_of(size) for size in field_sizes]
-        share = min(WIDEST / sum(dims), 1.0)
-        dims = [max(round(dim * share), SMALLEST_DIM) for dim in dims]
+        share = min(WIDEST / sum(dim for dim, size in zip(dims, field_sizes, strict=True) if size > 1), 1.0)
+        dims = [
+            max(round(dim * share), SMALLEST_DIM) if size > 1 else SMALLEST_DIM
+            for dim, size in zip(dims, field_sizes, strict=True)
+        ]
         changes |= {"embedding_std": 0.1, "matrix_std": round(scale, 3), "dim": dims}
     return changes
 

@@ -125,7 +125,7 @@ class TrainingLoop:
         self._train_weights = None if self._train.weights is None else np.asarray(self._train.weights)
         self._row_weights, self._fingerprint = row_weights, fingerprint or {}
         self._shift = np.float32(math.log(dataset.negative_rate))
-        self._trees = trees or make_tree_fields(dataset, vocabularies, self.model, self.settings)
+        self._trees = trees or make_tree_fields(dataset, vocabularies, self.model, self.settings, row_weights)
         self._train_rows = self._trees.seen(self._train.encoded)
         self._at = Position()
         self._evaluation: dict[str, Any] | None = None
@@ -333,7 +333,7 @@ class TrainingLoop:
         The model without trees is selected. With them, the metric changes so little that training would stop too early.
         """
         split, labels = self._dataset.validation, np.asarray(self._dataset.validation.labels)
-        blended = self._trees.add(logits, split.encoded, labels, split.weights)
+        blended = self._trees.blend(logits, split.encoded, labels, split.weights)
         measured = metrics.evaluate(labels, sigmoid(blended), split.weights)
         if self._trees.share is None:
             return measured

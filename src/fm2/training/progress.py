@@ -90,7 +90,7 @@ def describe(report: TrainingProgress, seconds: float) -> list[str]:
     score = f"validation {metric_title(report.metric)} {metric:.4f}"
     scores = f"validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
     if share := report.evaluation.get("tree_share"):
-        scores += f", {share:.0%} from trees"
+        scores += f", share of trees {share:.0%}"
     return [
         f"{stage}{', '.join(training)}; {scores}",
         f"{stage}{training[-1]}; {scores}",

@@ -29,10 +29,7 @@ def resolve_settings(
     """
     previous = _previous_settings(model, resumed) if resumed else {}
     shape = _shape_to_keep(model, start) if start else {}
-    # Tree fields have no say in the defaults: the model does not see them, or only in a few coarse buckets.
-    fields = zip(dataset.schema.fields, dataset.field_sizes, strict=True)
-    size = len(dataset.train), [1 if field.trees else size for field, size in fields]
-    settings = Settings.of(model, *size, **{**shape, **previous, **changes})
+    settings = Settings.of(model, *size_for_defaults(dataset), **{**shape, **previous, **changes})
     for name, value in shape.items():
         if settings.to_dict()[name] != value:
             raise Fm2Error(f"train: the model to start from has {name} {value}, not {settings.to_dict()[name]}")
@@ -43,6 +40,15 @@ def resolve_settings(
                     f"train: the run in {resumed} has {name} {before}, not {now}; use overwrite=True to replace it"
                 )
     return settings
+
+
+def size_for_defaults(dataset: Dataset) -> tuple[int, list[int]]:
+    """Return the number of training rows and the sizes of the fields, on which a model's defaults depend.
+
+    The size of a tree field counts as 1: a model does not see it, or only in a few coarse buckets.
+    """
+    fields = zip(dataset.schema.fields, dataset.field_sizes, strict=True)
+    return len(dataset.train), [1 if field.trees else size for field, size in fields]
 
 
 def _previous_settings(model: str, path: Path) -> dict[str, Any]:

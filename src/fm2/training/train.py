@@ -198,7 +198,7 @@ def _make_backend(
     sizes = [len(vocabulary) for vocabulary in vocabularies]
     owners = start.model.config.get("owners", ()) if start else dataset.schema.owners  # a cut model shares nothing
     model = make_model(settings, sizes, initialized, fixed, owners)
-    trees = make_tree_fields(dataset, vocabularies, model, settings)
+    trees = make_tree_fields(dataset, vocabularies, model, settings, row_weights)
     if start:
         warm_start.copy_weights(start, model, vocabularies)
         trees.begin(model)

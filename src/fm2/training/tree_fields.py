@@ -1,14 +1,13 @@
-"""Tree fields in training: most models are blended with the trees, and the others learn coarse buckets of their score.
+"""Tree fields in training: shallow models are blended with the trees, and networks learn coarse buckets of their score.
 
-A model that learns from the trees' predictions trusts them too little or too much: on a test of eight logs, FmFM with
-the buckets as one more field was often worse than the trees alone. A model that never sees them makes other errors, so
+A model that learns from the trees' predictions trusts them too little or too much: on several logs, FmFM with the
+buckets as one more field was worse than the trees alone. A model that never sees them makes other errors, so
 the weighted mean of both logits is better than either. The share of the trees is fitted on the validation rows. The
 result is again a model of the same kind: its weights are scaled, and the buckets have linear weights.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.evaluation.metrics import sigmoid
 from fm2.models import FlatEmbedding, Model
 from fm2.schema import Schema
+from fm2.training import inputs
 
 if TYPE_CHECKING:
     from fm2.training.run import Run
@@ -34,8 +34,7 @@ Floats = NDArray[np.float64]
 LINEAR = "linear"  # the table of weights per feature
 COARSE_BUCKETS = 20  # of models that are not blended; with 200, the log loss of DeepFM on adult was .2752, not .2720
 LARGEST_SHARE = 0.99  # a share of 1 would leave nothing of the model that a warm start could continue
-PRIOR = np.array([0.5, 0.5, 0.0])  # of the coefficients of model, trees and 1, as strong as a few rows
-NEWTON_STEPS = 12
+BISECTIONS = 20
 
 
 class TreeFields:
@@ -48,10 +47,10 @@ class TreeFields:
         """Return rows as the model sees them in training."""
         return rows
 
-    def add(
+    def blend(
         self, logits: NDArray[np.float32], rows: EncodedRows, labels: NDArray[Any], weights: NDArray[Any] | None
     ) -> Floats:
-        """Return the logits of rows that the model scored as :meth:`seen`, after fitting what is left to fit."""
+        """Return the final logits of rows that the model scored as :meth:`seen`; fit the share unless it is fixed."""
         return logits.astype(np.float64)
 
     def finish(self, weights: Saved) -> Saved:
@@ -63,7 +62,11 @@ class TreeFields:
 
 
 def make_tree_fields(
-    dataset: Dataset, vocabularies: Sequence[Vocabulary], model: Model, settings: Settings
+    dataset: Dataset,
+    vocabularies: Sequence[Vocabulary],
+    model: Model,
+    settings: Settings,
+    row_weights: NDArray[np.float32] | None = None,
 ) -> TreeFields:
     """Return what a training does with its tree fields."""
     scores = tree_scores(dataset.schema, vocabularies)
@@ -71,7 +74,9 @@ def make_tree_fields(
         return TreeFields()
     if not model.spec.blends(model.config):
         return CoarseTrees(model.tables, scores)
-    shift = math.log(dataset.negative_rate * settings.positive_weight)  # as that of the model's own logits
+    # Weights of clicks shift the model's logits, and those of the trees have to follow.
+    unweighted = inputs.click_log_odds(dataset, 1.0, None)
+    shift = inputs.click_log_odds(dataset, settings.positive_weight, row_weights) - unweighted
     return BlendedTrees(model, {index: own + shift for index, own in scores.items()})
 
 
@@ -113,7 +118,7 @@ def tree_share(model: Model, scores: Mapping[int, Floats]) -> float:
 
 
 def _bucket_weights(model: Model, field: int) -> Floats:
-    weights: Floats = model.tables[LINEAR].rows(field)[:, 0].double().numpy()
+    weights: Floats = model.tables[LINEAR].rows(field)[:, 0].double().numpy().copy()
     return weights
 
 
@@ -123,10 +128,10 @@ class BlendedTrees(TreeFields):
     >>> from fm2.models import LR
     >>> trees = BlendedTrees(LR([3, 2]), {1: np.array([0.0, 2.0])})
     >>> rows = EncodedRows(np.array([[1, 1], [2, 1], [1, 1]], np.int32))
-    >>> trees.add(np.array([-1, -3, -1], np.float32), rows, np.array([1, 0, 1]), None).round(1).tolist()
-    [0.5, -0.5, 0.5]
-    >>> round(trees.share, 1)
-    0.5
+    >>> trees.blend(np.array([-3, -3, -3], np.float32), rows, np.array([1, 0, 1]), None).round(3).tolist()
+    [0.693, 0.693, 0.693]
+    >>> round(trees.share, 3)
+    0.739
     """
 
     share: float = 0.0
@@ -134,18 +139,26 @@ class BlendedTrees(TreeFields):
     def __init__(self, model: Model, scores: Mapping[int, Floats]) -> None:
         self._scores, self._tables, self._exponents = scores, model.tables, model.spec.logit_exponents
         self._hidden = {index: Lists.of([[]] * len(own)) for index, own in scores.items()}
+        self._started: Mapping[int, Floats] = {}  # the buckets' weights in a model to start from
 
     def seen(self, rows: EncodedRows) -> EncodedRows:
         # The ids of the buckets become the numbers of lists, which are all empty. Nothing is copied.
         return EncodedRows(rows.ids, {**rows.lists, **self._hidden})
 
-    def add(
+    def blend(
         self, logits: NDArray[np.float32], rows: EncodedRows, labels: NDArray[Any], weights: NDArray[Any] | None
     ) -> Floats:
-        own, trees = logits.astype(np.float64), mean_scores(self._scores, rows)
+        own = logits.astype(np.float64)
         if not self.is_fixed:
-            self.share = fit_share(own, trees, labels, weights)
-        return (1 - self.share) * own + self.share * trees
+            self.share = fit_share(own, mean_scores(self._scores, rows), labels, weights)
+        buckets = self._bucket_weights()
+        return (1 - self.share) * own + len(buckets) * mean_scores(buckets, rows)
+
+    def _bucket_weights(self) -> Mapping[int, Floats]:
+        """Return the linear weights of the buckets of each tree field."""
+        if self.is_fixed:
+            return self._started
+        return {field: self.share / len(self._scores) * own for field, own in self._scores.items()}
 
     def finish(self, weights: Saved) -> Saved:
         finished: dict[str, Any] = {}
@@ -157,17 +170,15 @@ class BlendedTrees(TreeFields):
 
     def _parts(self, table: FlatEmbedding, is_linear: bool) -> dict[int, NDArray[np.float32]]:
         """Return the weights of the tree fields in a table, by the position where they begin."""
-        share = self.share / len(self._scores)
-        return {
-            table.offsets[field]: (share * own).astype(np.float32)
-            if is_linear
-            else np.zeros(len(own) * table.dims[field], np.float32)
-            for field, own in self._scores.items()
-        }
+        weights = self._bucket_weights().items()
+        if is_linear:
+            return {table.offsets[field]: own.astype(np.float32) for field, own in weights}
+        return {table.offsets[field]: np.zeros(len(own) * table.dims[field], np.float32) for field, own in weights}
 
     @torch.no_grad()
     def begin(self, model: Model) -> None:
         self.share = tree_share(model, self._scores)
+        self._started = {field: _bucket_weights(model, field) for field in self._scores}
         for name, value in model.learned().items():
             value /= (1 - self.share) ** self._exponents.get(name, 0.0)
         for index in self._scores:
@@ -175,22 +186,19 @@ class BlendedTrees(TreeFields):
 
 
 def fit_share(own: Floats, trees: Floats, labels: NDArray[Any], weights: NDArray[Any] | None) -> float:
-    """Return the share of the trees' coefficient in a logistic regression on both logits.
+    """Return the share of the trees with the lowest log loss, which is convex in it.
 
-    The regression has an intercept, and its coefficients need not add up to 1. So the share does not depend on how high
-    or how confident the logits are on these rows, which may be later than the training rows: on the log movies, the
-    share with the lowest log loss is .10, and this one .27; the test log loss of FmFM is then .5545 instead of .5561.
+    A logistic regression on both logits would also fit the level and the confidence of the rows, which may be later
+    than the training rows. The ratio of its coefficients alone is no share either: with trees that know little, the
+    blended logit was worse than the model's.
     """
-    columns = np.stack([own, trees, np.ones(len(own))])
-    row_weights = np.ones(len(own)) if weights is None else np.asarray(weights, np.float64)
-    coefficients = np.zeros(len(PRIOR))  # from here, Newton's method converges
-    for _ in range(NEWTON_STEPS):
-        predicted = sigmoid(coefficients @ columns)
-        gradient = columns @ (row_weights * (predicted - labels)) + (coefficients - PRIOR)
-        curvature = (columns * (row_weights * predicted * (1 - predicted))) @ columns.T + np.eye(len(PRIOR))
-        coefficients = coefficients - np.linalg.solve(curvature, gradient)
-    of_model, of_trees = np.maximum(coefficients[:2], 0)
-    return min(float(of_trees / (of_model + of_trees)), LARGEST_SHARE) if of_trees else 0.0
+    difference = (trees - own) * (1.0 if weights is None else np.asarray(weights))
+    low, high = 0.0, LARGEST_SHARE
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        slope = (sigmoid((1 - middle) * own + middle * trees) - labels) @ difference
+        low, high = (middle, high) if slope < 0 else (low, middle)
+    return low
 
 
 class CoarseTrees(TreeFields):

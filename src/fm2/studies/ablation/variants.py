@@ -15,6 +15,7 @@ from fm2.errors import Fm2Error, suggest
 from fm2.models.registry import get_spec, spec_of_interaction
 from fm2.models.spec import ModelSpec
 from fm2.models.specs.shallow import FFM, LR
+from fm2.training.resolve import size_for_defaults
 
 Kind = Literal["complete", "field", "interaction", "linear", "network"]
 
@@ -93,7 +94,7 @@ def _without(spec: ModelSpec, settings: Mapping[str, Any], dataset: Dataset, nam
 
 def _interactions(spec: ModelSpec, settings: Mapping[str, Any], dataset: Dataset) -> list[Variant]:
     """Replace the field matrices. Optimizer and regularization are the defaults of each model, the rest is kept."""
-    size = len(dataset.train), dataset.field_sizes
+    size = size_for_defaults(dataset)
     kept = {name: settings[name] for name in KEPT if name in settings}
     variants = []
     for model, title in INTERACTIONS.items():

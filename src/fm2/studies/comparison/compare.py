@@ -29,6 +29,7 @@ from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import fingerprint_of
 from fm2.training.loop import TrainingProgress, check_splits
+from fm2.training.resolve import size_for_defaults
 from fm2.training.run import Run
 
 
@@ -95,7 +96,7 @@ def compare(
     if truth is not None:
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     ignored_settings(comparison.models, comparison.settings)
-    trainings = _trainings(comparison, (len(dataset.train), dataset.field_sizes))
+    trainings = _trainings(comparison, size_for_defaults(dataset))
     with output_directory("compare", path, "comparison", JSON, "another comparison", **policy):
         if overwrite:
             _remove_results(path)

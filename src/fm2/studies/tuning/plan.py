@@ -18,6 +18,7 @@ from fm2.models.choices import Metric
 from fm2.remote.paths import local_path
 from fm2.studies.tuning.spaces import Candidates, Choices, Range, Space, space_around
 from fm2.training.inputs import fingerprint_of
+from fm2.training.resolve import size_for_defaults
 
 PLAN, SPACE = "tune.json", "space.toml"
 
@@ -164,7 +165,7 @@ def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
     generation = GENERATION if arguments["generation"] is None else arguments["generation"]
     if not 1 <= generation <= LARGEST_GENERATION:
         raise Fm2Error(f"tune: generation must be between 1 and {LARGEST_GENERATION}, got {generation}")
-    size, seed, fixed = (len(dataset.train), dataset.field_sizes), arguments["seed"] or 0, arguments["fix"] or {}
+    size, seed, fixed = size_for_defaults(dataset), arguments["seed"] or 0, arguments["fix"] or {}
     return make_plan(model, *size, metric, seed, fixed, space, generation, source)
 
 
