@@ -104,7 +104,10 @@ def test_evaluation_scores_mapped_ids_and_reports_unknown_values(known, tmp_path
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (Schema(SCHEMA.fields[:1], label="y"), "has other fields than the model in"),
+        (
+            Schema(SCHEMA.fields[:1], label="y"),
+            "has other fields than the model in .*: it has no field '[a-z]+'; prepare",
+        ),
         (dataclasses.replace(SCHEMA, missing=("", "none")), "has other missing values than the model in"),
         (HASHED, "reads, hashes or buckets the field 'site' differently .*; prepare the rows like the dataset"),
     ],

@@ -40,13 +40,27 @@ class Encoding(Protocol):
         """The values of each field."""
 
 
+def _differences(names: Sequence[str], expected: Sequence[str]) -> str:
+    """Name the fields that only one of two schemas has; they may also differ in their order."""
+    lacking, more = (
+        ", ".join(f"'{name}'" for name in left if name not in right)
+        for left, right in ((expected, names), (names, expected))
+    )
+    found = [f"it has no field {lacking}"] * bool(lacking) + [f"the model has no field {more}"] * bool(more)
+    return f": {' and '.join(found)}" if found else ", or the same in another order"
+
+
 def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path: Path) -> None:
     """Raise an error if a dataset reads raw values differently than the model in ``path``.
 
     The two may know different values, but fields, missing values, transformations, hashes and buckets must agree.
     """
     if dataset.schema.names != model.schema.names:
-        raise Fm2Error(f"{operation}: {dataset.path} has other fields than the model in {path}")
+        differences = _differences(dataset.schema.names, model.schema.names)
+        raise Fm2Error(
+            f"{operation}: {dataset.path} has other fields than the model in {path}{differences}; prepare the rows like "
+            "the dataset that the model was trained on (fm2 prepare --like)"
+        )
     if set(dataset.schema.missing) != set(model.schema.missing):
         raise Fm2Error(f"{operation}: {dataset.path} has other missing values than the model in {path}")
     fields = zip(model.schema.fields, dataset.schema.fields, strict=True)
