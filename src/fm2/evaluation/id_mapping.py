@@ -58,7 +58,7 @@ def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path:
     if dataset.schema.names != model.schema.names:
         differences = _differences(dataset.schema.names, model.schema.names)
         raise Fm2Error(
-            f"{operation}: {dataset.path} has other fields than the model in {path}{differences}; prepare the rows like "
+            f"{operation}: {dataset.path} has other fields than the model in {path}{differences}; prepare it like "
             "the dataset that the model was trained on (fm2 prepare --like)"
         )
     if set(dataset.schema.missing) != set(model.schema.missing):
