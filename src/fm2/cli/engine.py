@@ -50,7 +50,7 @@ def compile(options: argparse.Namespace) -> None:
     compiled = compile(
         options.run_path,
         options.out,
-        watch=shared.report_step,
+        watch=lambda step: shared.report_step(step) if sys.stderr.isatty() else None,
         **shared.pick(options, "plan", "rank", "dtype", "data", "memory"),
     )
     if options.json:
