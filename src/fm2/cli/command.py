@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from fm2.errors import suggest
@@ -96,7 +96,7 @@ class Argument:
     def _convert(self, text: str) -> Any:
         if self.choices and text not in self.choices:
             what = "value" if self.is_option else self.placeholder.lower()
-            if not self.is_option and os.path.exists(text):  # noqa: PTH110 (Path.exists raises an error if the text is too long)
+            if not self.is_option and _is_path(text):
                 names = ", ".join(self.choices)
                 raise argparse.ArgumentTypeError(
                     f"expected the name of a {what} before the path '{text}'; choose from {names}"
@@ -151,3 +151,11 @@ def output_path(name: str, help: str, metavar: str) -> Argument:
 
 
 DEBUG = Argument("--debug", "show the traceback of an error", action="store_true", default=argparse.SUPPRESS)
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a file or directory has this name; a text that is too long for a name has none."""
+    try:
+        return Path(text).exists()
+    except OSError:
+        return False

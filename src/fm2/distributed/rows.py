@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,7 +85,8 @@ class RowPacker:
 
     def floats_per_row(self, spaces: Spaces) -> NDArray[np.int64]:
         """Return the number of weights of every row, space by space."""
-        widths = [np.zeros(len(dims), np.int64) for dims in [next(iter(self._dims.values()))] * len(spaces)]
+        fields = len(next(iter(self._dims.values())))
+        widths = [np.zeros(fields, np.int64) for _ in spaces]
         for name, space in self._space_of.items():
             widths[space] += self._dims[name]
         return np.concatenate(
@@ -94,20 +95,23 @@ class RowPacker:
 
     def pack(self, source: Buffers, spaces: Spaces, into: Floats) -> None:
         """Copy rows of the source into a message."""
-        begin = 0
-        for name, (layout, buffer) in source.items():
-            rows = spaces[self._space_of[name]]
-            end = begin + rows.floats(self._dims[name])
-            _native.read_rows(layout, buffer, *rows.arrays(), into[begin:end])
-            begin = end
+        for place, part in self._parts(source, spaces):
+            _native.read_rows(*place, into[part])
 
     def unpack(self, packed: Floats, spaces: Spaces, target: Buffers) -> None:
         """Copy rows of a message into the target."""
+        for place, part in self._parts(target, spaces):
+            _native.write_rows(*place, packed[part])
+
+    def _parts(
+        self, buffers: Buffers, spaces: Spaces
+    ) -> Iterator[tuple[tuple[Layout, Floats, Ints, Ints, Ints], slice]]:
+        """Yield the layout, the buffer and the rows of each table, and where a message has them."""
         begin = 0
-        for name, (layout, buffer) in target.items():
+        for name, (layout, buffer) in buffers.items():
             rows = spaces[self._space_of[name]]
             end = begin + rows.floats(self._dims[name])
-            _native.write_rows(layout, buffer, *rows.arrays(), packed[begin:end])
+            yield (layout, buffer, *rows.arrays()), slice(begin, end)
             begin = end
 
     def memory(self, name: str, floats: int) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -62,8 +61,7 @@ class StudyResults:
 
     def to_json(self, format: str, version: int) -> str:
         """Return the content of a JSON file of this format and version, which :func:`read_results` reads."""
-        names = [each.name for each in dataclasses.fields(self) if each.name != "path"]  # type: ignore[arg-type]
-        values = {name: getattr(self, name) for name in names}
+        values = {name: value for name, value in vars(self).items() if name != "path"}
         values["statistics"] = self.statistics and self.statistics.to_dict()
         return json.dumps({"format": format, "version": version, **values}, indent=1, ensure_ascii=False) + "\n"
 

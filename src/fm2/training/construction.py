@@ -60,8 +60,8 @@ def make_backend(
     """Choose the backend: the model's row-by-row kernel, native code for batches on the CPU, or torch.
 
     Regularization depends on the features' ``counts`` and on the ``mean_squares`` of their weights in lists, 1 by
-    default. ``numbers`` are the fields with the transform interpolate or linear, to which ``value_dropout`` does not
-    apply.
+    default. ``numbers`` are the fields with the transform interpolate or linear and tree fields, to which
+    ``value_dropout`` does not apply.
     """
     if trains_rowwise(settings):
         return RowwiseBackend(model, settings, initialized, numbers)

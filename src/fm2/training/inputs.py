@@ -1,4 +1,4 @@
-"""What a training derives from its dataset: row weights, feature counts, the click rate, fingerprints."""
+"""What a training checks and derives from its dataset: splits, row weights, feature counts, the click rate."""
 
 from __future__ import annotations
 
@@ -11,12 +11,41 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fm2.data.dataset import Dataset, read_row_values
+from fm2.data.dataset import Dataset, Split, read_row_values
 from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
 
 COUNTED_ROWS = 1 << 20  # at a time
+
+
+def check_splits(dataset: Dataset, operation: str = "train", measured: str = "validation") -> None:
+    """Raise an error if a split that is needed for training, evaluation or the final measurement cannot be used."""
+    purposes = {"train": "training", "validation": "validation", measured: measured}
+    for split, purpose in ((dataset.split(name), purpose) for name, purpose in purposes.items()):
+        if len(split) == 0:
+            raise Fm2Error(f"{operation}: {dataset.path} has no rows for {purpose}; prepare it with other fractions=")
+        labels = np.asarray(split.labels)
+        if split.weights is not None:
+            _check_weights(split, f"{operation}: {dataset.path}")
+            labels = labels[split.weights > 0]
+        lowest, highest = labels.min(), labels.max()
+        if lowest == highest and lowest in (0, 1):
+            raise Fm2Error(
+                f"{operation}: all rows of {dataset.path} for {purpose} have the label {lowest:g}; "
+                "prepare it with both labels, or with other fractions="
+            )
+
+
+def _check_weights(split: Split, where: str) -> None:
+    """Raise an error if all rows of a split have the weight 0, or if the files were not written by ``prepare``."""
+    weights = np.asarray(split.weights)
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise Fm2Error(f"{where} is damaged: the split '{split.name}' has invalid weights")
+    if not ((split.labels >= 0) & (split.labels <= 1)).all():
+        raise Fm2Error(f"{where} is damaged: the split '{split.name}' has invalid click rates")
+    if not weights.any():
+        raise Fm2Error(f"{where} has only rows with the weight 0 in the split '{split.name}'")
 
 
 def read_row_weights(source: ArrayLike | str | Path, dataset: Dataset, operation: str = "train") -> NDArray[np.float32]:

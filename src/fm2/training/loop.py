@@ -26,12 +26,13 @@ from fm2.artifacts.run_directory import (
     write_history,
 )
 from fm2.artifacts.settings import Settings
-from fm2.data.dataset import Dataset, Split
+from fm2.data.dataset import Dataset
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error, Terminated
 from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid, weigh_clicks
 from fm2.training.backend import Backend
+from fm2.training.inputs import check_splits
 from fm2.training.shuffling import shuffled, with_next
 from fm2.training.tree_fields import TreeFields, make_tree_fields
 
@@ -381,32 +382,3 @@ class TrainingLoop:
 
     def _write_checkpoint(self, values: dict[str, Any]) -> None:
         save_arrays(self._path / CHECKPOINT, self._backend.state(), values)
-
-
-def check_splits(dataset: Dataset, operation: str = "train", measured: str = "validation") -> None:
-    """Raise an error if a split that is needed for training, evaluation or the final measurement cannot be used."""
-    purposes = {"train": "training", "validation": "validation", measured: measured}
-    for split, purpose in ((dataset.split(name), purpose) for name, purpose in purposes.items()):
-        if len(split) == 0:
-            raise Fm2Error(f"{operation}: {dataset.path} has no rows for {purpose}; prepare it with other fractions=")
-        labels = np.asarray(split.labels)
-        if split.weights is not None:
-            _check_weights(split, f"{operation}: {dataset.path}")
-            labels = labels[split.weights > 0]
-        lowest, highest = labels.min(), labels.max()
-        if lowest == highest and lowest in (0, 1):
-            raise Fm2Error(
-                f"{operation}: all rows of {dataset.path} for {purpose} have the label {lowest:g}; "
-                "prepare it with both labels, or with other fractions="
-            )
-
-
-def _check_weights(split: Split, where: str) -> None:
-    """Raise an error if all rows of a split have the weight 0, or if the files were not written by ``prepare``."""
-    weights = np.asarray(split.weights)
-    if not np.isfinite(weights).all() or weights.min() < 0:
-        raise Fm2Error(f"{where} is damaged: the split '{split.name}' has invalid weights")
-    if not ((split.labels >= 0) & (split.labels <= 1)).all():
-        raise Fm2Error(f"{where} is damaged: the split '{split.name}' has invalid click rates")
-    if not weights.any():
-        raise Fm2Error(f"{where} has only rows with the weight 0 in the split '{split.name}'")

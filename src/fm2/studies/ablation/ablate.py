@@ -29,8 +29,8 @@ from fm2.studies.ablation.variants import COMPLETE, KEY, Variant, plan_variants
 from fm2.studies.comparison.plan import Training, state_of
 from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import measure_statistics
-from fm2.training.inputs import fingerprint_of
-from fm2.training.loop import TrainingProgress, check_splits
+from fm2.training.inputs import check_splits, fingerprint_of
+from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
 

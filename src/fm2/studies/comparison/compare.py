@@ -27,8 +27,8 @@ from fm2.studies.comparison.runs import predict_and_measure, train_all
 from fm2.studies.execution.jobs import Engine, Jobs
 from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import measure_statistics
-from fm2.training.inputs import fingerprint_of
-from fm2.training.loop import TrainingProgress, check_splits
+from fm2.training.inputs import check_splits, fingerprint_of
+from fm2.training.loop import TrainingProgress
 from fm2.training.resolve import size_for_defaults
 from fm2.training.run import Run
 
