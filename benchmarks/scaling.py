@@ -9,8 +9,9 @@ model    the time and cost of an epoch on 1 to 64 machines, checked against two 
 
 All runs are in fresh processes and in turn; the median of the rounds counts. The processor time of all threads and
 workers is less noisy than the speed on a busy machine. Values are distributed like 1 / rank in 39 fields with sizes
-like those of Criteo's. Takes 15 minutes on 2 cores. Without namespaces, workers communicate over loopback: the network
-has no latency, but its work competes with the computation for the same cores.
+like those of Criteo's. Takes 15 minutes on 2 cores. Workers of the first two parts share memory and have cores of their
+own, as those of `fm2 train --workers`. The others communicate as on several machines. Without namespaces, they use
+loopback: the network has no latency, but its work competes with the computation for the same cores.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def compare_networks(steps: int, rounds: int, workers: int) -> None:
     print(f"{workers} workers x 1 thread over loopback, then {kinds};")
     print(f"batches of {BATCH:,} rows, {steps} steps, rows/s, median of {rounds}:")
     for title, settings in MODELS.items():
-        task = Task(settings, BATCH, steps, 1, workers)
+        task = Task(settings, BATCH, steps, 1, workers, local=False)
         speeds: list[list[float]] = []
         for _ in range(rounds):
             speeds.append([measure(task)["rows_per_second"]])
@@ -96,7 +97,7 @@ def check_model(steps: int, rounds: int) -> None:
         settings = MODELS[title]
         tasks = {(1, BATCH): Task(settings, BATCH, steps, 1)}
         for workers, batch in ((2, BATCH // 4), (2, BATCH), (2, 4 * BATCH), (4, BATCH), (4, 4 * BATCH)):
-            tasks[workers, batch] = Task(settings, batch, max(steps * BATCH // batch, 8), 1, workers)
+            tasks[workers, batch] = Task(settings, batch, max(steps * BATCH // batch, 8), 1, workers, local=False)
         runs: dict[tuple[int, int], list[dict[str, float]]] = {key: [] for key in tasks}
         for _ in range(rounds):
             for key, task in tasks.items():

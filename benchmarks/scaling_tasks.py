@@ -33,6 +33,7 @@ class Task:
     steps: int
     threads: int
     workers: int = 0  # 0: one process, without communication
+    local: bool = True  # whether workers share memory, and have cores of their own, as with `fm2 train --workers`
     latency: float = 0.0  # seconds that workers wait for every message, where the kernel cannot delay packets
 
 
@@ -64,9 +65,12 @@ def run_task(task: Task) -> dict[str, float]:
             return take_steps(backend, rows, task)
 
     from fm2.distributed.construction import shard_backend
+    from fm2.distributed.launch import use_own_cores
     from fm2.distributed.workers import joined
 
-    with joined(300) as workers:
+    with joined(300, shares_memory=task.local) as workers:
+        if task.local:
+            use_own_cores(workers.index, workers.count, task.threads)
         delay_messages(workers, task.latency)
         counts = [np.ones(len(range(workers.index, size, workers.count)), np.int64) for size in sizes]
         squares = [own.astype(np.float64) for own in counts]

@@ -79,6 +79,8 @@ Distributed Minibatch::compact(std::span<const std::size_t> owner, std::size_t w
         distinct[g] = std::move(numbering.distinct);
         for (const std::size_t f : groups[g]) sizes_[f] = std::max(static_cast<std::int32_t>(distinct[g].size()), 1);
     });
+    is_alone_.resize(fields());
+    for (std::size_t f = 0; f < fields(); ++f) is_alone_[f] = groups[group_of[f]].size() == 1;
     index();
     compacted_ = true;
     return by_worker(distinct, workers);

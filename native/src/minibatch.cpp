@@ -252,6 +252,13 @@ struct Numbered {
 // Values write their number to their feature's entry from last to first, so the first value with a feature remains there. This needs no
 // unpredictable branches, and no clearing between batches.
 std::size_t Minibatch::find_distinct(std::span<const std::size_t> fields, std::int32_t* features, std::int32_t* slots) {
+    if (compacted_ && fields.size() == 1 && is_alone_[fields[0]]) {  // ids are numbers in this order already
+        const std::size_t values = count_values(fields[0]);
+        const auto count = values ? static_cast<std::size_t>(sizes_[fields[0]]) : 0;
+        std::iota(features, features + count, 0);
+        std::copy_n(value_ids(fields[0]), values, slots);
+        return count;
+    }
     std::int32_t* first = first_row_.data() + first_[fields[0]];
     if (fields.size() == 1) {  // the usual case, compiled with the constant 0
         const Numbered values{value_ids(fields[0]), 0, count_values(fields[0])};

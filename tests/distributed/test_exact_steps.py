@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.helpers.exact_steps import AGAIN, CASES, single
+from tests.helpers.exact_steps import AGAIN, CASES, GLOO, single
 from tests.helpers.workers import run_workers
 
 REPEATED = ["fm lists", "fmfm shared", "dropout"]
@@ -13,8 +13,8 @@ USUAL = [name for name in CASES if name not in ("fwfm shared", "fvfm shared", "d
 
 
 def run(out, count, names, repeated=()):
-    """Return the results of workers by case, and those of repeated cases by "CASE again"."""
-    again = [f"{name}{AGAIN}" for name in repeated]
+    """Return the results of workers by case, and those of repeated cases by "CASE again" and "CASE gloo"."""
+    again = [f"{name}{end}" for name in repeated for end in (AGAIN, GLOO)]
     for code, printed in run_workers(count, ["-m", "tests.helpers.exact_steps", str(out), *names, *again]):
         assert code == 0, printed
     return {name: dict(np.load(out / f"{name}.npz")) for name in [*names, *again]}
@@ -37,7 +37,8 @@ def test_two_workers_match_one_process(results, name):
     check_close(results[name], single(**CASES[name]))
 
 
+@pytest.mark.parametrize("end", [AGAIN, GLOO])
 @pytest.mark.parametrize("name", REPEATED)
-def test_two_workers_repeat_bit_for_bit(results, name):
+def test_two_workers_repeat_bit_for_bit(results, name, end):
     for key, values in results[name].items():
-        np.testing.assert_array_equal(results[f"{name}{AGAIN}"][key], values, err_msg=key)
+        np.testing.assert_array_equal(results[f"{name}{end}"][key], values, err_msg=key)

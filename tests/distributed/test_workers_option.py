@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from tests.helpers.races import Interrupt
 import fm2
 from fm2.cli.main import main
 from fm2.cli.workers import TORCHRUN
+from fm2.distributed.launch import use_own_cores
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,24 @@ def test_an_error_is_reported_once_and_not_retried(data, tmp_path):
     assert done.returncode == 1
     assert done.stderr.count("fm2: train: the loss is") == 1
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads", "expected"),
+    [
+        ({2, 3, 4, 5}, 2, 1, [[2, 3], [4, 5]]),
+        ({0, 1, 2, 3, 4}, 2, 2, [[0, 1], [2, 3, 4]]),
+        ({0, 1}, 2, 2, []),
+        ({0, 1}, 3, 1, []),
+    ],
+)
+def test_workers_have_cores_of_their_own_if_there_are_enough(monkeypatch, cores, workers, threads, expected):
+    bound = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, own: bound.append(own))
+    for worker in range(workers):
+        use_own_cores(worker, workers, threads)
+    assert bound == expected
 
 
 def test_workers_of_this_machine_write_locally_to_what_is_uploaded(data, tmp_path, monkeypatch):

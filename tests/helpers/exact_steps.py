@@ -25,6 +25,7 @@ LABELS = np.random.default_rng(1).integers(0, 2, 400).astype(np.float32)
 WEIGHTS = np.random.default_rng(3).choice([0.5, 1.0, 2.0], 400).astype(np.float32)
 COUNTS = [np.random.default_rng(field).integers(0, 50, size) for field, size in enumerate(SIZES)]
 AGAIN = " again"  # ends the name of a case that is repeated
+GLOO = " gloo"  # ends the name of a case that is repeated without shared memory, as on several machines
 MODELS = ["lr", "fm", "fwfm", "fvfm", "fmfm", "deepfm", "xdeepfm"]
 
 # Models with all kinds of rows, dropout, averages, optimizers, a dimension per field, and both linear parts.
@@ -98,9 +99,10 @@ def main(out: str, *names: str) -> None:
     """Write the results of some cases, as a worker."""
     from fm2.distributed.workers import joined
 
-    with joined(60) as workers:
+    with joined(60) as workers, joined(60, shares_memory=False) as others:
         for name in names:
-            result = several(workers, **CASES[name.removesuffix(AGAIN)])
+            chosen = others if name.endswith(GLOO) else workers
+            result = several(chosen, **CASES[name.removesuffix(AGAIN).removesuffix(GLOO)])
             if workers.is_first:
                 np.savez(Path(out) / f"{name}.npz", **result)
 

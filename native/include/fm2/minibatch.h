@@ -107,6 +107,7 @@ private:
     std::vector<std::int32_t> ids_;
     std::size_t count_ = 0, stride_ = 0;
     bool compacted_ = false;
+    std::vector<std::uint8_t> is_alone_;  // whether a field of a compact batch is a group of its own
 };
 
 }  // namespace fm2

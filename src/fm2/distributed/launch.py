@@ -74,6 +74,19 @@ def is_launched() -> bool:
     return FAILURE in os.environ
 
 
+def use_own_cores(worker: int, workers: int, threads: int) -> None:
+    """Bind this thread, and those that it starts, to a worker's share of the cores, if it has enough for ``threads``.
+
+    Without this, the thread that fetches rows often runs on the core of another worker, for which all then wait.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    own = cores[len(cores) * worker // workers : len(cores) * (worker + 1) // workers]
+    if len(cores) // workers >= threads:
+        os.sched_setaffinity(0, own)
+
+
 def is_hopeless() -> bool:
     """Return whether a worker of this launch has reported an error that a restart would not solve."""
     return is_launched() and Path(os.environ[FAILURE]).exists()

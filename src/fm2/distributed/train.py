@@ -20,6 +20,7 @@ from fm2.artifacts.settings import check_names
 from fm2.data.dataset import Dataset
 from fm2.distributed.checkpoints import agreed
 from fm2.distributed.construction import check_distributed, make_distributed_backend
+from fm2.distributed.launch import is_launched, use_own_cores
 from fm2.distributed.loop import DistributedLoop
 from fm2.distributed.workers import Workers, joined
 from fm2.errors import Fm2Error
@@ -74,6 +75,8 @@ def train(
                 if verify:
                     dataset.verify_once()
         settings = {**settings, "threads": settings.get("threads") or _threads_per_worker()}
+        if is_launched():  # torchrun and Ray have their own ways to assign cores
+            use_own_cores(workers.index, workers.count, settings["threads"])
         resolved = resolve_settings(model, dataset, settings, resumed=path if resume else None)
         check_distributed(resolved)
         weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)

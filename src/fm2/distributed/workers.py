@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from torch.distributed.distributed_c10d import _get_default_store
 
 from fm2.distributed.heartbeat import Heartbeat
+from fm2.distributed.local import Channel, Finish, connect
 from fm2.distributed.meeting import meet
 from fm2.errors import Fm2Error
 
 Array = NDArray[Any]
+NOW, AHEAD, SUMS = range(3)  # the channels of workers that share memory
 
 
 class WorkerError(Fm2Error):
@@ -29,10 +31,11 @@ class AgreedError(Fm2Error):
 
 
 @contextmanager
-def joined(seconds: float) -> Iterator[Workers]:
+def joined(seconds: float, shares_memory: bool = True) -> Iterator[Workers]:
     """Join the workers that torchrun or Ray started with this process, unless it has joined them already.
 
-    A worker that does not respond within so many seconds has failed.
+    A worker that does not respond within so many seconds has failed. Workers of one machine exchange rows through
+    shared memory, unless ``shares_memory`` is False.
     """
     begun = not dist.is_initialized()
     if begun:
@@ -42,11 +45,11 @@ def joined(seconds: float) -> Iterator[Workers]:
             dist.init_process_group("gloo", timeout=limit, store=store, rank=index, world_size=count)
         except (RuntimeError, ValueError) as error:
             raise WorkerError(f"train: the workers did not find each other: {error}") from error
-    workers = Workers(seconds)
+    workers = Workers(seconds, shares_memory)
     try:
         yield workers
     finally:
-        workers.heartbeat.stop()
+        workers.close()
         if begun:
             dist.destroy_process_group()
 
@@ -58,7 +61,7 @@ class Workers:
     another thread.
     """
 
-    def __init__(self, seconds: float = 300.0) -> None:
+    def __init__(self, seconds: float = 300.0, shares_memory: bool = True) -> None:
         self.index, self.count = dist.get_rank(), dist.get_world_size()
         self.others = [worker for worker in range(self.count) if worker != self.index]
         self._ahead = dist.new_group(timeout=datetime.timedelta(seconds=seconds), backend="gloo")
@@ -67,6 +70,16 @@ class Workers:
         self.bytes_sent = 0
         store = _get_default_store()
         self.heartbeat = Heartbeat(store, self.index, self.count, seconds, lambda: self._calls)
+        self._local: list[Channel] = []
+        if shares_memory:
+            with self._communication():
+                self._local = connect(self.index, self.count, len((NOW, AHEAD, SUMS)), seconds, self.collect)
+
+    def close(self) -> None:
+        """Stop the heartbeat and close the connections within this machine."""
+        self.heartbeat.stop()
+        for channel in self._local:
+            channel.close()
 
     @property
     def is_first(self) -> bool:
@@ -92,29 +105,30 @@ class Workers:
 
     def start_exchange(
         self, values: Array, send: Sequence[int], receive: Sequence[int], ahead: bool, out: Array
-    ) -> dist.Work | None:
+    ) -> Finish:
         """Start an :meth:`exchange`; :meth:`wait` ends it. Until then, both arrays must not be changed."""
-        group = self._ahead if ahead else None
         self.bytes_sent += values.nbytes - int(send[self.index]) * values.itemsize
-        tensors = torch.from_numpy(out), torch.from_numpy(values)
         with self._communication():
-            work: dist.Work | None = dist.all_to_all_single(
-                *tensors, list(receive), list(send), group=group, async_op=True
-            )
-        return work
+            if self._local:
+                return self._local[AHEAD if ahead else NOW].start_exchange(values, send, receive, out)
+            group = self._ahead if ahead else None
+            tensors = torch.from_numpy(out), torch.from_numpy(values)
+            work = dist.all_to_all_single(*tensors, list(receive), list(send), group=group, async_op=True)
+            return _finish(work)
 
-    def start_sum(self, values: torch.Tensor) -> dist.Work | None:
+    def start_sum(self, values: torch.Tensor) -> Finish:
         """Start to replace values by their sums over all workers; :meth:`wait` ends it."""
         self.bytes_sent += 2 * values.nbytes * (self.count - 1) // self.count
         with self._communication():
-            work: dist.Work | None = dist.all_reduce(values, async_op=True)
-        return work
+            if self._local:
+                return self._local[SUMS].start_sum(values.numpy())
+            return _finish(dist.all_reduce(values, async_op=True))
 
-    def wait(self, work: dist.Work | None) -> None:
+    def wait(self, finish: Finish | None) -> None:
         """Wait until a sum or an exchange is complete."""
         with self._communication():
-            if work is not None:
-                work.wait()
+            if finish is not None:
+                finish()
 
     def sum(self, values: Array) -> Array:
         """Return the sums of values over all workers."""
@@ -161,9 +175,14 @@ class Workers:
         self._calls += 1
         try:
             yield
-        except (RuntimeError, ConnectionError) as error:
+        except (RuntimeError, ConnectionError, TimeoutError) as error:
             reason = f"worker {self.index} lost its connection to the others: {error}"
-            if "Timed out" in str(error):
+            if isinstance(error, TimeoutError) or "Timed out" in str(error):
                 suspects = ", ".join(self.heartbeat.suspects()) or "another worker"
                 reason = f"{suspects} did not respond within {self._seconds:g} seconds"
             raise WorkerError(f"train: {reason}") from error
+
+
+def _finish(work: dist.Work | None) -> Finish:
+    assert work is not None
+    return work.wait
