@@ -155,5 +155,14 @@ def missing_package(error: ImportError, extra: str, purpose: str) -> Fm2Error:
         names.append(getattr(cause, "name", None))
         cause = cause.__cause__
     package = next((name for name in names if name), str(error)).partition(".")[0]
-    install = f"'fm2[{extra}]'" if extra else package
-    return Fm2Error(f"{purpose} requires the package '{package}'; install it with: pip install {install}")
+    install = install_command(extra) if extra else f"with: pip install {package}"
+    return Fm2Error(f"{purpose} requires the package '{package}'; install it {install}")
+
+
+def install_command(extra: str) -> str:
+    """Return how to install the packages of an extra.
+
+    >>> install_command("trees")
+    "in a clone of fm2 with: pip install -c constraints.txt '.[trees]'"
+    """
+    return f"in a clone of fm2 with: pip install -c constraints.txt '.[{extra}]'"

@@ -47,7 +47,8 @@ def undecodable() -> UnicodeDecodeError:
         ),
         (
             ModuleNotFoundError("No module named 'torch'", name="torch"),
-            "describe requires the package 'torch'; install it with: pip install 'fm2[train]'",
+            "describe requires the package 'torch'; install it in a clone of fm2 with: "
+            "pip install -c constraints.txt '.[train]'",
             1,
         ),
         (KeyboardInterrupt(), "interrupted; no output was written", 130),

@@ -202,7 +202,7 @@ def test_scoring_needs_no_torch_and_names_the_extra_for_onnx_runtime(deepfm, dat
     without = f"import sys\nsys.modules['onnxruntime'] = None\n{LOAD}"
     done = run_python(without, MODEL=str(scorer.path))
     assert "is a network, and scoring it requires the package 'onnxruntime'" in done.stderr
-    assert "pip install 'fm2[serve]'" in done.stderr
+    assert "pip install -c constraints.txt '.[serve]'" in done.stderr
     sparse = compile(pruned_run("deeplight", data, tmp_path / "run").path, tmp_path / "sparse.fm2").path
     done = run_python(without, MODEL=str(sparse))
     assert done.returncode == 0, done.stderr
@@ -211,7 +211,7 @@ def test_scoring_needs_no_torch_and_names_the_extra_for_onnx_runtime(deepfm, dat
 def test_compiling_names_the_extra_for_onnx(deepfm, tmp_path, monkeypatch):
     run, _ = deepfm
     monkeypatch.setitem(sys.modules, "onnx", None)
-    message = r"compile: deepfm is a network, and compiling it requires the package 'onnx'; .*fm2\[onnx\]"
+    message = r"compile: deepfm is a network, and compiling it requires the package 'onnx'; .*'\.\[onnx\]'"
     with pytest.raises(Fm2Error, match=message):
         compile(run.path, tmp_path / "model.fm2")
     with pytest.raises(Fm2Error, match="deepfm, which has no field matrices"):

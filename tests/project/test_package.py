@@ -56,14 +56,17 @@ def test_find_bytes_finds_what_numpy_finds(level, text, marks):
 def test_what_scikit_learn_brings_is_named():
     done = run_python("import sys; sys.modules['sklearn'] = None; import fm2; fm2.FmFMClassifier")
     assert "requires the package 'sklearn" in done.stderr
-    assert "pip install 'fm2[sklearn]'" in done.stderr
+    assert "pip install -c constraints.txt '.[sklearn]'" in done.stderr
 
 
 @pytest.mark.parametrize("code", ["fm2.train", "fm2.cli.main.main(['train', 'lr', {data!r}, '--out', 'run'])"])
 def test_what_is_not_installed_is_named(code, dataset):
     code = code.format(data=str(dataset.path))
     done = run_python(f"import sys; sys.modules['torch'] = None; import fm2, fm2.cli.main; {code}")
-    assert "requires the package 'torch'; install it with: pip install 'fm2[train]'" in done.stderr
+    assert (
+        "requires the package 'torch'; install it in a clone of fm2 with: pip install -c constraints.txt '.[train]'"
+        in done.stderr
+    )
 
 
 def test_the_bindings_use_the_stable_abi_only():

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 
 from fm2.cli.command import Command
-from fm2.errors import Fm2Error, Terminated, is_out_of_memory, is_panic, name_locations, printable
+from fm2.errors import (
+    Fm2Error,
+    Terminated,
+    install_command,
+    is_out_of_memory,
+    is_panic,
+    name_locations,
+    printable,
+)
 
 SUCCESS, FAILED, MISUSED, INTERNAL_ERROR, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 EXIT_CODES = {
@@ -30,8 +38,7 @@ def explain(error: BaseException, command: Command, options: argparse.Namespace)
     if isinstance(error, Fm2Error):
         return _one_line(str(error)), FAILED
     if isinstance(error, ModuleNotFoundError):
-        install = "install it with: pip install 'fm2[train]'"
-        return f"{command.name} requires the package '{error.name}'; {install}", FAILED
+        return f"{command.name} requires the package '{error.name}'; install it {install_command('train')}", FAILED
     cause = _external_cause(error)
     if cause is not None:
         return f"{command.name}: {_one_line(cause)}", FAILED

@@ -16,7 +16,7 @@ HELP = Argument("-h, --help", "show this page", action="help")
 INTRODUCTION = "Train click-through-rate models on CPUs and serve predictions in microseconds."
 LOCATIONS = (
     "Every file or directory can be a URL, such as s3://bucket/log.tsv.gz, gs://, hdfs:// or https:// "
-    "(pip install 'fm2[remote]')."
+    "(pip install -c constraints.txt '.[remote]' in a clone of fm2)."
 )
 EXAMPLES = """\
   fm2 prepare log.tsv --preset criteo --out data
