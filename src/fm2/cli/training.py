@@ -159,7 +159,7 @@ def _first_step(options: argparse.Namespace, dataset: Dataset, changes: dict[str
         return step
     if not compares_penalties(options.model, dataset, changes):
         return step
-    return f"{step} with two forms of L2; the better one becomes the model when both have ended"
+    return f"{step} with two forms of L2; the best model is kept at the end"
 
 
 def _train_worker(options: argparse.Namespace, dataset: Dataset) -> None:

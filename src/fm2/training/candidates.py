@@ -65,12 +65,12 @@ FEWEST_ROWS, MOST_ROWS = 20_000, 500_000
 USUAL_COUNT = 100
 
 
-def equal_penalty(defaults: Settings, fixed: Collection[str]) -> dict[str, Any] | None:
+def equal_penalty(defaults: Settings, fixed: Collection[str], strength: float = 1) -> dict[str, Any] | None:
     """Return the changes that give every feature of a log the same total penalty, however often it occurs.
 
-    Features that occur a hundred times are penalized as before, rarer ones more, and more frequent ones less. There is
-    no field dropout. Return None if the model does not use ``l2`` and ``l2_power``, or if the user has ``fixed`` one of
-    the three settings.
+    With a ``strength`` of 1, features that occur a hundred times are penalized as before, rarer ones more, and more
+    frequent ones less. There is no field dropout. Return None if the model does not use ``l2`` and ``l2_power``, or if
+    the user has ``fixed`` one of the three settings.
 
     >>> equal_penalty(Settings.of("lr"), ())
     {'l2_power': 1.0, 'l2': 0.025}
@@ -80,7 +80,7 @@ def equal_penalty(defaults: Settings, fixed: Collection[str]) -> dict[str, Any] 
     values = defaults.used()
     if {"l2_power", "l2", "field_dropout"} & {*fixed} or not values.get("l2") or not 0 < values.get("l2_power", 0) < 1:
         return None
-    stronger = USUAL_COUNT ** (1 - values["l2_power"])
+    stronger = strength * USUAL_COUNT ** (1 - values["l2_power"])
     changes = {"l2_power": 1.0, "l2": _scale("l2", values["l2"], stronger)}
     return changes | ({"field_dropout": 0.0} if values.get("field_dropout") else {})
 
@@ -89,18 +89,18 @@ def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) ->
     """Return the changes of a model's settings that an ordinary training on so many rows compares: the first is none.
 
     >>> default_candidates(Settings.of("lr"), rows=100_000, fixed=())
-    [{}, {'l2_power': 1.0, 'l2': 0.025}]
+    [{}, {'l2_power': 1.0, 'l2': 0.025}, {'l2_power': 1.0, 'l2': 0.05}]
     >>> default_candidates(Settings.of("lr"), rows=1_000, fixed=()), default_candidates(Settings.of("ffm"), 100_000, ())
     ([{}], [{}])
     """
-    if not get_spec(defaults.model).compare_penalties or not FEWEST_ROWS <= rows <= MOST_ROWS:
+    if not FEWEST_ROWS <= rows <= MOST_ROWS:
         return [{}]
-    other = equal_penalty(defaults, fixed)
-    return [{}] if other is None else [{}, other]
+    others = [equal_penalty(defaults, fixed, strength) for strength in get_spec(defaults.model).other_penalties]
+    return [{}, *(other for other in others if other is not None)]
 
 
 def compares_penalties(model: str, dataset: Dataset, changes: Mapping[str, Any]) -> bool:
-    """Return whether an ordinary training of a new model compares two forms of L2."""
+    """Return whether an ordinary training of a new model compares forms of L2."""
     return len(default_candidates(resolve_settings(model, dataset, changes), len(dataset.train), changes)) > 1
 
 

@@ -92,7 +92,7 @@ class Race:
         finish(self._path, record)
 
     def _run_round(self) -> None:
-        """Train all candidates up to the next pause, then drop the worse half of them."""
+        """Train all candidates up to the next pause, then drop the worse half of them, but not forms of L2."""
         record = self._record
         self._remove_dropped()
         racing = record.alive
@@ -102,7 +102,8 @@ class Race:
                 record.save(self._path)
         ranked = self._ranked(racing)
         if record.rounds + 1 < len(PAUSES):
-            kept = set(ranked[: max(math.ceil(len(ranked) / 2), FEWEST_KEPT)])
+            better_half = max(math.ceil(len(ranked) / 2), FEWEST_KEPT)
+            kept = set(ranked if record.compares_penalties else ranked[:better_half])
             kept |= set() if record.models else {record.entered[0]}
             for number in racing:
                 if number not in kept or record.candidates[number].failed:
