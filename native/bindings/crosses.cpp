@@ -126,6 +126,7 @@ std::pair<Floats, Floats> shifts(const CrossRanking& self, const Positions& part
 
 void init_crosses(nb::module_& module) {
     module.attr("MISSING_NUMBER") = fm2::Trees::missing;  // the input of trees if there is no number
+    module.attr("MOST_TREE_INPUTS") = fm2::Trees::max_inputs;
     nb::class_<CombinationCounter>(module, "CombinationCounter", "Counts the combinations of ids in rows, in bounded memory.")
         .def("__init__", &make_counter, "columns"_a, "most"_a)
         .def("take", &take, "The ids of the parts of the combinations that this pass has counted, in order, and their counts.")

@@ -70,12 +70,16 @@ Array<std::uint64_t, 1> tree_slots(const Encoder& self, std::size_t field, const
     throw std::invalid_argument("the field has no trees");
 }
 
-// numbers[field] are those in the column of a field; None if trees do not read them.
-void encode_derived(const Encoder& self, const Ids& ids, const std::vector<std::optional<ConstFloats>>& numbers, std::size_t threads) {
+// numbers[field] are those in the column of a field, and lists[field] its lists; None if trees do not read them.
+void encode_derived(const Encoder& self, const Ids& ids, const std::vector<std::optional<ConstFloats>>& numbers, const RowLists& lists,
+                    std::size_t threads) {
     constexpr std::size_t rows_per_task = 4096;
     expect(ids.shape(1) == self.fields(), "encode_derived: expected ids for ", self.fields(), " fields, got ", ids.shape(1));
     expect(numbers.size() == self.fields(), "encode_derived: expected numbers for ", self.fields(), " fields, got ", numbers.size());
+    std::vector<fm2::Lists> of_fields = lists_of(lists, self.fields());
+    of_fields.resize(self.fields());
     for (std::size_t field = 0; field < self.fields(); ++field) {
+        expect(of_fields[field] || !self.reads_lists(field), "encode_derived: trees read the lists of field ", field);
         expect(numbers[field].has_value() || !self.reads_numbers(field), "encode_derived: trees read the numbers of field ", field);
         if (numbers[field]) expect_size("encode_derived", "numbers of a field", *numbers[field], ids.shape(0));
     }
@@ -83,7 +87,7 @@ void encode_derived(const Encoder& self, const Ids& ids, const std::vector<std::
     fm2::parallel_ranges(ids.shape(0), rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         std::vector<const float*> at;
         for (const auto& of_field : numbers) at.push_back(of_field ? of_field->data() + begin : nullptr);
-        self.encode_derived(ids.data() + begin * ids.shape(1), end - begin, at);
+        self.encode_derived(ids.data() + begin * ids.shape(1), end - begin, at, of_fields);
     });
 }
 
@@ -127,7 +131,7 @@ void init_encoder(nb::module_& module) {
         .def("set_trees", &set_trees, "field"_a, "words"_a.noconvert(), "size"_a, nb::keep_alive<1, 3>(),
              "Sets the trees of a field with `size` features, after all vocabularies.")
         .def("tree_slots", &tree_slots, "field"_a, "words"_a, "The hash tables of the pairs of features that a field's trees read.")
-        .def("encode_derived", &encode_derived, "ids"_a.noconvert(), "numbers"_a, "threads"_a,
+        .def("encode_derived", &encode_derived, "ids"_a.noconvert(), "numbers"_a, "lists"_a, "threads"_a,
              "Writes the ids of crosses and trees into rows that have the ids of the other fields.")
         .def(
             "take_lists", [](const Encoder& self, EncodedText& text) { return to_numpy(self, std::move(text.lists)); }, "text"_a,

@@ -30,6 +30,7 @@ Encoder::Encoder(std::vector<Field> fields, std::vector<std::string> missing)
       views_(fields_.size()),
       number_ids_(fields_.size()),
       reads_numbers_(fields_.size()),
+      reads_lists_(fields_.size()),
       tree_tables_(fields_.size()),
       cross_tables_(fields_.size()),
       feature_hashes_(fields_.size()) {
@@ -65,8 +66,10 @@ void Encoder::add_trees() {
         Trees trees;
         trees.field = index;
         trees.parts = fields_[index].parts;
-        for (const std::size_t part : trees.parts)
-            expect(part < fields_.size() && !fields_[part].list && !fields_[part].trees, "trees must read fields with one value");
+        for (const std::size_t part : trees.parts) {
+            expect(part < fields_.size() && !fields_[part].trees, "trees must read fields that have no trees");
+            trees.has_lists.push_back(fields_[part].list.has_value());
+        }
         trees_.push_back(std::move(trees));
     }
 }
@@ -96,37 +99,48 @@ void Encoder::set_trees(std::size_t field, std::span<const std::uint32_t> words,
     for (std::size_t part = 0; part < sizes.size(); ++part)
         expect(!fields_[trees.parts[part]].is_list() || !trees.reads_features(part), "trees read the features of a list");
     for (const std::size_t part : trees.number_parts()) reads_numbers_[trees.parts[part]] = 1;
+    for (std::size_t part = 0; part < sizes.size(); ++part) reads_lists_[trees.parts[part]] |= trees.reads_lists(part);
     tree_tables_[field] = std::move(tables);
     current = std::move(trees);
 }
 
-void Encoder::encode_derived(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const {
+void Encoder::encode_derived(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers,
+                             std::span<const Lists> lists) const {
     for (const Cross& cross : crosses_) cross.encode(ids, count, fields_.size());
-    encode_trees(ids, count, numbers);
+    encode_trees(ids, count, numbers, lists);
 }
 
-void Encoder::encode_trees(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const {
-    static thread_local std::vector<const float*> of_parts;
+void Encoder::encode_trees(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers,
+                           std::span<const Lists> lists) const {
+    static thread_local std::vector<const float*> part_numbers;
+    static thread_local std::vector<Lists> part_lists;
     for (const Trees& trees : trees_) {
-        of_parts.clear();
-        for (const std::size_t part : trees.parts) of_parts.push_back(numbers[part]);
-        trees.encode(ids, count, fields_.size(), of_parts);
+        part_numbers.clear();
+        part_lists.clear();
+        for (const std::size_t part : trees.parts) {
+            part_numbers.push_back(numbers[part]);
+            part_lists.push_back(lists[part]);
+        }
+        trees.encode(ids, count, fields_.size(), part_numbers, part_lists);
     }
 }
 
-template <class Read>
-void Encoder::read_trees(std::int32_t* ids, std::size_t count, const Read& read) const {
+template <class Read, class ListsOf>
+void Encoder::read_trees(std::int32_t* ids, std::size_t count, const Read& read, const ListsOf& lists_of) const {
     if (trees_.empty()) return;
     static thread_local std::vector<float> buffer;
     static thread_local std::vector<const float*> numbers;
+    static thread_local std::vector<Lists> lists;
     buffer.resize(std::max(buffer.size(), count * fields_.size()));
     numbers.assign(fields_.size(), nullptr);
+    lists.assign(fields_.size(), {});
     for (std::size_t field = 0; field < fields_.size(); ++field) {
+        if (reads_lists(field)) lists[field] = lists_of(field);
         if (!reads_numbers(field)) continue;
         read(field, buffer.data() + field * count);
         numbers[field] = buffer.data() + field * count;
     }
-    encode_trees(ids, count, numbers);
+    encode_trees(ids, count, numbers, lists);
 }
 
 Cross& Encoder::cross_of(std::size_t field) { return *std::ranges::find(crosses_, field, &Cross::field); }
@@ -214,7 +228,7 @@ void Encoder::encode(const Columns& columns, std::size_t first, std::size_t coun
     std::vector<std::vector<ListBuffer>> parts;  // the lists of each block
     if (count > block && has_lists()) parts.resize((count + block - 1) / block, std::vector<ListBuffer>(fields_.size()));
     parallel_ranges(count, block, threads, [&](std::size_t begin, std::size_t end) {
-        encode_block(columns, first + begin, end - begin, ids + begin * fields_.size(), parts.empty() ? lists : parts[begin / block],
+        encode_block(columns, first + begin, end - begin, ids + begin * fields_.size(), parts.empty() ? lists : parts[begin / block], lists,
                      selected);
     });
     for (std::size_t part = 0; part < parts.size(); ++part)
@@ -228,21 +242,23 @@ void Encoder::encode(const Columns& columns, std::size_t first, std::size_t coun
 }
 
 void Encoder::encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids, std::vector<ListBuffer>& lists,
-                           std::span<const std::uint8_t> selected) const {
+                           const std::vector<ListBuffer>& common, std::span<const std::uint8_t> selected) const {
+    const auto is_selected = [&](std::size_t field) { return selected.empty() || selected[field]; };
     for (std::size_t field = 0; field < fields_.size(); ++field) {
-        if (fields_[field].is_derived() || (!selected.empty() && !selected[field])) continue;
+        if (fields_[field].is_derived() || !is_selected(field)) continue;
         if (fields_[field].list) encode_lists(field, columns, first, count, ids, lists[field]);
         else if (fields_[field].is_list()) encode_numbers(field, *columns[fields_[field].column], first, count, ids, lists[field]);
         else encode_field(field, *columns[fields_[field].column], first, count, ids);
     }
     for (const Cross& cross : crosses_) cross.encode(ids, count, fields_.size());
-    read_trees(ids, count, [&](std::size_t field, float* numbers) {
+    const auto read_numbers = [&](std::size_t field, float* numbers) {
         Batch batch;
         by_batch(count, [&](std::size_t begin, std::size_t size) {
             reader_.read(*columns[fields_[field].column], first + begin, size, batch);
             for (std::size_t i = 0; i < size; ++i) numbers[begin + i] = read_number(batch.cells[i]).value_or(NAN);
         });
-    });
+    };
+    read_trees(ids, count, read_numbers, [&](std::size_t field) { return (is_selected(field) ? lists : common)[field].view(); });
 }
 
 void Encoder::encode_lists(std::size_t index, const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
@@ -355,8 +371,9 @@ std::int32_t Encoder::encode_cell(std::size_t index, std::string_view cell, Cell
         const Combination parts = crosses_[i].combination(ids);
         ids[crosses_[i].field] = i < ready ? crosses_[i].find(parts, hashes[i]) : crosses_[i].find(parts);
     }
-    read_trees(ids, 1,
-               [&](std::size_t field, float* number) { *number = read_number(reader_.read(cells[fields_[field].column])).value_or(NAN); });
+    read_trees(
+        ids, 1, [&](std::size_t field, float* number) { *number = read_number(reader_.read(cells[fields_[field].column])).value_or(NAN); },
+        [&](std::size_t field) { return lists[field].view(); });
 }
 
 void Encoder::encode(std::span<const std::string_view> cells, std::int32_t* ids, std::vector<ListBuffer>& lists,

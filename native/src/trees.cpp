@@ -89,13 +89,8 @@ void Trees::open(Words words, std::span<const std::uint64_t> slots, std::span<co
     expect(slots.empty(), "the hash tables of trees are too long");
     inputs_.clear();
     number_parts_.clear();
-    for (std::size_t i = 0; i < heading.counts[n_inputs]; ++i) {
-        const std::size_t part = heading.inputs[2 * i], features = heading.inputs[2 * i + 1];
-        expect(part < (features ? sizes : parts).size(), "an input of trees has a part that does not exist");
-        expect(!features || features == sizes[part], "an input of trees and its field differ in size");
-        inputs_.push_back({part, take<float>(words, features)});
-        if (!features) number_parts_.push_back(part);
-    }
+    list_inputs_.clear();
+    for (std::size_t i = 0; i < heading.counts[n_inputs]; ++i) add_input(heading.inputs[2 * i], heading.inputs[2 * i + 1], sizes, words);
     roots_ = take<std::int32_t>(words, heading.counts[n_trees]);
     nodes_ = take<TreeNode>(words, heading.counts[n_nodes]);
     leaves_ = take<float>(words, heading.counts[n_leaves]);
@@ -106,6 +101,44 @@ void Trees::open(Words words, std::span<const std::uint64_t> slots, std::span<co
     const auto is_nan = [](float boundary) { return std::isnan(boundary); };
     expect(std::ranges::is_sorted(boundaries_) && std::ranges::none_of(boundaries_, is_nan), "the buckets of trees are not sorted");
     expect(boundaries_.size() + 2 == size, "trees with ", boundaries_.size() + 1, " buckets belong to a field with ", size, " features");
+}
+
+// `sizes` are those of parts and pairs.
+void Trees::add_input(std::size_t part, std::uint32_t features, std::span<const std::size_t> sizes, Words& words) {
+    const bool is_table = features != 0 && features < in_list;
+    expect(part < (is_table ? sizes.size() : parts.size()), "an input of trees has a part that does not exist");
+    const bool is_list = part < parts.size() && has_lists[part];
+    if (is_table) {
+        expect(features == sizes[part], "an input of trees and its field differ in size");
+        inputs_.push_back({part, take<float>(words, features)});
+    } else if (features) {
+        const std::uint32_t id = features - in_list;
+        expect(is_list, "trees look for a feature in the list of a field that has one value");
+        expect(id < sizes[part], "trees look for a feature that does not exist");
+        list_inputs(part).contained.push_back(inputs_.size());
+        list_inputs(part).ids.push_back(id ? static_cast<std::int32_t>(id) : -1);  // which no list contains
+        inputs_.push_back({part, {}, true});
+    } else {
+        if (is_list) list_inputs(part).lengths.push_back(inputs_.size());
+        else number_parts_.push_back(part);
+        inputs_.push_back({part, {}, is_list});
+    }
+}
+
+Trees::ListInputs& Trees::list_inputs(std::size_t part) {
+    const auto found = std::ranges::find(list_inputs_, part, &ListInputs::part);
+    if (found != list_inputs_.end()) return *found;
+    list_inputs_.push_back({part, {}, {}, {}});
+    return list_inputs_.back();
+}
+
+void Trees::ListInputs::read(const List& list, float* values) const {
+    for (const std::size_t input : lengths) values[input] = static_cast<float>(list.size);
+    std::uint32_t found[max_inputs];
+    std::fill_n(found, ids.size(), 0);
+    for (const std::int32_t value : std::span(list.ids, list.size))
+        for (std::size_t i = 0; i < ids.size(); ++i) found[i] |= ids[i] == value;  // without branches, for vector instructions
+    for (std::size_t i = 0; i < ids.size(); ++i) values[contained[i]] = static_cast<float>(found[i]);
 }
 
 // A node leads to later nodes only, so that every walk ends.
@@ -120,6 +153,8 @@ void Trees::check_nodes() const {
         for (const std::int32_t next : nodes_[n].next) check(next, n + 1);
     }
 }
+
+bool Trees::reads_lists(std::size_t part) const { return std::ranges::find(list_inputs_, part, &ListInputs::part) != list_inputs_.end(); }
 
 bool Trees::reads_features(std::size_t part) const {
     const auto reads = [&](const Input& input) { return input.part == part && !input.numbers.empty(); };
@@ -147,15 +182,19 @@ float Trees::walk(const float* numbers) const {
     return sum.total();
 }
 
-void Trees::encode(std::int32_t* rows, std::size_t count, std::size_t fields, std::span<const float* const> numbers) const {
+void Trees::encode(std::int32_t* rows, std::size_t count, std::size_t fields, std::span<const float* const> numbers,
+                   std::span<const Lists> lists) const {
     std::int32_t features[max_pairs];
     float values[max_inputs];
     for (std::size_t r = 0; r < count; ++r) {
         std::int32_t* row = rows + r * fields;
         for (std::size_t i = 0; i < pairs_.size(); ++i)
             features[i] = pairs_[i].find({row[parts[pairs_[i].parts[0]]], row[parts[pairs_[i].parts[1]]], 0});
+        for (const ListInputs& inputs : list_inputs_)
+            inputs.read(lists[inputs.part].find(row[parts[inputs.part]]).value_or(List{}), values);
         for (std::size_t i = 0; i < inputs_.size(); ++i) {
-            const auto& [part, table] = inputs_[i];
+            const auto& [part, table, reads_list] = inputs_[i];
+            if (reads_list) continue;
             if (table.empty()) {
                 values[i] = std::isnan(numbers[part][r]) ? missing : numbers[part][r];
             } else {

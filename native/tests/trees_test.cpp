@@ -40,6 +40,7 @@ Words example() {
 bool opens(const Words& words, std::size_t size = 4) {
     fm2::Trees trees;
     trees.parts = {0, 1};
+    trees.has_lists = {false, false};
     try {
         const std::vector<std::uint64_t> slots = fm2::Trees::make_slots(words, part_sizes);
         CHECK(slots.size() == fm2::Trees::count_slots(words));
@@ -56,17 +57,18 @@ TEST(trees_add_the_leaves_that_a_row_reaches) {
     const Words words = example();
     fm2::Trees trees;
     trees.parts = {1, 2};
+    trees.has_lists = {false, false};
     trees.field = 0;
     std::vector<std::int32_t> rows{7, 0, 0, 7, 1, 1, 7, 2, 0, 7, 2, 1, 7, -5, 99, 7, 1, 0};
     const float numbers[]{7, NAN, 0, 0, -1, 7.5f};
     const float* const of_parts[]{nullptr, numbers};
-    trees.encode(rows.data(), 1, 3, of_parts);
+    trees.encode(rows.data(), 1, 3, of_parts, {});
     CHECK(rows[0] == 0);  // no trees yet
     const std::vector<std::uint64_t> slots = fm2::Trees::make_slots(words, part_sizes);
     trees.open(words, slots, part_sizes, 4);
     CHECK(trees.number_parts().size() == 1 && trees.number_parts()[0] == 1);
     CHECK(trees.reads_features(0) && trees.reads_features(1));
-    trees.encode(rows.data(), 6, 3, of_parts);
+    trees.encode(rows.data(), 6, 3, of_parts, {});
     // -2 + 1; -2 + 1, because 5 is at most 5, and missing numbers are small; 0.25 + 1; 3 + 1, and a boundary belongs to the bucket above
     // it; ids that do not exist are missing; 8 + 1
     const std::int32_t expected[]{1, 1, 2, 3, 1, 3};
@@ -94,4 +96,71 @@ TEST(damaged_trees_are_rejected) {
     Words unsorted = words;
     std::swap(unsorted[words.size() - 1], unsorted[words.size() - 2]);
     CHECK(!opens(unsorted));
+}
+
+namespace {
+
+// One tree reads the list of the only part, which has four features: whether it is longer than 1, and whether it contains the feature.
+Words list_example(std::uint32_t feature) {
+    Words words{2, 0, 1, 2, 3, 2, /* inputs */ 0, 0, 0, feature, /* root */ 0, /* nodes */ 1};
+    add_floats(words, {0.5f});
+    for (const std::int32_t next : {1, ~2}) words.push_back(static_cast<std::uint32_t>(next));
+    words.push_back(0);
+    add_floats(words, {1});
+    for (const std::int32_t next : {~0, ~1}) words.push_back(static_cast<std::uint32_t>(next));
+    add_floats(words, {0, 1, 2, /* boundaries */ 0.5f, 1.5f});
+    return words;
+}
+
+fm2::Trees open_lists(const Words& words, bool has_lists = true) {
+    fm2::Trees trees;
+    trees.field = 1;
+    trees.parts = {0};
+    trees.has_lists = {has_lists};
+    const std::vector<std::size_t> sizes{4};
+    trees.open(words, {}, sizes, 4);
+    return trees;
+}
+
+}  // namespace
+
+TEST(trees_read_lists) {
+    const Words words = list_example(fm2::Trees::in_list + 3), vanished = list_example(fm2::Trees::in_list);
+    fm2::ListBuffer buffer;
+    for (const std::vector<std::int32_t>& list : std::vector<std::vector<std::int32_t>>{{}, {1}, {1, 0}, {3}, {0, 2, 3, 3}}) {
+        for (const std::int32_t id : list) buffer.add(id, 0.5f);
+        buffer.finish();
+    }
+    const float* const numbers[]{nullptr};
+    const fm2::Lists lists[]{buffer.view()};
+    std::vector<std::int32_t> rows{0, 9, 1, 9, 2, 9, 3, 9, 4, 9, 5, 9, -1, 9};  // the last lists do not exist, and are empty
+    const fm2::Trees trees = open_lists(words);
+    CHECK(trees.reads_lists(0) && trees.number_parts().empty() && !trees.reads_features(0));
+    trees.encode(rows.data(), 7, 2, numbers, lists);
+    const std::int32_t expected[]{1, 1, 2, 3, 3, 1, 1};
+    for (std::size_t r = 0; r < 7; ++r) CHECK(rows[2 * r + 1] == expected[r]);
+    open_lists(vanished).encode(rows.data(), 7, 2, numbers, lists);  // no list contains a feature that has no id
+    const std::int32_t by_length[]{1, 1, 2, 1, 2, 1, 1};
+    for (std::size_t r = 0; r < 7; ++r) CHECK(rows[2 * r + 1] == by_length[r]);
+}
+
+TEST(damaged_inputs_of_lists_are_rejected) {
+    const auto opens_lists = [](const Words& words, bool has_lists = true) {
+        try {
+            open_lists(words, has_lists);
+            return true;
+        } catch (const std::invalid_argument&) {
+            return false;
+        }
+    };
+    const Words words = list_example(fm2::Trees::in_list + 3);
+    CHECK(opens_lists(words));
+    CHECK(!opens_lists(words, false));  // the part has one value
+    CHECK(!opens_lists(list_example(fm2::Trees::in_list + 4)));
+    CHECK(!opens_lists(list_example(~0u)));
+    Words other_part = words;
+    other_part[8] = 1;
+    CHECK(!opens_lists(other_part));
+    for (std::size_t length = 0; length < words.size(); ++length)
+        CHECK(!opens_lists(Words(words.begin(), words.begin() + static_cast<long>(length))));
 }

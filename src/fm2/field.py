@@ -62,7 +62,8 @@ class Field:
     fields with one value each. A combination with an unknown part is unknown.
 
     With ``trees``, the field has no column either: ``prepare`` fits gradient-boosted trees to these other fields, and
-    its features are ``buckets`` of their predictions; the value of a bucket is its mean logit.
+    its features are ``buckets`` of their predictions; the value of a bucket is its mean logit. Of a multi-valued field,
+    they read how many values a list has, and which of the most frequent ones.
 
     >>> Field("I1", "numeric", min_count=8).transform
     'log_square'

@@ -116,14 +116,15 @@ class Schema:
                     known = suggest(name, [other.name for other in self.fields if not other.is_derived])
                     raise Fm2Error(f"schema: field '{field.name}': {setting} names an unknown field '{name}'; {known}")
                 part = fields[name]
-                if field.trees and part.hash_bits > MAX_TREE_HASH_BITS:
+                bits = fields[part.shares or name].hash_bits
+                if field.trees and bits > MAX_TREE_HASH_BITS:
                     limit = f"trees read fields with at most {MAX_TREE_HASH_BITS} hash bits"
-                    raise Fm2Error(f"schema: field '{field.name}': {limit}, but '{name}' has {part.hash_bits}")
-                if part.multivalued or part.trees or (field.cross and (part.cross or part.is_list)):
+                    raise Fm2Error(f"schema: field '{field.name}': {limit}, but '{name}' has {bits}")
+                if part.trees or (field.cross and (part.cross or part.is_list)):
                     several = "multi-valued" if part.multivalued else f"a number with the transform {part.transform}"
                     own = "a cross itself" if part.cross else "a tree field itself" if part.trees else several
-                    verb, way_out = ("crosses", "cross") if field.cross else ("has trees on", "use")
-                    problem = f"{verb} '{name}', which is {own}; {way_out} fields with one value"
+                    crossed = f"crosses '{name}', which is {own}; cross fields with one value"
+                    problem = crossed if field.cross else f"has trees on '{name}', which is {own}; use other fields"
                     raise Fm2Error(f"schema: field '{field.name}' {problem}")
 
     @functools.cached_property
@@ -185,18 +186,18 @@ class Schema:
         """Return a copy with another field: trees on all fields that trees can read.
 
         >>> Schema([Field("user"), Field("tags", multivalued=True)], label="click").with_trees().fields[-1].trees
-        ('user',)
+        ('user', 'tags')
         """
         parts = [
             field.name
             for field, owner in zip(self.fields, self.owners, strict=True)
-            if not (field.multivalued or field.trees) and self.fields[owner].hash_bits <= MAX_TREE_HASH_BITS
+            if not field.trees and self.fields[owner].hash_bits <= MAX_TREE_HASH_BITS
         ]
         for field in self.fields:
             if field.trees:
                 raise Fm2Error(f"schema: the field '{field.name}' already has trees; remove it, or do not add trees")
         if not parts:
-            raise Fm2Error("schema: trees need a field with one value")
+            raise Fm2Error(f"schema: trees need a field without hashes of more than {MAX_TREE_HASH_BITS} bits")
         name = "trees"
         while name in self.names:
             name += "_"

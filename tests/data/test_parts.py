@@ -109,6 +109,13 @@ def test_trees_are_the_same(tmp_path, prepare_both):
     check_same_dataset(*prepare_both(paths, Schema(PLAIN, label="click").with_trees(), threads=1), FILES)
 
 
+def test_trees_on_lists_are_the_same(tmp_path, prepare_both):
+    paths = write_files(tmp_path, everything_log(800), extension="parquet")
+    one, parts = prepare_both(paths, EVERYTHING_SCHEMA.with_trees(), threads=1, negative_rate=0.8)
+    check_same_dataset(one, parts, FILES)
+    assert len(np.unique(one.train.ids[:, -1])) > 20
+
+
 def test_files_for_validation_and_test_are_parts_of_their_own(tmp_path, prepare_both):
     paths = write_files(tmp_path, log(700), files=5)
     one, parts = prepare_both(paths[2:], VARIANTS["random"][0], validation=paths[0], test=paths[1])

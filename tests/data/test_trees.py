@@ -16,7 +16,9 @@ from fm2 import Dataset, Field, Fm2Error, Schema, prepare
 from fm2.data import tree_fields
 from fm2.data.description import describe
 from fm2.data.encoder import Encoder
-from fm2.data.tree_inputs import TreeRows, pair_inputs
+from fm2.data.tree_boosting import Boosting
+from fm2.data.tree_inputs import MOST_HIDDEN, TreeRows, hide_features, numbers_of, pair_inputs, part_inputs
+from fm2.data.tree_pairs import AT_ONCE, MOST_PAIRS, select_pairs
 from fm2.data.trees import Trees, same_trees
 from fm2.data.vocabulary import Vocabulary, save_vocabularies
 from fm2.evaluation.metrics import auc as auc_of_probabilities
@@ -40,7 +42,7 @@ def trees_of(dataset: Dataset) -> Trees:
 def test_other_rows_have_the_predictions_of_the_trees(dataset):
     parts = dataset.schema.parts[TREES]
     for split in (dataset.validation, dataset.test):
-        ages = LOG["age"][split.rows].to_list()
+        ages = {parts.index(3): LOG["age"][split.rows].to_list()}
         assert split.ids[:, TREES].tolist() == literal_ids(trees_of(dataset), split.ids[:, parts], ages)
     encoded = dataset.encode(LOG)
     rows = dataset.test.rows
@@ -75,7 +77,7 @@ def test_trees_are_fitted_to_a_sample_of_a_large_log(dataset, tmp_path, monkeypa
     monkeypatch.setattr(tree_fields, "MOST_ROWS", 500)
     sampled = prepare(LOG, SCHEMA, tmp_path / "data")
     parts, train = sampled.schema.parts[TREES], sampled.train
-    ages = LOG["age"][train.rows].to_list()
+    ages = {parts.index(3): LOG["age"][train.rows].to_list()}
     same = train.ids[:, TREES] == literal_ids(trees_of(sampled), train.ids[:, parts], ages)
     assert 0.8 < same.mean() < 1  # the rows that the trees were not fitted to have their predictions
 
@@ -113,21 +115,27 @@ def test_a_schema_with_trees_can_be_saved(tmp_path):
     assert Schema.load(tmp_path / "schema.toml") == SCHEMA
     assert "trees = [" in (tmp_path / "schema.toml").read_text()
     plain = SCHEMA.replace(fields=[field for field in SCHEMA.fields if not field.trees])
-    assert set(plain.with_trees().fields[-1].trees) == set(SCHEMA.fields[TREES].trees)
+    assert set(plain.with_trees().fields[-1].trees) == {*SCHEMA.fields[TREES].trees, "tags"}
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ([Field("a"), {"trees": ["b"]}], "trees names an unknown field 'b'; choose from a"),
-        ([Field("a", multivalued=True), {"trees": ["a"]}], "has trees on 'a', which is multi-valued; use fields"),
         ([Field("a"), {"trees": ["a", "a"]}], "trees names a field twice"),
         ([Field("a"), {"trees": ["a"], "hash_bits": 3}], "hash_bits cannot be combined with trees"),
         ([Field("a"), {"trees": ["a"], "min_count": 3}], "min_count cannot be combined with trees"),
         ([Field("a", hash_bits=20), {"trees": ["a"]}], "trees read fields with at most 18 hash bits, but 'a' has 20"),
+        (
+            [Field("a", hash_bits=20), Field("b", multivalued=True, shares="a"), {"trees": ["b"]}],
+            "trees read fields with at most 18 hash bits, but 'b' has 20",
+        ),
         ([Field("a"), {"trees": ["a"], "column": "x"}], "column cannot be combined with trees"),
         ([Field("a"), Field("b"), {"trees": ["a"], "cross": ["a", "b"]}], "cross cannot be combined with trees"),
-        ([Field("a"), Field("b", trees=["a"]), {"trees": ["b"]}], "has trees on 'b', which is a tree field itself"),
+        (
+            [Field("a"), Field("b", trees=["a"]), {"trees": ["b"]}],
+            "has trees on 'b', which is a tree field itself; use other fields",
+        ),
         ([Field("a"), {"trees": "a"}], "trees must be a list of fields"),
     ],
 )
@@ -138,7 +146,7 @@ def test_a_schema_with_invalid_trees_is_refused(fields, message):
 
 def test_without_lightgbm_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    with pytest.raises(Fm2Error, match=r"pip install 'fm2\[trees\]'"):
+    with pytest.raises(Fm2Error, match=r"pip install -c constraints.txt '\.\[trees\]'"):
         prepare(LOG, SCHEMA, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
@@ -178,19 +186,87 @@ def test_a_dataset_with_damaged_trees_is_damaged(dataset, tmp_path):
             Dataset.open(tmp_path / "data").encode(LOG)
 
 
-def test_pairs_do_not_leak_labels(tmp_path):
-    random = np.random.default_rng(3)
-    names = {name: [f"v{value}" for value in random.integers(0, 40, 4000)] for name in ("user", "item")}
-    noise = pl.DataFrame({"click": random.integers(0, 2, 4000), **names})
-    schema = Schema([Field("user"), Field("item"), Field("trees", trees=["user", "item"])], label="click")
-    rows = TreeRows(
-        random.integers(1, 41, (4000, 2)).astype(np.int32),
+def rows_of(count: int, parts: int, seed: int) -> TreeRows:
+    """Return rows with 40 values per part, without any effect on their labels."""
+    random = np.random.default_rng(seed)
+    return TreeRows(
+        random.integers(1, 41, (count, parts)).astype(np.int32),
         {},
-        prepare(noise, schema, tmp_path / "data").vocabularies[:2],
-        random.integers(0, 2, 4000).astype(np.float32),
-        np.ones(4000, np.float32),
-        random.integers(0, 4, 4000).astype(np.int32),
+        [Vocabulary.of([f"v{value}" for value in range(40)])] * parts,
+        random.integers(0, 2, count).astype(np.float32),
+        np.ones(count, np.float32),
+        random.integers(0, 4, count).astype(np.int32),
     )
+
+
+def with_effect(rows: TreeRows, first: int, second: int) -> TreeRows:
+    """Return the rows with labels that depend on a pair of parts, but on neither of them alone."""
+    effects = np.random.default_rng(99).permutation(np.repeat([0.1, 0.9], 800)).reshape(40, 40)
+    clicks = np.random.default_rng(0).random(len(rows.ids)) < effects[rows.ids[:, first] - 1, rows.ids[:, second] - 1]
+    return dataclasses.replace(rows, labels=clicks.astype(np.float32))
+
+
+@pytest.mark.parametrize("parts", [4, 12])  # with 12, there are more candidates than are compared at once
+def test_a_pair_with_an_effect_is_the_best_one(parts):
+    assert (parts * (parts - 1) // 2 > AT_ONCE) == (parts == 12)
+    rows, validation = (with_effect(rows_of(count, parts, count), 1, 3) for count in (12000, 3000))
+    chosen = select_pairs(rows, validation, seed=0, threads=1)
+    assert chosen[0] == (1, 3)
+    assert len(chosen) <= MOST_PAIRS
+    nothing = dataclasses.replace(validation, ids=validation.ids[:0], labels=validation.labels[:0])
+    assert select_pairs(rows, nothing, seed=0, threads=1) == []
+
+
+def test_features_are_hidden_as_often_as_validation_rows_have_new_ones():
+    rows, validation = rows_of(20000, 3, 1), rows_of(2000, 3, 2)
+    validation.ids[:1000, 0] = 0  # half of the values are new
+    validation.ids[:80, 1] = 0
+    hidden = hide_features(rows, validation, seed=0).hidden
+    np.testing.assert_allclose(hidden.mean(axis=0), [MOST_HIDDEN, 0.04, 0], atol=0.01)
+    assert not hide_features(rows, rows_of(0, 3, 0), seed=0).hidden.any()
+
+
+def test_hidden_features_look_like_unknown_ones():
+    rows, validation = rows_of(2000, 3, 1), rows_of(500, 3, 2)
+    validation.ids[:, 0] = 0
+    hidden = hide_features(rows, validation, seed=0)
+    unknown = dataclasses.replace(rows, ids=np.where(hidden.hidden, 0, rows.ids).astype(np.int32))
+    for inputs in (part_inputs, lambda each: pair_inputs(each, [(0, 1), (1, 2)])[1:]):
+        (tables, columns), (_, whole) = inputs(hidden), inputs(rows)
+        for (part, table), column, before in zip(tables, columns, whole, strict=True):
+            affected = hidden.hidden[:, 0] if part in (0, 3) else np.zeros(2000, bool)  # 3 is the first pair
+            np.testing.assert_array_equal(column[affected], table[0])
+            np.testing.assert_array_equal(column[~affected], before[~affected])
+    pairs, tables, _ = pair_inputs(rows, [(0, 1)])
+    (count, rate) = numbers_of(unknown, tables, pairs)
+    np.testing.assert_array_equal(count[hidden.hidden[:, 0]], 0)
+    assert len(np.unique(rate[hidden.hidden[:, 0]])) == 1
+
+
+def test_trees_learn_what_to_predict_for_new_values():
+    """The click rate of a user says more than the user's segment, but that of a new user is not known."""
+    random = np.random.default_rng(5)
+    logits = np.where(np.arange(41) % 2, 1, -1) + random.normal(0, 0.5, 41)  # by user; the segment is the parity
+
+    def labeled(count: int, are_new: bool) -> TreeRows:
+        rows = rows_of(count, 2, count)
+        users = rows.ids[:, 0].copy()
+        ids = np.stack([np.zeros_like(users) if are_new else users, 1 + users % 2], axis=1)
+        clicks = random.random(count) < 1 / (1 + np.exp(-logits[users]))
+        return dataclasses.replace(rows, ids=ids, labels=clicks.astype(np.float32))
+
+    rows, new = labeled(12000, False), labeled(3000, True)
+    losses = []
+    for training in (rows, hide_features(rows, new, seed=0)):
+        tables, columns = part_inputs(training)
+        fitted = Boosting(training, 0, 1).fit_all(np.stack(columns, axis=1), 100)
+        of_new = fitted.predict(np.stack(numbers_of(new, tables), axis=1), raw_score=True)
+        losses.append(np.mean(np.logaddexp(0, of_new) - new.labels * of_new))
+    assert losses[1] < 0.98 * losses[0]
+
+
+def test_pairs_do_not_leak_labels():
+    rows = rows_of(4000, 2, 3)
     _, _, (counts, rates) = pair_inputs(rows, [(0, 1)])
     assert abs(np.corrcoef(rows.labels, counts)[0, 1]) < 0.05
     assert abs(np.corrcoef(rows.labels, rates)[0, 1]) < 0.1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.helpers import crosses, trees
+from tests.helpers import crosses, tree_lists, trees
 from tests.helpers.hostile import with_section
 from tests.helpers.list_models import compiled as compile_weights
 from tests.helpers.list_models import make_weights
@@ -50,7 +50,7 @@ LIST_KINDS = {
     "fmfm spectral lists": ("fmfm", {"plan": "spectral", "dtype": "i8"}),
 }
 NETWORK_KINDS = ("deepfm", "fgcnn", "autoint", "deeplight")  # an MLP, several tables, many operations, sparse matrices
-DERIVED_KINDS = {"lr crosses": crosses, "fmfm crosses": crosses, "lr trees": trees}
+DERIVED_KINDS = {"lr crosses": crosses, "fmfm crosses": crosses, "lr trees": trees, "lr tree lists": tree_lists}
 ALL_KINDS = (*KINDS, *LIST_KINDS, *DERIVED_KINDS, *NETWORK_KINDS)
 MUTATIONS = 300
 
@@ -78,7 +78,7 @@ def models(tmp_path_factory):
         weights = make_weights(name, [4] * 5, [7, 30, 5, 9, 12], [1, 4], weighted=True, max_values=6)
         compiled[kind] = compile_weights(weights, folder / kind, **{"plan": "auto", **options}).path
     for kind, log in DERIVED_KINDS.items():
-        rows = log.log_of(3000 if log is trees else 600)  # so many that trees read pairs
+        rows = log.log_of(600 if log is crosses else 3000)  # so many that trees read pairs
         derived = fm2.prepare(rows, log.SCHEMA, folder / f"{kind}-data")
         dims = {"dim": 3} if kind.startswith("fmfm") else {}
         run = fm2.train(kind.split()[0], derived, folder / f"{kind}-run", epochs=1, batch_size=64, **dims)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tests.helpers import crosses, list_log, mixed, planted, trees
+from tests.helpers import crosses, list_log, mixed, planted, tree_lists, trees
 
 import fm2
 from fm2 import _native
@@ -20,6 +20,7 @@ LOGS: dict[str, tuple[Any, Callable[[int, int], pl.DataFrame]]] = {
     "lists": (list_log.EVERYTHING_SCHEMA, list_log.everything_log),
     "crosses": (crosses.SCHEMA, crosses.log_of),
     "trees": (trees.SCHEMA, trees.log_of),
+    "tree_lists": (tree_lists.SCHEMA, tree_lists.log_of),
     "planted": (planted.SCHEMA, planted.planted),
 }
 
@@ -38,7 +39,7 @@ def make_scorer(name: str, folder: Path, model: str = "fmfm", calibrate: str | N
 def rows_of(name: str, count: int, seed: int = 1) -> list[dict[str, Any]]:
     """Return rows as JSON has them; multi-valued fields have lists, and objects of weights."""
     log = LOGS[name][1](count, seed)
-    if name == "lists":
+    if name in ("lists", "tree_lists"):
         rows = list_log.as_python_rows(log)
         return [{key: list(value) if key in ("genres",) else value for key, value in row.items()} for row in rows]
     return log.drop("click").to_dicts()

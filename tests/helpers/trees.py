@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from fm2 import Field, Schema, _native
-from fm2.data.trees import Trees
+from fm2.data.trees import ListValue, Trees
 
 SCHEMA = Schema(
     [
@@ -45,17 +48,17 @@ def log_of(rows: int, seed: int = 0) -> pl.DataFrame:
     )
 
 
-def literal_ids(trees: Trees, parts: NDArray[np.int32], ages: list[float | None]) -> list[int]:
-    """Walk all trees for rows of ids of the parts; ages are the numbers of the only part that trees read as such."""
+def literal_ids(trees: Trees, parts: NDArray[np.int32], columns: Mapping[int, Sequence[Any]]) -> list[int]:
+    """Walk all trees for rows of ids of the parts; columns[part] has its numbers, or lists of ids, by row."""
     pairs = [{tuple(ids): i + 1 for i, ids in enumerate(pair.combinations.tolist())} for pair in trees.pairs]
     found = []
-    for row, age in zip(parts.tolist(), ages, strict=True):
+    for number, row in enumerate(parts.tolist()):
         features = row + [
             index.get((row[pair.parts[0]], row[pair.parts[1]]), 0)
             for pair, index in zip(trees.pairs, pairs, strict=True)
         ]
-        number = np.float32(_native.MISSING_NUMBER if age is None else age)
-        numbers = [table[features[part]] if len(table) else number for part, table in trees.inputs]
+        cells = {part: column[number] for part, column in columns.items()}
+        numbers = [_number_of(table, cells.get(part), features[part]) for part, table in trees.inputs]
         sums = np.zeros(8, np.float32)  # tree t belongs to the partial sum t % 8
         for tree, root in enumerate(trees.roots.tolist()):
             while root >= 0:
@@ -67,3 +70,14 @@ def literal_ids(trees: Trees, parts: NDArray[np.int32], ages: list[float | None]
             total += partial
         found.append(1 + int(np.searchsorted(trees.boundaries, total, side="right")))
     return found
+
+
+def _number_of(table: Any, cell: Any, feature: int) -> float:
+    """Return an input of trees for a row that has this cell and this feature."""
+    if isinstance(table, ListValue):
+        return float(table.id != 0 and table.id in cell)
+    if len(table):
+        return table[feature]
+    if isinstance(cell, list):
+        return len(cell)
+    return np.float32(_native.MISSING_NUMBER if cell is None else cell)

@@ -15,6 +15,7 @@ MODELS = {
     "lists": (("lists",), {}),
     "crosses": (("crosses",), {}),
     "trees": (("trees",), {}),
+    "tree_lists": (("tree_lists",), {}),
     "calibrated": (("planted",), {"calibrate": "c2"}),
     "poly2": (("planted",), {"model": "poly2", "hash_bits": 8}),
     "ffm": (("planted",), {"model": "ffm"}),
@@ -24,6 +25,7 @@ CONTEXTS = {
     "lists": [["site", "history", "price"], ["item", "genres", "scores"]],
     "crosses": [["user", "device", "cost"], ["item", "tags"]],
     "trees": [["user", "device"], ["item", "age"], ["tags", "visits"]],
+    "tree_lists": [["site", "history", "price"], ["item", "genres", "scores"], ["tags"]],
     "calibrated": [["c0", "c1"], ["c2"]],
     "ffm": [["c0", "c3"]],
 }
@@ -64,6 +66,14 @@ def test_candidates_are_ranked_like_by_the_ranker(scorers, name, context):
         assert best["id"] == "x"
 
 
+def test_trees_read_the_lists_of_the_context_in_every_block_of_candidates(scorers):
+    scorer, context = scorers["tree_lists"], ["history", "tags"]
+    given, candidates = split("tree_lists", context, 2500)
+    answer = post(make_endpoint(scorer, threads=2).rank, {"context": given, "candidates": candidates})
+    expected = scorer.predict([{**given, **row} for row in candidates])
+    np.testing.assert_allclose(answer["probabilities"], expected[answer["indices"]], atol=2e-6)
+
+
 def test_models_without_a_ranker_score_complete_rows(scorers):
     scorer = scorers["poly2"]
     given, candidates = split("poly2", ["c0", "c1"])
@@ -73,7 +83,7 @@ def test_models_without_a_ranker_score_complete_rows(scorers):
     assert answer["probabilities"] == sorted(answer["probabilities"], reverse=True)
 
 
-@pytest.mark.parametrize("name", ["lists", "trees", "crosses"])
+@pytest.mark.parametrize("name", ["lists", "trees", "tree_lists", "crosses"])
 def test_networks_score_complete_rows(scorers, name):
     scorer, context = scorers[name], CONTEXTS[name][0]
 
@@ -94,7 +104,9 @@ def serve_catalog(endpoint, name, catalog, items=None):
     endpoint.set_catalog(name, catalog.ranker._native, catalog.rows, catalog.shifts, items)
 
 
-@pytest.mark.parametrize(("name", "context"), [case for case in CASES if case[0] not in ("crosses", "trees")])
+@pytest.mark.parametrize(
+    ("name", "context"), [case for case in CASES if case[0] not in ("crosses", "trees", "tree_lists")]
+)
 def test_catalogs_are_searched_like_by_the_catalog(scorers, name, context):
     scorer, endpoint = scorers[name], make_endpoint(scorers[name])
     given, items = split(name, context, 300)

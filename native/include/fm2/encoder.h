@@ -21,7 +21,7 @@ namespace fm2 {
 
 class Encoder {
 public:
-    // Throws std::invalid_argument if the parts of a cross are not two or three single-valued fields, or if those of trees are lists.
+    // Throws std::invalid_argument if the parts of a cross are not two or three single-valued fields, or if those of trees are trees.
     Encoder(std::vector<Field> fields, std::vector<std::string> missing);
 
     // Sets the vocabulary of a field: text i ends at ends[i] of the bytes and has the id i + 1. That of a cross is set after those of its
@@ -44,10 +44,11 @@ public:
     std::array<std::size_t, max_parts> part_sizes(const Cross& cross) const;
 
     // Writes the ids of all derived fields into rows [count, fields] that have the ids of the other fields. numbers[field] are those in the
-    // column of a field, by row; only those of fields that trees read as numbers are needed.
-    void encode_derived(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const;
-    // Whether trees read the numbers in the column of a field.
+    // column of a field, by row, and lists[field] its lists; only those of fields that trees read as numbers or as lists are needed.
+    void encode_derived(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers, std::span<const Lists> lists) const;
+    // Whether trees read the numbers in the column of a field, or its lists.
     bool reads_numbers(std::size_t field) const { return reads_numbers_[field] != 0; }
+    bool reads_lists(std::size_t field) const { return reads_lists_[field] != 0; }
 
     // All of the following append a list per row to lists[field] of every list field, and write its number as the id.
 
@@ -65,7 +66,7 @@ public:
                 std::size_t threads, std::int32_t* ids, std::vector<ListBuffer>& lists) const;
 
     // Writes ids[row][field] for rows of any columns, one per column that is read. If `selected` is not empty, only the ids of fields with
-    // a nonzero entry in it, and of derived fields, are written; the others' stay as they are.
+    // a nonzero entry in it, and of derived fields, are written; the others' stay as they are, and so do their lists.
     void encode(const Columns& columns, std::size_t first, std::size_t count, std::size_t threads, std::int32_t* ids,
                 std::vector<ListBuffer>& lists, std::span<const std::uint8_t> selected = {}) const;
 
@@ -75,8 +76,9 @@ public:
                 std::span<ListCell* const> values = {}) const;
 
 private:
+    // Fields that are not selected have their lists in `common`.
     void encode_block(const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids, std::vector<ListBuffer>& lists,
-                      std::span<const std::uint8_t> selected) const;
+                      const std::vector<ListBuffer>& common, std::span<const std::uint8_t> selected) const;
     void encode_field(std::size_t field, const Column& column, std::size_t first, std::size_t count, std::int32_t* ids) const;
     void encode_lists(std::size_t field, const Columns& columns, std::size_t first, std::size_t count, std::int32_t* ids,
                       ListBuffer& lists) const;
@@ -96,10 +98,11 @@ private:
     void add_crosses();
     void add_trees();
     std::size_t size_of(std::size_t field) const;
-    // Calls read(field, numbers) for the fields that trees read as numbers, and encodes the trees with these.
-    template <class Read>
-    void read_trees(std::int32_t* ids, std::size_t count, const Read& read) const;
-    void encode_trees(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers) const;
+    // Calls read(field, numbers) for the fields that trees read as numbers, and lists_of(field) for those that they read as lists, and
+    // encodes the trees with these.
+    template <class Read, class ListsOf>
+    void read_trees(std::int32_t* ids, std::size_t count, const Read& read, const ListsOf& lists_of) const;
+    void encode_trees(std::int32_t* ids, std::size_t count, std::span<const float* const> numbers, std::span<const Lists> lists) const;
     void make_cross(std::size_t field, std::string_view bytes, std::span<const std::uint64_t> ends);
     std::int32_t part_id(std::size_t field, std::string_view value) const;
     Cross& cross_of(std::size_t field);
@@ -112,7 +115,7 @@ private:
     std::vector<std::vector<std::int32_t>> number_ids_;  // by field and code, of numbers with weighted features
     std::vector<Cross> crosses_;  // ordered by their last part
     std::vector<Trees> trees_;
-    std::vector<std::uint8_t> reads_numbers_;  // by field
+    std::vector<std::uint8_t> reads_numbers_, reads_lists_;  // by field
     std::vector<std::vector<std::uint64_t>> tree_tables_;     // by field, of the pairs of trees that the encoder owns
     std::vector<std::vector<std::uint64_t>> cross_tables_;    // by field, of the crosses' vocabularies that the encoder owns
     std::vector<std::vector<std::uint64_t>> feature_hashes_;  // by field, of the parts of hashed crosses

@@ -63,7 +63,7 @@ def build_crosses(
             ids = encoder.part_ids(block, fields, numbers, threads)
             _native.count_combinations(list(counters.values()), ids, counted, threads)
             if first and hash_counts:
-                encoder.encode(ids, block.rows, encoder.part_numbers(block), threads)
+                encoder.encode(ids, block.rows, encoder.part_numbers(block), {}, threads)
                 for index, counts in hash_counts.items():
                     counts += np.bincount(ids[:, index], counted, minlength=len(counts)).astype(np.int64)
         for index, counter in counters.items():

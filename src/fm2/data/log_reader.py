@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,7 +171,7 @@ class StoredRows(Protocol):
     """Rows that can be read as often as needed, in order, one block at a time."""
 
     def blocks(self, fields: Sequence[int] | None = None) -> Iterator[Block]:
-        """Yield the blocks with the codes of all fields, or of these fields only, without lists, which reads less."""
+        """Yield the blocks with the codes and lists of all fields, or of these fields only, which reads less."""
 
 
 class ScratchRows:
@@ -207,7 +208,7 @@ class ScratchRows:
                 yield block
 
     def blocks(self, fields: Sequence[int] | None = None) -> Iterator[Block]:
-        """Yield the blocks with the codes of all fields, or of these fields only, without lists, which reads less."""
+        """Yield the blocks with the codes and lists of all fields, or of these fields only, which reads less."""
         start = 0
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(path.open("rb")) for path in self._paths]
@@ -215,11 +216,12 @@ class ScratchRows:
             for stored in self._stored:
                 codes = self._read_codes(codes_file, start, stored.rows, fields)
                 lists = {}
-                for index, count in stored.values.items() if fields is None else ():
-                    offsets = np.fromfile(lists_file, np.int64, stored.rows + 1)
-                    lists[index] = Lists(
-                        offsets, np.fromfile(lists_file, np.int32, count), np.fromfile(lists_file, np.float32, count)
-                    )
+                for index, count in stored.values.items():
+                    types = {np.int64: stored.rows + 1, np.int32: count, np.float32: count}  # offsets, ids, weights
+                    if fields is None or index in fields:
+                        lists[index] = Lists(*(np.fromfile(lists_file, type, n) for type, n in types.items()))
+                    else:
+                        lists_file.seek(sum(n * np.dtype(type).itemsize for type, n in types.items()), os.SEEK_CUR)
                 labels, impressions, weights = (
                     None if dtype is None else np.fromfile(targets_file, dtype, stored.rows) for dtype in self._targets
                 )

@@ -36,8 +36,8 @@ from fm2.data.sampling import TRAIN, NegativeSampling
 from fm2.data.sources import Source, open_sources
 from fm2.data.splits import SPLITS, Assignment, check_fractions, ordered_split, random_split
 from fm2.data.text_files import TextFile
+from fm2.data.tree_boosting import require_lightgbm
 from fm2.data.tree_fields import build_trees
-from fm2.data.tree_fitting import require_lightgbm
 from fm2.data.vocabulary import save_vocabularies
 from fm2.errors import Fm2Error, printable
 from fm2.files import atomic_directory, checksum

@@ -60,6 +60,21 @@ class Lists:
         weights = None if self.weights is None else np.asarray(self.weights[positions])
         return Lists(offsets, np.asarray(self.ids[positions]), weights)
 
+    @classmethod
+    def concatenate(cls, tables: Sequence[Lists]) -> Lists:
+        """Return the lists of all tables, one table after the other.
+
+        >>> Lists.concatenate([Lists.of([[1, 2]]), Lists.of([[], [3]])]).offsets.tolist()
+        [0, 2, 2, 3]
+        """
+        return cls(
+            np.concatenate([[0], np.cumsum(np.concatenate([table.sizes for table in tables]))]),
+            np.concatenate([table.ids for table in tables]),
+            None
+            if all(table.weights is None for table in tables)
+            else np.concatenate([table.value_weights() for table in tables]),
+        )
+
     def value_weights(self) -> NDArray[np.float32]:
         """Return the weight of every value."""
         return np.ones(len(self.ids), np.float32) if self.weights is None else self.weights
@@ -128,14 +143,6 @@ class EncodedRows:
         ids = np.concatenate([part.ids for part in compact])
         lists = {}
         for index in parts[0].lists:
-            tables = [part.lists[index] for part in compact]
-            sizes = np.concatenate([table.sizes for table in tables])
-            lists[index] = Lists(
-                np.concatenate([[0], np.cumsum(sizes)]),
-                np.concatenate([table.ids for table in tables]),
-                None
-                if all(table.weights is None for table in tables)
-                else np.concatenate([table.value_weights() for table in tables]),
-            )
+            lists[index] = Lists.concatenate([part.lists[index] for part in compact])
             ids[:, index] = np.arange(len(ids))
         return cls(ids, lists)

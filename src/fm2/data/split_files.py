@@ -90,7 +90,9 @@ def write_splits(
         order = np.argsort(assignment, kind="stable").astype(np.int32)
         ids = np.empty((len(order), len(ids_of)), np.int32)
         _native.codes_to_ids(block.codes, order, single, ids, threads)
-        derived.encode(ids, block.rows[order], {index: of[order] for index, of in numbers.items()}, threads)
+        ids[:, derived.lists] = order[:, None]
+        numbers = {index: column[order] for index, column in numbers.items()}
+        derived.encode(ids, block.rows[order], numbers, derived.part_lists(block, ids_of), threads)
         if lists.fields:
             kept = np.flatnonzero(assignment != DROPPED)
             list_numbers = lists.of(block, kept, assignment, impressions)

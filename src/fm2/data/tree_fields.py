@@ -14,6 +14,7 @@ from fm2.data.counting import Assign, FieldIds, row_counts
 from fm2.data.derived import DerivedEncoder
 from fm2.data.log_reader import StoredRows
 from fm2.data.numbers import NumberCodes
+from fm2.data.rows import Lists
 from fm2.data.sampling import TRAIN, targets
 from fm2.data.splits import SPLITS
 from fm2.data.tree_fitting import fit_trees
@@ -80,18 +81,20 @@ def build_trees(
 
 @dataclass(frozen=True)
 class _SplitRows:
-    """Rows of a split: their numbers in the log, the ids and numbers of all fields that trees read, labels, weights."""
+    """Rows of a split: their numbers in the log, labels, weights, and what trees read: ids, numbers and lists."""
 
     rows: NDArray[np.int64]
     ids: NDArray[np.int32]
     numbers: dict[int, NDArray[np.float32]]
+    lists: dict[int, Lists]
     labels: NDArray[np.float32]
     weights: NDArray[np.float32]
 
     def of_parts(self, parts: Sequence[int], vocabularies: list[Vocabulary], folds: NDArray[np.int32]) -> TreeRows:
         """Return the rows of the parts of a tree field."""
         numbers = {at: self.numbers[part] for at, part in enumerate(parts) if part in self.numbers}
-        return TreeRows(self.ids[:, parts], numbers, vocabularies, self.labels, self.weights, folds)
+        lists = {at: self.lists[part] for at, part in enumerate(parts) if part in self.lists}
+        return TreeRows(self.ids[:, parts], numbers, vocabularies, self.labels, self.weights, folds, lists)
 
 
 def _rows_of(
@@ -106,6 +109,7 @@ def _rows_of(
 ) -> _SplitRows:
     """Return every ``step``-th row of a split."""
     seen = 0
+    ids_of = [field.ids for field in fields]
     parts: list[_SplitRows] = []
     for block in scratch.blocks(encoder.parts):
         split, impressions = assign(block)
@@ -113,13 +117,16 @@ def _rows_of(
         spaced = chosen[-seen % step :: step]
         seen += len(chosen)
         ids, of_numbers = encoder.part_ids(block, fields, numbers, threads), encoder.part_numbers(block)
-        encoder.encode(ids, block.rows, of_numbers, threads)
+        lists = encoder.part_lists(block, ids_of)
+        encoder.encode(ids, block.rows, of_numbers, lists, threads)
+        ids[:, encoder.lists] = 0
         labels, weights = targets(block, impressions)
         parts.append(
             _SplitRows(
                 block.rows[spaced],
                 ids[spaced],
                 {index: column[spaced] for index, column in of_numbers.items()},
+                {index: table.take(spaced) for index, table in lists.items()},
                 labels[spaced].astype(np.float32),
                 np.ones(len(spaced), np.float32) if weights is None else weights[spaced],
             )
@@ -128,6 +135,7 @@ def _rows_of(
         np.concatenate([part.rows for part in parts]),
         np.concatenate([part.ids for part in parts]),
         {index: np.concatenate([part.numbers[index] for part in parts]) for index in encoder.numbers},
+        {index: Lists.concatenate([part.lists[index] for part in parts]) for index in encoder.lists},
         np.concatenate([part.labels for part in parts]),
         np.concatenate([part.weights for part in parts]),
     )
@@ -144,10 +152,12 @@ def _count(
 ) -> list[FieldIds]:
     """Return the fields with the number of training rows, or of all rows, in each bucket of the trees."""
     counts = {index: np.zeros(len(fields[index].vocabulary), np.int64) for index in encoder.trees}
+    ids_of = [field.ids for field in fields]
     for block in scratch.blocks(encoder.parts):
         counted = row_counts(*assign(block), all_splits)
         ids = encoder.part_ids(block, fields, numbers, threads)
-        encoder.encode(ids, block.rows, encoder.part_numbers(block), threads)
+        of_numbers, lists = encoder.part_numbers(block), encoder.part_lists(block, ids_of)
+        encoder.encode(ids, block.rows, of_numbers, lists, threads)
         for index, of_field in counts.items():
             of_field += np.bincount(ids[:, index], counted, minlength=len(of_field)).astype(np.int64)
     for index, of_field in counts.items():

@@ -1,76 +1,72 @@
-"""Select pairs of fields that explain the residuals of trees, which read the fields one by one."""
+"""Select the pairs of fields whose counts and click rates trees should read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2 import _native
-from fm2.data.tree_inputs import TreeRows
+from fm2.data.tree_boosting import Boosting
+from fm2.data.tree_inputs import TreeRows, numbers_of, pair_inputs, part_inputs
 
-MOST_PAIRS = 8
-# The least gain, as a share of the log loss and in standard errors, and the probability that any pair is chosen by
-# chance alone. With 0.0003, 3 and 0.01, effects that the generated logs user_item (category and device) and few_fields
-# (hour and device) really have are missed: the test log loss of FmFM with trees on user_item is .3511 instead of .3489.
-# Without the limit for chance, avazu gets pairs of noise: .4070 instead of .4056.
-LEAST_GAIN, LEAST_Z, FALSE_RATE = 0.0001, 2.0, 0.1
+MOST_PAIRS = 12
+AT_ONCE = 45  # candidates whose inputs are in memory
+MOST_ROWS = 100_000  # that rank candidates
+TREES = 50  # that rank candidates
+
+PartPair = tuple[int, int]
 
 
-def select_pairs(
-    rows: TreeRows,
-    logits: NDArray[np.float32],
-    validation: TreeRows,
-    validation_logits: NDArray[np.float32],
-    seed: int,
-    threads: int,
-) -> list[tuple[int, int]]:
-    """Choose pairs of parts, one by one, by how much their residuals lower the log loss of the validation rows.
+def select_pairs(rows: TreeRows, validation: TreeRows, seed: int, threads: int) -> list[PartPair]:
+    """Choose the pairs of parts with which trees have the lowest log loss on the validation rows.
 
-    The logits are predictions of trees that were not fitted to the rows.
+    Candidates are ranked by the gain of the trees' splits on their inputs. Trees with none, one, two, four, eight and
+    twelve of the best are then compared on the validation rows.
     """
-    parts = [part for part in range(rows.ids.shape[1]) if len(rows.vocabularies[part]) > 2]
+    # Lists, and numbers with weighted features, have no ids.
+    parts = [part for part, size in enumerate(map(len, rows.vocabularies)) if size > 2 and rows.ids[:, part].any()]
     candidates = list(combinations(parts, 2))
     if not len(validation.labels) or not candidates:
         return []
-    halves = np.random.default_rng(seed).integers(0, 2, len(logits)).astype(np.uint8)
-    training_ids, validation_ids = (np.ascontiguousarray(each.ids.T) for each in (rows, validation))
-    logits, validation_logits = logits.copy(), validation_logits.copy()
+    ranked = _rank(rows.every(-(-len(rows.labels) // MOST_ROWS)), candidates, seed, threads)
+    if not ranked:
+        return []
+    boosting = Boosting(rows, seed, threads)
+    tables, columns = part_inputs(rows)
+    pairs, pair_tables, pair_columns = pair_inputs(rows, ranked[:MOST_PAIRS])
+    of_validation = numbers_of(validation, [*tables, *pair_tables], pairs)
+    sizes = sorted({min(size, len(pairs)) for size in (0, 1, 2, 4, 8, MOST_PAIRS)})
+    losses = []
+    for size in sizes:
+        inputs = len(tables) + size * len(pair_tables) // len(pairs)
+        numbers, checked = (np.stack(every[:inputs], axis=1) for every in (columns + pair_columns, of_validation))
+        losses.append(boosting.lowest_loss(numbers, validation, checked))
+    return ranked[: sizes[int(np.argmin(losses))]]
 
-    def ranking() -> _native.CrossRanking:
-        probabilities = (1 / (1 + np.exp(-logits))).astype(np.float32)
-        return _native.CrossRanking(
-            training_ids,
-            rows.weights * (rows.labels - probabilities),
-            rows.weights * probabilities * (1 - probabilities),
-            halves,
-            np.ones(len(logits), np.float32),
-            validation_ids,
-            validation_logits,
-            validation.labels,
-            validation.weights,
-        )
 
-    losses = np.logaddexp(0, validation_logits) - validation.labels * validation_logits
-    least = LEAST_GAIN * float(np.average(losses, weights=validation.weights))
-    least_z = max(LEAST_Z, NormalDist().inv_cdf(1 - FALSE_RATE / len(candidates)))
-    chosen: list[tuple[int, int]] = []
-    while candidates and len(chosen) < MOST_PAIRS:
-        measured = ranking()
-        gains = measured.measure([list(pair) for pair in candidates], 1, threads)
-        good = [
-            (gain, pair)
-            for pair, (gain, error, *_) in zip(candidates, gains, strict=True)
-            if gain > least and error and gain / error > least_z
-        ]
-        if not good:
-            break
-        good.sort(key=lambda entry: (-entry[0], entry[1]))
-        best = good[0][1]
-        chosen.append(best)
-        for of_split, shifts in zip((logits, validation_logits), measured.shifts(list(best), 1), strict=True):
-            of_split += shifts
-        candidates = [pair for _, pair in good[1:]]
-    return chosen
+def _rank(rows: TreeRows, candidates: Sequence[PartPair], seed: int, threads: int) -> list[PartPair]:
+    """Sort candidates by the gain of their inputs; if there are many, the best of each group reach the final."""
+    boosting = Boosting(rows, seed, threads)
+    own = np.stack(part_inputs(rows)[1], axis=1)
+    groups = -(-len(candidates) // AT_ONCE)
+    if groups == 1:
+        gains = _gains(rows, candidates, boosting, own)
+        return [candidates[index] for index in np.argsort(-gains, kind="stable") if gains[index] > 0]
+    finalists = []
+    for group in range(groups):
+        of_group = candidates[group::groups]
+        gains = _gains(rows, of_group, boosting, own)
+        finalists += list(zip(gains, of_group, strict=True))
+    finalists.sort(key=lambda entry: -entry[0])
+    return _rank(rows, [pair for _, pair in finalists[:AT_ONCE]], seed, threads)
+
+
+def _gains(
+    rows: TreeRows, candidates: Sequence[PartPair], boosting: Boosting, own: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    columns = pair_inputs(rows, candidates)[2]
+    of_inputs = boosting.gains(np.column_stack([own, *columns]), TREES)[own.shape[1] :]
+    gains: NDArray[np.float64] = of_inputs.reshape(len(candidates), -1).sum(axis=1)
+    return gains

@@ -15,6 +15,7 @@ Ints = NDArray[np.int32]
 Words = NDArray[np.uint32]
 
 COUNTS = 6
+IN_LIST = 1 << 31  # added to the id of a ListValue
 NODE = np.dtype([("input", np.uint32), ("threshold", np.float32), ("low", np.int32), ("high", np.int32)])
 
 
@@ -27,16 +28,27 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class ListValue:
+    """An input that is 1 if a row's list contains the feature with this id, and 0 otherwise: always if the id is 0."""
+
+    id: int
+
+
+Input = tuple[int, Floats | ListValue]
+
+
+@dataclass(frozen=True)
 class Trees:
     """Gradient-boosted trees on numbers of other fields' features, and the boundaries that divide their sum.
 
     ``inputs`` are the numbers that trees compare with thresholds: the part that has the features, or the number of
-    parts plus the pair, and the number of each feature by id; none if it is the number in the part's column. A tree
-    begins at a node of ``nodes``, its root, or at the leaf ~root.
+    parts plus the pair, and the number of each feature by id; none if it is the number in the part's column, or the
+    length of its list. A value may be searched for in the list. A tree begins at a node of ``nodes``, its root, or at
+    the leaf ~root.
     """
 
     pairs: tuple[Pair, ...]
-    inputs: tuple[tuple[int, Floats], ...]
+    inputs: tuple[Input, ...]
     roots: Ints
     nodes: NDArray[Any]
     leaves: Floats
@@ -45,9 +57,10 @@ class Trees:
     def words(self) -> Words:
         """Return the trees as one array."""
         parts = [self.inputs, self.pairs, self.roots, self.nodes, self.leaves, self.boundaries]
-        described = [number for part, numbers in self.inputs for number in (part, len(numbers))]
+        described = [number for part, numbers in self.inputs for number in (part, _features(numbers))]
         described += [number for pair in self.pairs for number in (*pair.parts, len(pair.combinations))]
-        arrays = [pair.combinations.reshape(-1) for pair in self.pairs] + [numbers for _, numbers in self.inputs]
+        arrays: list[NDArray[Any]] = [pair.combinations.reshape(-1) for pair in self.pairs]
+        arrays += [numbers for _, numbers in self.inputs if not isinstance(numbers, ListValue)]
         arrays += [self.roots, self.nodes, self.leaves, self.boundaries]
         heading = np.array([*map(len, parts), *described], np.uint32)
         return np.concatenate([heading, *(np.ascontiguousarray(array).view(np.uint32) for array in arrays)])
@@ -63,7 +76,10 @@ class Trees:
         combinations = [reader.take(2 * size, np.int32).reshape(size, 2) for size in of_pairs[:, 2].tolist()]
         trees = cls(
             tuple(Pair((a, b), ids) for (a, b, _), ids in zip(of_pairs.tolist(), combinations, strict=True)),
-            tuple((part, reader.take(size, np.float32)) for part, size in of_inputs.tolist()),
+            tuple(
+                (part, ListValue(size - IN_LIST) if size >= IN_LIST else reader.take(size, np.float32))
+                for part, size in of_inputs.tolist()
+            ),
             *(reader.take(n, type) for n, type in zip(sizes, (np.int32, NODE, np.float32, np.float32), strict=True)),
         )
         reader.finish()
@@ -76,15 +92,21 @@ class Trees:
         """
         pairs = []
         for pair in self.pairs:
-            new_ids = np.stack(
-                [_inverse(ids[part])[column] for part, column in zip(pair.parts, pair.combinations.T, strict=True)], 1
-            )
-            pairs.append(Pair(pair.parts, new_ids))  # a combination with an id of 0 is never found
-        inputs = tuple(
-            (part, numbers[np.maximum(ids[part], 0)] if part < len(ids) and len(numbers) else numbers)
-            for part, numbers in self.inputs
-        )
-        return dataclasses.replace(self, pairs=tuple(pairs), inputs=inputs)
+            columns = zip(pair.parts, pair.combinations.T, strict=True)
+            combinations = np.stack([_new_ids(column, ids[part]) for part, column in columns], 1)
+            pairs.append(Pair(pair.parts, combinations))  # a combination with an id of 0 is never found
+        inputs = list[Input]()
+        for part, numbers in self.inputs:
+            if isinstance(numbers, ListValue):
+                inputs.append((part, ListValue(int(_new_ids(np.array([numbers.id]), ids[part])[0]))))
+            else:
+                is_table = part < len(ids) and len(numbers)
+                inputs.append((part, numbers[np.maximum(ids[part], 0)] if is_table else numbers))
+        return dataclasses.replace(self, pairs=tuple(pairs), inputs=tuple(inputs))
+
+
+def _features(numbers: Floats | ListValue) -> int:
+    return IN_LIST + numbers.id if isinstance(numbers, ListValue) else len(numbers)
 
 
 class _Reader:
@@ -105,11 +127,12 @@ class _Reader:
             raise ValueError("the trees of a field are too long")
 
 
-def _inverse(ids: Ints) -> Ints:
-    """Return the new id of each old one, or 0, from the old id of each new one."""
-    new_ids = np.zeros(max(int(ids.max(initial=0)) + 1, len(ids)), np.int32)
-    new_ids[ids[ids > 0]] = np.flatnonzero(ids > 0)
-    return new_ids
+def _new_ids(old: NDArray[Any], ids: Ints) -> Ints:
+    """Return the new id of each ``old`` one, or 0; ``ids`` has the old id of each new one."""
+    all_new = np.zeros(1 + max(int(ids.max(initial=0)), int(old.max(initial=0))), np.int32)
+    all_new[ids[ids > 0]] = np.flatnonzero(ids > 0)
+    new: Ints = all_new[old]
+    return new
 
 
 def same_trees(first: Words, second: Words) -> bool:
@@ -117,7 +140,12 @@ def same_trees(first: Words, second: Words) -> bool:
     if not len(first) or not len(second):
         return len(first) == len(second)
     a, b = Trees.of(first), Trees.of(second)
-    same_inputs = [part for part, _ in a.inputs] == [part for part, _ in b.inputs]
+    same_inputs = _read(a) == _read(b)
     same_pairs = [pair.parts for pair in a.pairs] == [pair.parts for pair in b.pairs]
     arrays = ("roots", "nodes", "leaves", "boundaries")
     return same_inputs and same_pairs and all(np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays)
+
+
+def _read(trees: Trees) -> list[tuple[int, bool]]:
+    """Return the part of each input, and whether the input is a value that may be in its list."""
+    return [(part, isinstance(numbers, ListValue)) for part, numbers in trees.inputs]

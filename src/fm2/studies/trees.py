@@ -11,7 +11,7 @@ from fm2.data.dataset import Dataset
 from fm2.data.encoder import Encoder
 from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare, resolve_schema
-from fm2.data.tree_fitting import require_lightgbm
+from fm2.data.tree_boosting import require_lightgbm
 from fm2.errors import Fm2Error
 from fm2.evaluation import metrics
 from fm2.evaluation.metrics import sigmoid
