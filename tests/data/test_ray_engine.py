@@ -50,7 +50,7 @@ def test_ray_prepares_the_same_dataset_shows_warnings_and_names_files_with_error
     [
         ({"engine": "spark"}, r"^prepare: unknown engine 'spark'; choose from local, ray$"),
         ({"address": "auto"}, r'^prepare: address= is that of a Ray cluster and requires engine="ray"$'),
-        ({"engine": "ray"}, r"^engine=\"ray\" requires the package 'ray'; install it with: pip install 'fm2\[ray\]'$"),
+        ({"engine": "ray"}, r"^engine=\"ray\" requires the package 'ray'; install it in a clone .* '\.\[ray\]'$"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_log_is_read(tmp_path, monkeypatch, settings, message):

@@ -24,6 +24,11 @@ def cache(tmp_path: Path, monkeypatch) -> Path:
 def memory() -> Iterator[Any]:
     """Return an empty file system, memory://."""
     fs = fsspec.filesystem("memory")
+    _clear(fs)
     yield fs
+    _clear(fs)
+
+
+def _clear(fs: Any) -> None:
     fs.store.clear()
     fs.pseudo_dirs[:] = [""]

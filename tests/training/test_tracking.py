@@ -224,7 +224,7 @@ def test_trackers_are_named_on_the_command_line(dataset, tmp_path, capsys):
 def test_a_missing_package_is_named_before_the_training(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(Fm2Error, match=rf"requires the package '{name}'; install it with: pip install 'fm2\[{name}\]'"):
+    with pytest.raises(Fm2Error, match=rf"requires the package '{name}'; install it in a clone .* '\.\[{name}\]'"):
         tracker(name)
 
 
