@@ -55,11 +55,20 @@ void load(fm2::Minibatch& batch, const ConstIds& ids, const RowLists& lists, con
     fm2::ValueDropout values;
     if (dropout) {
         check_step(step);
-        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step), dropout->numbers, dropout->rows};
+        values = {dropout->value, dropout->seed, static_cast<std::uint64_t>(step), dropout->numbers, dropout->rows, dropout->hidden.get()};
     }
     nb::gil_scoped_release release;
     if (!order) return batch.load<std::int32_t>(rows, nullptr, rows.count, threads, values);
     std::visit([&](const auto& chosen) { batch.load(rows, chosen.data(), chosen.size(), threads, values); }, *order);
+}
+
+void hide(fm2::Dropout& self, const std::vector<std::optional<Array<const std::uint16_t, 1>>>& probabilities) {
+    auto hidden = std::make_shared<fm2::HiddenFeatures>();
+    for (const auto& of_field : probabilities) {
+        hidden->emplace_back();
+        if (of_field) hidden->back().assign(of_field->data(), of_field->data() + of_field->size());
+    }
+    self.hidden = std::move(hidden);
 }
 
 void gather(const EmbeddingTable& table, const fm2::Minibatch& batch, const Array<float, 2>& out,
@@ -178,7 +187,10 @@ void define_classes(nb::module_& module) {
         .def(
             "set_rows",
             [](fm2::Dropout& self, const Array<const std::uint32_t, 1>& rows) { self.rows.assign(rows.data(), rows.data() + rows.size()); },
-            "rows"_a, "Sets the numbers of the rows in a larger batch, of which the next batch is a part.");
+            "rows"_a, "Sets the numbers of the rows in a larger batch, of which the next batch is a part.")
+        .def("hide", &hide, "probabilities"_a,
+             "Lets batches replace features by the unknown one: by field, with a probability for each feature in units of 1 / 65,536, or "
+             "None.");
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
         .def(

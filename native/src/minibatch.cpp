@@ -94,13 +94,21 @@ void Minibatch::index() {
     if (first_row_.size() < static_cast<std::size_t>(features)) first_row_.resize(static_cast<std::size_t>(features));
 }
 
-float ValueDropout::factor(std::size_t row, std::size_t field, std::size_t position) const {
+std::uint32_t ValueDropout::hash(std::size_t row, std::size_t field, std::size_t position) const {
     const std::uint64_t key = mix(mix(seed ^ 0x9e3779b97f4a7c15u, 0xd1342543de82ef95u) ^ step, 0xa0761d6478bd642fu);
     const std::uint64_t number = rows.empty() ? row : rows[row];
     const std::uint64_t value = mix(mix(key ^ number, 0xe7037ed1a0b428dbu) ^ (field << 32 | position), 0xa0761d6478bd642fu);
-    const std::uint64_t hash = mix(value ^ key, 0xd1342543de82ef95u);  // without this, neighbors would be dropped together too rarely
+    // Without another mix, neighbors would be dropped together too rarely.
+    return static_cast<std::uint32_t>(mix(value ^ key, 0xd1342543de82ef95u) >> 32);
+}
+
+float ValueDropout::factor(std::size_t row, std::size_t field, std::size_t position) const {
     const auto threshold = static_cast<std::uint64_t>(static_cast<double>(probability) * 4294967296.0);
-    return (hash >> 32) < threshold ? 0 : 1 / (1 - probability);
+    return hash(row, field, position) < threshold ? 0 : 1 / (1 - probability);
+}
+
+bool ValueDropout::hides(std::size_t row, std::size_t field, std::uint16_t probability_of_feature) const {
+    return hash(row, field, 0xffffffffu) >> 16 < probability_of_feature;
 }
 
 template <class Index>
@@ -119,6 +127,7 @@ void Minibatch::load(const Rows& rows, const Index* order, std::size_t count, st
     stride_ = (count + block - 1) / block * block + padding;
     if (ids_.size() < n * stride_) ids_.resize(n * stride_);
     choose_lists(rows, count);
+    if (dropout.hidden) check_hidden(*dropout.hidden);
     if (count < few_rows) threads = 1;
     parallel_ranges(count, rows_per_task, threads, [&](std::size_t begin, std::size_t end) {
         copy_rows(Source<Index>{rows, order, count}, begin, end, ids_.data(), stride_);
@@ -128,6 +137,7 @@ void Minibatch::load(const Rows& rows, const Index* order, std::size_t count, st
             if (end == count) std::fill(column + end, column + stride_, 0);
             for (std::size_t i = begin; i < end; i += block) check_ids(column + i, i, f, sizes_[f]);
         }
+        if (dropout.hidden) hide(begin, end, dropout);
     });
     if (has_lists()) {
         add_offsets(count);
@@ -138,6 +148,25 @@ void Minibatch::load(const Rows& rows, const Index* order, std::size_t count, st
 
 template void Minibatch::load(const Rows&, const std::int32_t*, std::size_t, std::size_t, const ValueDropout&);
 template void Minibatch::load(const Rows&, const std::int64_t*, std::size_t, std::size_t, const ValueDropout&);
+
+void Minibatch::check_hidden(const HiddenFeatures& hidden) const {
+    expect(hidden.size() == fields(), "load: expected hidden features of ", fields(), " fields, got ", hidden.size());
+    for (std::size_t f = 0; f < fields(); ++f) {
+        expect(hidden[f].empty() || hidden[f].size() == static_cast<std::size_t>(sizes_[f]), "load: field ", f, " has ", sizes_[f],
+               " features, but ", hidden[f].size(), " probabilities of hiding them");
+        expect(hidden[f].empty() || !is_list(f), "load: field ", f, " has lists, whose features cannot be hidden");
+    }
+}
+
+void Minibatch::hide(std::size_t begin, std::size_t end, const ValueDropout& dropout) {
+    for (std::size_t f = 0; f < fields(); ++f) {
+        const std::vector<std::uint16_t>& probabilities = (*dropout.hidden)[f];
+        if (probabilities.empty()) continue;
+        std::int32_t* ids = ids_.data() + f * stride_;
+        for (std::size_t i = begin; i < end; ++i)
+            if (dropout.hides(i, f, probabilities[static_cast<std::size_t>(ids[i])])) ids[i] = 0;
+    }
+}
 
 // Finds out which fields have lists, and reserves memory for one list per row.
 void Minibatch::choose_lists(const Rows& rows, std::size_t count) {

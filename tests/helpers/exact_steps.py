@@ -38,7 +38,13 @@ CASES: dict[str, dict[str, Any]] = {
     "value dropout": {"model": "fm", "lists": True, "value_dropout": 0.3, "field_dropout": 0.1},
     "adagrad": {"model": "fm", "optimizer": "adagrad", "initial_accumulator": 0.1, "ema_decay": 0.0},
     "weights": {"model": "fmfm", "lists": True, "weighted": True, "l2": 0.02, "l2_power": 0.7},
+    "hidden": {"model": "fmfm", "hides": True, "field_dropout": 0.1},
 }
+
+
+def hidden_of(hides: bool) -> dict[int, np.ndarray]:
+    """Return the probabilities of hiding the features of two fields."""
+    return {field: np.full(SIZES[field], 20_000, np.uint16) for field in (0, 3)} if hides else {}
 
 
 def settings_for(model: str, **changes: Any) -> Settings:
@@ -64,18 +70,27 @@ def take_steps(backend: Backend, lists: bool, weighted: bool, until: int = STEPS
     return losses
 
 
-def single(model: str, lists: bool = False, owners: Any = (), weighted: bool = False, **changes: Any) -> dict[str, Any]:
+def single(
+    model: str, lists: bool = False, owners: Any = (), weighted: bool = False, hides: bool = False, **changes: Any
+) -> dict[str, Any]:
     """Return the losses, weights and logits of a single process."""
     settings = settings_for(model, **changes)
     counts = np.concatenate(COUNTS)
-    backend = make_backend(make_model(settings, SIZES, owners=owners), settings, counts)
+    hidden = hidden_of(hides)
+    backend = make_backend(make_model(settings, SIZES, owners=owners), settings, counts, hidden=hidden)
     with torch_threads(1):
         losses = take_steps(backend, lists, weighted)
         return {"losses": np.array(losses), "logits": backend.score(LISTS if lists else PLAIN), **backend.weights()}
 
 
 def several(
-    workers: Any, model: str, lists: bool = False, owners: Any = (), weighted: bool = False, **changes: Any
+    workers: Any,
+    model: str,
+    lists: bool = False,
+    owners: Any = (),
+    weighted: bool = False,
+    hides: bool = False,
+    **changes: Any,
 ) -> dict[str, Any]:
     """Return the losses, weights and logits of several workers; the weights on the first one only."""
     from fm2.distributed.construction import shard_backend
@@ -84,7 +99,7 @@ def several(
     settings = settings_for(model, **changes)
     counts = [own[workers.index :: workers.count] for own in COUNTS]
     squares = [own.astype(np.float64) for own in counts]
-    with shard_backend(settings, SIZES, counts, squares, workers, owners) as backend:
+    with shard_backend(settings, SIZES, counts, squares, workers, owners, hidden=hidden_of(hides)) as backend:
         losses = take_steps(backend, lists, weighted)
         logits = backend.score(LISTS if lists else PLAIN)
         tables: dict[str, Any] = {}

@@ -25,7 +25,14 @@ from fm2.studies.reporting.mutual_information import information_and_chance
 from fm2.training.construction import make_model
 
 FIELDS = [Field("site", min_count=30), Field("user", min_count=1)]
-WHOLE = {"epochs": 1, "batch_size": 100_000, "evaluations_per_epoch": 1, "field_dropout": 0, "ema_decay": 0}
+WHOLE = {
+    "epochs": 1,
+    "batch_size": 100_000,
+    "evaluations_per_epoch": 1,
+    "field_dropout": 0,
+    "unknown_dropout": 0,
+    "ema_decay": 0,
+}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct Dropout {
     float value = 0;  // of single values of a multi-valued field, which Minibatch::load drops
     std::vector<std::size_t> numbers = {};  // the fields whose lists are the features of one number, of which none is dropped
     std::vector<std::uint32_t> rows = {};   // the numbers of the rows in a larger batch, if the batch is a part of one
+    std::shared_ptr<const HiddenFeatures> hidden = {};  // which Minibatch::load replaces by the unknown one
 
     void check() const;  // throws std::invalid_argument if a probability is not at least 0 and below 1
 };

@@ -10,16 +10,25 @@
 
 namespace fm2 {
 
-// Drops each value of a list with a probability; the weights of the others are divided by the probability of keeping them. A hash of seed,
-// step, row of the batch, field and position in the list decides. Lists of the fields in `numbers` are the weighted features of one number,
-// of which none is dropped.
+// Fields with one value whose features are sometimes replaced by the unknown one: those with a probability for each feature, in units of
+// 1 / 65,536. All other fields have none.
+using HiddenFeatures = std::vector<std::vector<std::uint16_t>>;
+
+// What a batch leaves out of its rows. Each value of a list is dropped with a probability; the weights of the others are divided by the
+// probability of keeping them. Lists of the fields in `numbers` are the weighted features of one number, of which none is dropped. Features
+// are hidden, which makes them unknown. A hash of seed, step, row of the batch, field and position in the list decides.
 struct ValueDropout {
     float probability = 0;
     std::uint64_t seed = 0, step = 0;
     std::span<const std::size_t> numbers = {};
     std::span<const std::uint32_t> rows = {};  // the numbers of the batch's rows in a larger batch, if it is a part of one
+    const HiddenFeatures* hidden = nullptr;    // by field
 
     float factor(std::size_t row, std::size_t field, std::size_t position) const;  // of the value's weight: 0 or 1 / (1 - probability)
+    bool hides(std::size_t row, std::size_t field, std::uint16_t probability_of_feature) const;
+
+private:
+    std::uint32_t hash(std::size_t row, std::size_t field, std::size_t position) const;
 };
 
 // The lists of a multi-valued field in a batch. Row i has the values [offsets[i], offsets[i + 1]).
@@ -96,6 +105,8 @@ private:
     void find_lists(const Rows& rows, std::size_t begin, std::size_t end);
     void add_offsets(std::size_t count);
     void copy_lists(const Rows& rows, std::size_t begin, std::size_t end, const ValueDropout& dropout);
+    void check_hidden(const HiddenFeatures& hidden) const;
+    void hide(std::size_t begin, std::size_t end, const ValueDropout& dropout);
 
     std::vector<std::int32_t> sizes_, full_sizes_;  // the latter only if the batch is to be compacted
     std::vector<std::size_t> by_size_;

@@ -57,6 +57,7 @@ class Settings:
     dropout: Annotated[float, 0.0, 0.99] = 0.0
     field_dropout: Annotated[float, 0.0, 0.99] = 0.0
     value_dropout: Annotated[float, 0.0, 0.99] = 0.0
+    unknown_dropout: Annotated[float, 0.0, 0.5] = 0.3
     ema_decay: Annotated[float, 0.0, 0.999999] = 0.0
     positive_weight: Annotated[float, 1e-9, 1e9] = 1.0
 

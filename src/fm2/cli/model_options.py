@@ -41,6 +41,12 @@ SHARED: tuple[tuple[str, Any, str, str], ...] = (
     ("dropout", float, "dropout rate of embedding elements", REGULARIZATION),
     ("field_dropout", float, "dropout rate of entire fields", REGULARIZATION),
     ("value_dropout", float, "dropout rate of single values of multi-valued fields", REGULARIZATION),
+    (
+        "unknown_dropout",
+        float,
+        "highest share of values that become unknown where validation rows have more unknown ones (default: 0.3)",
+        REGULARIZATION,
+    ),
     ("ema_decay", float, "decay of the exponential moving average of the weights; 0 disables it", REGULARIZATION),
     ("metric", Metric, "validation metric that selects the best model (default: log_loss)", EVALUATION),
     ("evaluations_per_epoch", int, "evaluations on the validation split per epoch (default: 4)", EVALUATION),

@@ -23,6 +23,7 @@ from fm2.distributed.workers import Workers
 from fm2.models import GatheredModel
 from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.forward_backward import make_forward_backward
+from fm2.training.hidden import Hidden
 from fm2.training.optimizers import DenseOptimizer
 from fm2.training.tables import load_batch
 
@@ -48,8 +49,9 @@ class DistributedBackend(Backend):
         shards: dict[str, TableShard],
         workers: Workers,
         numbers: Sequence[int] = (),
+        hidden: Hidden | None = None,
     ) -> None:
-        super().__init__(model, settings, numbers)
+        super().__init__(model, settings, numbers, hidden)
         self.workers, self.shards = workers, shards
         self._dense = DenseOptimizer(model, settings)
         self._exchange = Exchange(workers, shards, settings.threads)
@@ -67,7 +69,7 @@ class DistributedBackend(Backend):
         rates = self.settings.dropout, self.settings.field_dropout
         if computing and not any(rates):
             return None
-        return Dropout(*rates, self.settings.seed, self.settings.value_dropout, self.numbers)
+        return self.make_dropout(*rates)
 
     def _share(self, rows: int) -> slice:
         """Return this worker's share of so many rows."""

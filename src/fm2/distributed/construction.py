@@ -19,6 +19,7 @@ from fm2.models.registry import get_spec
 from fm2.training import inputs
 from fm2.training.backend import Floats
 from fm2.training.construction import make_model
+from fm2.training.hidden import Hidden, counts_with_hidden, hidden_features
 from fm2.training.resolve import trains_rowwise
 
 
@@ -49,12 +50,14 @@ def make_distributed_backend(
     """
     vocabularies = dataset.vocabularies
     part = slice(workers.index, None, workers.count)
-    counts = [own[part].copy() for own in inputs.counts_by_field(dataset, vocabularies)]
+    hidden = hidden_features(dataset, vocabularies, settings.unknown_dropout)
+    seen = counts_with_hidden(inputs.counts_by_field(dataset, vocabularies), hidden)
+    counts = [own[part].copy() for own in seen]
     means = inputs.mean_squares_by_field(dataset, vocabularies)
     squares = [own * mean[part] for own, mean in zip(counts, means, strict=True)]
     numbers = inputs.number_fields(dataset)
     sizes = dataset.field_sizes
-    backend = shard_backend(settings, sizes, counts, squares, workers, dataset.schema.owners, numbers)
+    backend = shard_backend(settings, sizes, counts, squares, workers, dataset.schema.owners, numbers, hidden)
     backend.model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
     return backend
 
@@ -67,6 +70,7 @@ def shard_backend(
     workers: Workers,
     owners: Sequence[int] = (),
     numbers: Sequence[int] = (),
+    hidden: Hidden | None = None,
 ) -> DistributedBackend:
     """Build a backend from the ``counts`` of this worker's features and the sums of ``squares`` of their weights."""
     check_distributed(settings)
@@ -76,7 +80,7 @@ def shard_backend(
     assert isinstance(model, GatheredModel)
     by_weight = {id(shard.weight): shard for shard in shards}
     by_name = {name: by_weight[id(table.weight)] for name, table in model.tables.items()}
-    return DistributedBackend(model, settings, by_name, workers, numbers)
+    return DistributedBackend(model, settings, by_name, workers, numbers, hidden)
 
 
 def _check_model(model: Model) -> None:

@@ -72,6 +72,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     l1: float | None = None
     initial_accumulator: float | None = None
     value_dropout: float | None = None
+    unknown_dropout: float | None = None
     ema_decay: float | None = None
     positive_weight: float | None = None
     metric: Metric | None = None

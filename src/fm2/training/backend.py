@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fm2._native import Dropout
 from fm2.artifacts.arrays import Arrays, Saved, Stored
 from fm2.artifacts.settings import Settings
 from fm2.data.rows import EncodedRows
 from fm2.models import Model
+from fm2.training.hidden import Hidden
 
 Floats = NDArray[np.float32]
 
@@ -21,10 +23,22 @@ Floats = NDArray[np.float32]
 class Backend(ABC):
     """Takes training steps, one batch each, and scores rows with the current, possibly averaged, weights."""
 
-    def __init__(self, model: Model, settings: Settings, numbers: Sequence[int] = ()) -> None:
-        """``numbers`` are the fields whose lists are the features of one number, which ``value_dropout`` keeps."""
-        self.model, self.settings, self.numbers = model, settings, list(numbers)
+    def __init__(
+        self, model: Model, settings: Settings, numbers: Sequence[int] = (), hidden: Hidden | None = None
+    ) -> None:
+        """``numbers`` are the fields whose lists are the features of one number, which ``value_dropout`` keeps.
+
+        Training steps hide the ``hidden`` features.
+        """
+        self.model, self.settings, self.numbers, self.hidden = model, settings, list(numbers), hidden or {}
         self.steps = 0
+
+    def make_dropout(self, element: float = 0.0, field: float = 0.0) -> Dropout:
+        """Return what native code drops and hides in the rows of a training step."""
+        dropout = Dropout(element, field, self.settings.seed, self.settings.value_dropout, self.numbers)
+        if self.hidden:
+            dropout.hide([self.hidden.get(index) for index in range(len(self.model.field_sizes))])
+        return dropout
 
     @abstractmethod
     def step(

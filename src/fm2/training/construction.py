@@ -13,6 +13,7 @@ from fm2.errors import Fm2Error
 from fm2.models import DeepModel, FlatEmbedding, GatheredModel, Model, build, get_spec
 from fm2.models.registry import specs
 from fm2.training.backend import Backend, Floats
+from fm2.training.hidden import Hidden
 from fm2.training.native_backend import NativeBackend
 from fm2.training.resolve import trains_rowwise
 from fm2.training.rowwise_backend import RowwiseBackend
@@ -56,15 +57,16 @@ def make_backend(
     initialized: bool = True,
     mean_squares: NDArray[np.float64] | None = None,
     numbers: Sequence[int] = (),
+    hidden: Hidden | None = None,
 ) -> Backend:
     """Choose the backend: the model's row-by-row kernel, native code for batches on the CPU, or torch.
 
     Regularization depends on the features' ``counts`` and on the ``mean_squares`` of their weights in lists, 1 by
     default. ``numbers`` are the fields with the transform interpolate or linear and tree fields, to which
-    ``value_dropout`` does not apply.
+    ``value_dropout`` does not apply. Training steps hide the ``hidden`` features, as far as the counts say.
     """
     if trains_rowwise(settings):
-        return RowwiseBackend(model, settings, initialized, numbers)
+        return RowwiseBackend(model, settings, initialized, numbers, hidden)
     squares = counts.astype(np.float64) if mean_squares is None else counts * mean_squares
     l2_scale = {name: _l2_scale(model, table, settings, counts, squares) for name, table in model.tables.items()}
     unknown = {
@@ -73,9 +75,9 @@ def make_backend(
         if _has_features(model, table) and not table.keep_zeros
     }
     if settings.device == "cpu" and settings.optimizer != "dense_adam" and isinstance(model, GatheredModel):
-        return NativeBackend(model, settings, l2_scale, numbers, unknown)
+        return NativeBackend(model, settings, l2_scale, numbers, unknown, hidden)
     spread = {name: table.per_weight(l2_scale[name]) for name, table in model.tables.items()}
-    return TorchBackend(model, settings, spread, numbers, unknown)
+    return TorchBackend(model, settings, spread, numbers, unknown, hidden)
 
 
 def _has_features(model: Model, table: FlatEmbedding) -> bool:

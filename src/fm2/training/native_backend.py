@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2._native import Dropout
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
 from fm2.data.rows import EncodedRows
@@ -17,6 +16,7 @@ from fm2.models import GatheredModel
 from fm2.training import tables
 from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.forward_backward import make_forward_backward
+from fm2.training.hidden import Hidden
 from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer
 from fm2.training.tables import EmbeddingTable, load_batch, table_state
 from fm2.training.unknown import UnknownFeatures
@@ -37,8 +37,9 @@ class NativeBackend(Backend):
         l2_scale: dict[str, Floats],
         numbers: Sequence[int] = (),
         unknown: Mapping[str, UnknownFeatures] | None = None,
+        hidden: Hidden | None = None,
     ) -> None:
-        super().__init__(model, settings, numbers)
+        super().__init__(model, settings, numbers, hidden)
         self._unknown = unknown or {}
         self._optimizers = {name: make_optimizer(settings) for name in model.tables}
         self._tables = {}
@@ -61,7 +62,7 @@ class NativeBackend(Backend):
             self._tables[name] = native
         self._dense = DenseOptimizer(model, settings)
         rates = settings.dropout, settings.field_dropout
-        self._dropout = Dropout(*rates, settings.seed, settings.value_dropout, self.numbers)
+        self._dropout = self.make_dropout(*rates)
         self._batch = tables.minibatch(model.field_sizes)
         self._averages: tuple[int, dict[str, EmbeddingTable]] | None = None
         self._forward_backward = make_forward_backward(model, settings.threads, self._dropout if any(rates) else None)

@@ -22,6 +22,7 @@ from fm2.models import FFM, LR, Model, Poly2
 from fm2.models.initial import fill_normal, generator
 from fm2.training import tables
 from fm2.training.backend import Backend, Floats, to_numpy
+from fm2.training.hidden import Hidden
 from fm2.training.optimizers import initial_state, make_optimizer
 
 PIECE = 1 << 14  # features whose vectors are copied at once
@@ -163,12 +164,19 @@ KERNELS: dict[str, Any] = {"field_aware": FieldAwareKernel, "polynomial": Polyno
 class RowwiseBackend(Backend):
     """Every row updates the weights by its own gradient, so the size of a batch does not matter."""
 
-    def __init__(self, model: Model, settings: Settings, initialized: bool = True, numbers: Sequence[int] = ()) -> None:
-        super().__init__(model, settings, numbers)
+    def __init__(
+        self,
+        model: Model,
+        settings: Settings,
+        initialized: bool = True,
+        numbers: Sequence[int] = (),
+        hidden: Hidden | None = None,
+    ) -> None:
+        super().__init__(model, settings, numbers, hidden)
         assert model.spec.rowwise is not None
         self.kernel: RowwiseKernel = KERNELS[model.spec.rowwise.kernel].for_training(model, settings, initialized)
         self._optimizer = make_optimizer(settings)
-        self._dropout = Dropout(seed=settings.seed, value=settings.value_dropout, numbers=self.numbers)
+        self._dropout = self.make_dropout()
 
     def step(
         self, rows: EncodedRows, order: NDArray[np.int64], labels: Floats, weights: Floats | None, rate: float

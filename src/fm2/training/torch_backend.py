@@ -18,6 +18,7 @@ from fm2.errors import Fm2Error
 from fm2.models import GatheredModel, Model
 from fm2.models.rows import Rows, TensorLists, TensorRows, to_tensors
 from fm2.training.backend import Backend, Floats, to_numpy
+from fm2.training.hidden import Hidden, hide
 from fm2.training.optimizers import DenseOptimizer
 from fm2.training.unknown import UnknownFeatures
 
@@ -49,8 +50,9 @@ class TorchBackend(Backend):
         l2_scale: dict[str, Floats],
         numbers: Sequence[int] = (),
         unknown: Mapping[str, UnknownFeatures] | None = None,
+        hidden: Hidden | None = None,
     ) -> None:
-        super().__init__(model, settings, numbers)
+        super().__init__(model, settings, numbers, hidden)
         self._unknown = unknown or {}
         self._device = check_device(settings.device)
         model.to(self._device)
@@ -90,7 +92,8 @@ class TorchBackend(Backend):
     ) -> float:
         self.steps += 1
         self.model.begin_step(self.settings.seed, self.steps)
-        logits = self._forward(to_tensors(rows[order], self._device))
+        seen = hide(rows[order], self.hidden, np.random.default_rng([self.settings.seed, self.steps]))
+        logits = self._forward(to_tensors(seen, self._device))
         weight = None if weights is None else self._tensor(weights)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(
             logits, self._tensor(labels), weight, reduction="sum"

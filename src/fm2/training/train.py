@@ -38,6 +38,7 @@ from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
 from fm2.training.candidates import AUTO, check_effort, compares_penalties
 from fm2.training.construction import count_torch_threads, make_backend, make_model
+from fm2.training.hidden import counts_with_hidden, hidden_features
 from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.race import Race, discard_race, new_record, resumed_race
 from fm2.training.race_record import Record
@@ -205,12 +206,17 @@ def _make_backend(
         model.bias.data.sub_(math.log(dataset.negative_rate))  # the loop adds it again
     else:
         model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
-    statistics = (
-        inputs.feature_counts(dataset, vocabularies),
+    hidden = hidden_features(dataset, vocabularies, settings.unknown_dropout)
+    backend = make_backend(
+        model,
+        settings,
+        np.concatenate(list(counts_with_hidden(inputs.counts_by_field(dataset, vocabularies), hidden))),
         initialized,
         inputs.feature_weights(dataset, vocabularies),
+        inputs.number_fields(dataset),
+        hidden,
     )
-    return make_backend(model, settings, *statistics, inputs.number_fields(dataset)), vocabularies, trees
+    return backend, vocabularies, trees
 
 
 @contextlib.contextmanager

@@ -1,0 +1,147 @@
+"""Hidden features: where validation rows have more unknown values, training rows get some, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.helpers.planted import QUICK
+
+import fm2
+from fm2 import Field, Fm2Error, Schema
+from fm2._native import Dropout
+from fm2.artifacts.settings import Settings
+from fm2.data.rows import EncodedRows, Lists
+from fm2.models.registry import specs
+from fm2.training.construction import make_backend, make_model
+from fm2.training.hidden import HIGHEST, UNIT, hidden_features, hiding_probabilities
+from fm2.training.tables import EmbeddingTable, adagrad, load_batch, minibatch
+from fm2.training.train import train
+
+SIZES = [50, 4]
+
+
+def ids_of(rows: EncodedRows, dropout: Dropout, step: int = 1, threads: int = 0, order=None) -> np.ndarray:
+    """Return the ids of field 0 in a loaded batch, whose features have their ids as weights."""
+    table = EmbeddingTable(SIZES, 1, adagrad(1.0))
+    table.weights[: SIZES[0]] = np.arange(SIZES[0])
+    batch = minibatch(SIZES)
+    load_batch(batch, rows, order, threads, dropout, step)
+    return table.gather(batch)[:, 0].astype(int)
+
+
+def hiding(probability: float, seed: int = 0) -> Dropout:
+    dropout = Dropout(seed=seed)
+    of_features = np.full(SIZES[0], round(probability * UNIT), np.uint16)
+    of_features[7] = 0
+    dropout.hide([of_features, None])
+    return dropout
+
+
+def test_batches_hide_features_by_seed_step_and_row():
+    random = np.random.default_rng(0)
+    ids = np.stack([random.integers(1, SIZES[0], 20_000), np.ones(20_000)], axis=1).astype(np.int32)
+    rows = EncodedRows(ids)
+    seen = ids_of(rows, hiding(0.3))
+    changed = seen != ids[:, 0]
+    assert not seen[changed].any()
+    assert not changed[ids[:, 0] == 7].any()
+    assert changed[ids[:, 0] != 7].mean() == pytest.approx(0.3, abs=0.01)
+    assert (changed[1:] & changed[:-1])[(ids[1:, 0] != 7) & (ids[:-1, 0] != 7)].mean() == pytest.approx(0.09, abs=0.01)
+    for threads in (1, 2, 3):
+        np.testing.assert_array_equal(seen, ids_of(rows, hiding(0.3), threads=threads))
+    assert (seen != ids_of(rows, hiding(0.3), step=2)).any()
+    assert (seen != ids_of(rows, hiding(0.3, seed=1))).any()
+    part = np.arange(0, 20_000, 3, dtype=np.uint32)  # of a worker
+    dropout = hiding(0.3)
+    dropout.set_rows(part)
+    np.testing.assert_array_equal(seen[part], ids_of(rows, dropout, order=part.astype(np.int64)))
+
+
+def test_hidden_features_have_to_match_the_batch():
+    rows = EncodedRows(np.zeros((2, 2), np.int32))
+    for hidden, message in (
+        ([None], "expected hidden features of 2 fields, got 1"),
+        ([None, np.zeros(5, np.uint16)], "field 1 has 4 features, but 5 probabilities of hiding them"),
+    ):
+        dropout = Dropout()
+        dropout.hide(hidden)
+        with pytest.raises(ValueError, match=message):
+            ids_of(rows, dropout)
+    dropout.hide([None, np.zeros(4, np.uint16)])
+    with pytest.raises(ValueError, match="field 1 has lists, whose features cannot be hidden"):
+        ids_of(EncodedRows(rows.ids, {1: Lists.of([[1]])}), dropout)
+
+
+def test_the_share_of_hidden_values_is_reached_and_rare_features_are_hidden_more_often():
+    counts = np.array([5, 1, 4, 100, 10_000, 0])
+    probabilities = hiding_probabilities(counts, 0.02) / UNIT
+    assert probabilities @ counts == pytest.approx(0.02 * counts[1:].sum(), rel=1e-3)
+    assert probabilities[0] == probabilities[5] == 0
+    assert probabilities[1] == HIGHEST
+    assert probabilities[2] == HIGHEST
+    assert HIGHEST > probabilities[3] > probabilities[4] > 0
+    assert (hiding_probabilities(counts, 0.5)[1:5] == HIGHEST * UNIT).all()
+    assert not hiding_probabilities(counts, 0.0).any()
+
+
+def later_users(tmp_path, users: int = 60) -> fm2.Dataset:
+    """Prepare a log of days in which users come and go, split by time: most users of later rows are new."""
+    random = np.random.default_rng(1)
+    day = np.sort(random.integers(1, 28, 4000))
+    table = {
+        "click": random.integers(0, 2, 4000),
+        "time": [f"2026-03-{number:02} 10:00:00" for number in day],
+        "user": [f"u{number}" for number in day * users // 28 + random.integers(0, 4, 4000)],
+        "site": [f"s{number}" for number in random.integers(0, 5, 4000)],
+    }
+    schema = Schema([Field("user", min_count=1), Field("site", min_count=1), Field("time", "timestamp")], label="click")
+    return fm2.prepare(pl.DataFrame(table), schema, tmp_path / "data", split="time")
+
+
+def test_training_hides_values_of_fields_with_new_values_only(tmp_path):
+    data = later_users(tmp_path)
+    unknown = {entry["name"]: entry["unknown"] for entry in data.manifest["fields"]}
+    assert unknown["user"]["validation"] > 0.3 * len(data.validation)
+    hidden = hidden_features(data, data.vocabularies, 0.3)
+    assert list(hidden) == [data.schema.names.index("user")]
+    counts = np.r_[0, data.vocabularies[next(iter(hidden))].counts]
+    assert hidden[0] @ counts / UNIT == pytest.approx(0.3 * counts.sum(), rel=0.01)
+    assert not hidden_features(data, data.vocabularies, 0.0)
+
+
+@pytest.mark.parametrize("name", ["lr", "ffm", "poly2", "fmfm", "deepfm"])
+def test_the_unknown_feature_is_learned_from_hidden_ones(tmp_path, name):
+    data = later_users(tmp_path)
+    hiding, keeping = (
+        train(name, data, tmp_path / str(share), **{**QUICK, "threads": 1, "unknown_dropout": share})
+        for share in (0.3, 0.0)
+    )
+    again = train(name, data, tmp_path / "again", **{**QUICK, "threads": 1})
+    rows = data.validation.encoded
+    np.testing.assert_array_equal(hiding.logits(rows), again.logits(rows))
+    assert (hiding.logits(rows) != keeping.logits(rows)).mean() > 0.5
+
+
+def test_torch_hides_features_as_often_as_native_code():
+    random = np.random.default_rng(2)
+    ids = np.stack([random.integers(1, SIZES[0], 4000), random.integers(1, 4, 4000)], axis=1).astype(np.int32)
+    labels, hidden = random.integers(0, 2, 4000).astype(np.float32), {0: np.full(SIZES[0], UNIT // 2 - 1, np.uint16)}
+    biases = []
+    for device_settings in ({}, {"optimizer": "dense_adam"}):
+        changes = {"learning_rate": 0.01, "l2": 0.0, "ema_decay": 0.0, "threads": 1, **device_settings}
+        settings = Settings.of("lr", **changes)
+        counts = np.ones(sum(SIZES), np.int64)
+        backend = make_backend(make_model(settings, SIZES), settings, counts, hidden=hidden)
+        for _ in range(30):
+            backend.step(EncodedRows(ids), np.arange(4000), labels, None, 1.0)
+        biases.append(dict(backend.weights())["linear.weight"][0])
+    assert biases[0] == pytest.approx(biases[1], abs=0.05)
+    assert biases[0] != 0
+
+
+def test_unknown_dropout_applies_to_all_models():
+    for spec in specs():
+        assert Settings.of(spec.name).unknown_dropout == 0.3
+    with pytest.raises(Fm2Error, match=r"unknown_dropout must be a number between 0.0 and 0.5, got 0.6"):
+        Settings.of("fmfm", unknown_dropout=0.6)
