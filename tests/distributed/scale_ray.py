@@ -1,4 +1,4 @@
-"""Ray Train: workers are killed at random moments, Ray restarts them, and the model is that of undisturbed workers."""
+"""Ray Train: workers are killed at random moments, they are restarted, and the model is that of undisturbed workers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 from tests.distributed.test_runs import QUICK, check_same_model
 from tests.helpers.list_log import EVERYTHING_SCHEMA, everything_log
 from tests.helpers.random_kills import command_of, descendants, killed_at
-from tests.helpers.ray_loop import with_checkpoints
+from tests.helpers.ray_loop import KilledOnce, with_checkpoints
 from tests.helpers.workers import ROOT
 
 import fm2
 from fm2.artifacts.run_directory import HISTORY
+from fm2.distributed import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 JOBS, KILLS = 5, 4  # 20 kills in all
@@ -23,7 +24,7 @@ RUN = {"model": "fmfm", "epochs": 24, "field_dropout": 0.1, "value_dropout": 0.1
 
 
 @pytest.fixture(scope="module")
-def fit(tmp_path_factory):
+def train(tmp_path_factory):
     """A function that trains with two workers of Ray Train."""
     ray = pytest.importorskip("ray")  # not when pytest looks for doctests
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -31,15 +32,16 @@ def fit(tmp_path_factory):
 
     storage = tmp_path_factory.mktemp("ray")
 
-    def fit_two_workers(data, out):
-        TorchTrainer(
-            with_checkpoints,
+    def train_with_two_workers(data, out, loop=with_checkpoints):
+        trainer = TorchTrainer(
+            loop,
             train_loop_config={"data": str(data), "out": str(out), "time_limit": 60, **QUICK, **RUN},
             torch_config=TorchConfig(backend="gloo"),
-            # Ray 2.60 does not return the share of a worker that is killed before it calls the function.
-            scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1 / (KILLS + 1)}),
+            # Ray 2.60 does not return the shares of workers if one is killed before all have called the function.
+            scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1 / (JOBS * KILLS + 2)}),
             run_config=RunConfig(storage_path=str(storage), failure_config=FailureConfig(max_failures=KILLS)),
-        ).fit()
+        )
+        fit(trainer, restarts=KILLS)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -48,7 +50,7 @@ def fit(tmp_path_factory):
         patch.setenv("PYTHONPATH", str(ROOT))
         ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
         try:
-            yield fit_two_workers
+            yield train_with_two_workers
         finally:
             ray.shutdown()
 
@@ -59,7 +61,7 @@ def workers():
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, fit):
+def undisturbed(tmp_path_factory, train):
     """The directory of an undisturbed job, and the seconds that it took since its workers started."""
     path = tmp_path_factory.mktemp("undisturbed")
     fm2.prepare(everything_log(1200), EVERYTHING_SCHEMA, path / "data")
@@ -71,23 +73,35 @@ def undisturbed(tmp_path_factory, fit):
         begun.append(time.monotonic())
 
     threading.Thread(target=watch, daemon=True).start()
-    fit(path / "data", path / "run")
+    train(path / "data", path / "run")
     return path, time.monotonic() - begun[0]
 
 
 @pytest.mark.parametrize("seed", range(JOBS))
-def test_ray_restarts_killed_workers_and_the_result_is_the_same(undisturbed, fit, tmp_path, seed):
+def test_ray_restarts_killed_workers_and_the_result_is_the_same(undisturbed, train, tmp_path, seed):
     (path, seconds), chance, left = undisturbed, random.Random(seed), KILLS
     for attempt in range(10):  # a job may end before all of its kills
         out = tmp_path / str(attempt)
         moments = [chance.uniform(0, seconds) for _ in range(left)]
         with killed_at(moments, workers, out, chance) as kills:
-            fit(path / "data", out)
+            train(path / "data", out)
         for kill in kills:
             print(f"killed {kill.seconds:.2f} s after the start: {kill.phase}")
-        check_same_model(path / "run", out, tolerance=0)
-        assert (out / HISTORY).read_text() == (path / "run" / HISTORY).read_text()
+        check_same_run(path / "run", out)
         left -= len(kills)
         if not left:
             return
     pytest.fail(f"{left} of {KILLS} kills came too late")
+
+
+def test_a_worker_that_is_killed_while_it_loads_the_training_function_is_restarted(undisturbed, train, tmp_path):
+    path, _ = undisturbed
+    train(path / "data", tmp_path / "run", KilledOnce(tmp_path / "killed"))
+    assert (tmp_path / "killed").exists()
+    check_same_run(path / "run", tmp_path / "run")
+
+
+def check_same_run(expected, run):
+    """Check that two runs have the same model and history, bit for bit."""
+    check_same_model(expected, run, tolerance=0)
+    assert (run / HISTORY).read_text() == (expected / HISTORY).read_text()

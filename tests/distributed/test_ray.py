@@ -12,7 +12,7 @@ from tests.studies.test_jobs import UNREACHABLE, results
 
 import fm2
 from fm2 import Fm2Error
-from fm2.distributed import train_loop_per_worker
+from fm2.distributed import fit, train_loop_per_worker
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RUN = {"model": "fmfm", "epochs": 1, **QUICK}
@@ -48,6 +48,53 @@ def test_two_workers_of_ray_train_the_model_of_one_process(cluster, tmp_path):
     run = fm2.train(data=tmp_path / "data", out=tmp_path / "alone", **RUN)
     check_same_model(tmp_path / "alone", tmp_path / "run")
     assert result.return_value["log_loss"] == pytest.approx(run.metrics["log_loss"], abs=1e-5)
+
+
+class Trainer:
+    """A trainer that raises errors, one per call, and then succeeds."""
+
+    def __init__(self, *errors):
+        self.errors, self.calls = list(errors), 0
+
+    def fit(self):
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "result"
+
+
+def controller_error(failure):
+    return pytest.importorskip("ray.train").ControllerError(failure)
+
+
+def lost_worker():
+    return controller_error(pytest.importorskip("ray.exceptions").ActorDiedError())
+
+
+def worker_error(cause):
+    error = pytest.importorskip("ray.exceptions").RayTaskError("function", "its traceback", cause)
+    return controller_error(error.as_instanceof_cause())
+
+
+def test_a_trainer_whose_workers_die_as_they_start_is_called_again():
+    trainer = Trainer(lost_worker(), worker_error(RuntimeError("connection closed")), lost_worker())
+    assert fit(trainer) == "result"
+    assert trainer.calls == 4
+
+
+def test_a_trainer_is_called_again_only_so_many_times():
+    trainer = Trainer(*(lost_worker() for _ in range(3)))
+    with pytest.raises(type(lost_worker())):
+        fit(trainer, restarts=2)
+    assert trainer.calls == 3
+
+
+def test_other_errors_of_a_trainer_are_raised_at_once():
+    for error in worker_error(ImportError("no such module")), controller_error(TimeoutError()), ValueError():
+        trainer = Trainer(error)
+        with pytest.raises(type(error)):
+            fit(trainer)
+        assert trainer.calls == 1
 
 
 def test_a_comparison_on_ray_has_the_same_results(cluster, dataset, tmp_path):
