@@ -140,3 +140,47 @@ def test_field_matrices_can_start_as_identities(constructor):
 def test_identities_of_unequal_dimensions_are_truncated():
     model = FmFM(SIZES, [1, 2, 3, 4, 5], interaction_std=0.0, identity=0.5)
     assert torch.equal(model.field_matrix(1, 2), 0.5 * torch.eye(2, 3))
+
+
+def learned_matrices(model, steps=5):
+    """Return the field matrices after some steps of Adam on all parameters."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    target = torch.linspace(-1, 1, len(IDS))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (model(IDS) - target).square().sum().backward()
+        optimizer.step()
+    return {(i, j): model.field_matrix(i, j) for i, j in combinations(range(len(SIZES)), 2)}
+
+
+@pytest.mark.parametrize(("form", "constructor"), [("diagonal", FvFM), ("scalar", FwFM)])
+def test_restricted_matrices_learn_like_the_simpler_model(form, constructor):
+    restricted, simpler = FmFM(SIZES, 3, "both", matrices=form, interaction_std=0.5), constructor(SIZES, 3, "both")
+    for name, parameter in simpler.named_parameters():
+        if not name.startswith("interaction"):
+            parameter.data = dict(restricted.named_parameters())[name].detach().clone()
+    for pair, (i, j) in enumerate(combinations(range(len(SIZES)), 2)):
+        diagonal = restricted.field_matrix(i, j).diagonal()
+        assert diagonal.abs().min() > 0
+        simpler.interaction.weight.data[pair] = diagonal if form == "diagonal" else diagonal[:1]
+    torch.testing.assert_close(restricted(IDS), simpler(IDS))
+    for one, other in zip(learned_matrices(restricted).values(), learned_matrices(simpler).values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert restricted.n_parameters == simpler.n_parameters == restricted.spec.count_parameters(restricted.config)
+
+
+@pytest.mark.parametrize("form", ["diagonal", "scalar"])
+def test_restricted_matrices_of_different_dimensions_are_zero_beside_the_diagonal(form):
+    model = FmFM(SIZES, [1, 2, 3, 4, 5], matrices=form, pruned=[(1, 2)], interaction_std=0.5)
+    for (i, j), matrix in learned_matrices(model).items():
+        diagonal = matrix.diagonal().clone()
+        matrix.diagonal().zero_()
+        assert not matrix.any()
+        assert (diagonal == 0).all() if (i, j) == (1, 2) else (diagonal != 0).all()
+        assert form == "diagonal" or (diagonal == diagonal[0]).all()
+    assert model.n_parameters == model.spec.count_parameters(model.config)
+
+
+def test_only_fmfm_has_forms_of_matrices():
+    with pytest.raises(Fm2Error, match="fwfm: the field matrices cannot be diagonal; only those of fmfm can"):
+        FwFM(SIZES, 3, matrices="diagonal")

@@ -135,7 +135,7 @@ def test_a_resumed_comparison_equals_an_uninterrupted_one(dataset, tmp_path):
 
 
 def test_a_comparison_and_a_training_make_the_same_model(dataset, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)  # two forms of L2
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)  # several variants
     out = tmp_path / "table"
     command = ["compare", str(dataset.path), "--models", "lr,ffm,fmfm", "--out", str(out), *FAST]
     with pytest.raises(KeyboardInterrupt):
@@ -145,7 +145,7 @@ def test_a_comparison_and_a_training_make_the_same_model(dataset, tmp_path, caps
         fm2.compare(dataset, out, resume=True, epochs=3)  # a race that has not ended
     assert main([*command, "--resume"]) == 0
     shown = capsys.readouterr().out
-    assert "\nthe better of two forms of L2 on the validation rows, as in fm2 train: lr-0, fmfm-0\n" in shown
+    assert "\nthe best of several variants on the validation rows, as in fm2 train: lr-0, fmfm-0\n" in shown
     for model in ("lr", "ffm", "fmfm"):
         run = fm2.train(model, dataset, tmp_path / model, threads=1, **QUICK)
         compare_runs(run.path, out / f"{model}-0")

@@ -1,4 +1,4 @@
-"""Ordinary trainings on logs of medium size, which compare two forms of L2."""
+"""Ordinary trainings on logs of medium size, which compare variants: two forms of L2, simpler field matrices."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.helpers.runs import compare_runs
 from fm2 import prepare
 from fm2.artifacts.settings import Settings
 from fm2.cli.main import main
+from fm2.errors import Fm2Error
 from fm2.training.train import train
 
 
@@ -22,22 +23,25 @@ def dataset(tmp_path_factory):
 
 @pytest.fixture
 def medium(monkeypatch):
-    """Make the log one of medium size, on which an ordinary training compares two penalties."""
+    """Make the log one of medium size, on which an ordinary training compares variants."""
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)
 
 
 @pytest.mark.usefixtures("medium")
 @pytest.mark.parametrize("model", ["lr", "fm", "fwfm", "fvfm", "fmfm"])
-def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, model):
+def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model):
     stages = {}
     run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
-    count = 3 if model == "lr" else 2  # LR tries the second form with two strengths
+    count = {"lr": 3, "fmfm": 4}.get(model, 2)  # LR tries the second form with two strengths
     assert list(stages)[:count] == [f"candidate {number} of {count}, round 1 of 3" for number in range(1, count + 1)]
-    assert record.summary().startswith("compared two forms of L2: chose ")
+    assert record.summary().startswith(f"compared {count} variants: chose ")
     defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     others = [candidate.changes for candidate in record.candidates[1:]]
-    for strength, equal in enumerate(others, start=1):
+    matrices = [None, "diagonal", "scalar"] if model == "fmfm" else [None] * (count - 1)
+    assert [each.get("matrices") for each in others] == matrices
+    for number, equal in enumerate(others, start=1):
+        strength = number if model == "lr" else 1
         assert equal["l2_power"] == 1
         assert equal["l2"] == pytest.approx(strength * 10 * defaults.l2, rel=0.01)
         assert equal.get("field_dropout", 0) == 0
@@ -52,13 +56,13 @@ def test_ordinary_trainings_keep_the_better_of_two_penalties(dataset, tmp_path, 
 
 
 @pytest.mark.usefixtures("medium")
-def test_the_command_says_that_two_forms_are_compared(dataset, tmp_path, capsys):
+def test_the_command_says_how_many_variants_are_compared(dataset, tmp_path, capsys):
     command = ["train", "lr", str(dataset.path), "--epochs", "1", "--threads", "1", "--out"]
     assert main([*command, str(tmp_path / "two")]) == 0
     start = f"fm2: training lr on {len(dataset.train):,} rows"
     first, *_, last = capsys.readouterr().err.splitlines()
-    assert first == f"{start} with two forms of L2; the best model is kept at the end ..."
-    assert last.startswith("fm2: compared two forms of L2: chose ")
+    assert first == f"{start} in 3 variants; the best one is kept at the end ..."
+    assert last.startswith("fm2: compared 3 variants: chose ")
     assert main([*command, str(tmp_path / "one"), "--l2", "0.1"]) == 0
     assert capsys.readouterr().err.splitlines()[0] == f"{start} ..."
 
@@ -91,6 +95,17 @@ def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
 @pytest.mark.parametrize("given", [{"l2": 0.01}, {"l2": 0.0}, {"l2_power": 0.0}, {"field_dropout": 0.0}])
 def test_a_penalty_that_is_given_is_the_only_one(dataset, tmp_path, given):
     assert names(train("fmfm", dataset, tmp_path / "run", **given, **FAST).path) == ORDINARY
+
+
+@pytest.mark.usefixtures("medium")
+def test_matrices_that_are_given_are_the_only_ones(dataset, tmp_path):
+    run = train("fmfm", dataset, tmp_path / "run", matrices="diagonal", **FAST)
+    assert [candidate.changes.get("matrices") for candidate in record_of(run).candidates] == [None, None]
+    assert run.model.config["matrices"] == "diagonal"
+    further = train("fmfm", dataset, tmp_path / "further", start=run, **FAST)
+    assert further.model.config["matrices"] == "diagonal"
+    with pytest.raises(Fm2Error, match="the model to start from has matrices diagonal, not full"):
+        train("fmfm", dataset, tmp_path / "full", start=run, matrices="full", **FAST)
 
 
 def test_small_logs_and_networks_are_trained_once(dataset, tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def _train_arguments() -> Sequence[Argument]:
         shared.OVERWRITE,
         Argument(
             "--effort",
-            "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1, at most two forms of L2)",
+            "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1, at most four variants)",
             int,
             default=1,
         ),
@@ -152,14 +152,13 @@ def _trackers(names: list[str]) -> list[Tracker]:
 
 def _first_step(options: argparse.Namespace, dataset: Dataset, changes: dict[str, Any]) -> str:
     """Return what a training does, and how long the model takes to appear."""
-    from fm2.training.candidates import AUTO, compares_penalties
+    from fm2.training.candidates import AUTO, count_variants
 
     step = f"{'resuming' if options.resume else 'training'} {options.model} on {len(dataset.train):,} rows"
     if options.resume or options.start or options.effort > 1 or options.model == AUTO:
         return step
-    if not compares_penalties(options.model, dataset, changes):
-        return step
-    return f"{step} with two forms of L2; the best model is kept at the end"
+    variants = count_variants(options.model, dataset, changes)
+    return f"{step} in {variants} variants; the best one is kept at the end" if variants > 1 else step
 
 
 def _train_worker(options: argparse.Namespace, dataset: Dataset) -> None:

@@ -14,6 +14,8 @@ Arrangement = Literal["parallel", "serial"]
 
 # The block of S that two fields share: the identity, r times the identity, a diagonal, or a full matrix.
 Interaction = Literal["constant", "scalar", "vector", "matrix"]
+# What training may change in the matrices of an FmFM: everything, their diagonals, or multiples of the identity.
+MatrixForm = Literal["full", "diagonal", "scalar"]
 # Embedding dimensions: none, one number, the same for every field, or one per field.
 Dimensions = Literal["none", "scalar", "equal", "per_field"]
 # How native code computes logits and gradients for models that are scored from gathered rows.

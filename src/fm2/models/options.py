@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from fm2.models.choices import Activation, Linear
+from fm2.models.choices import Activation, Linear, MatrixForm
 
 
 @dataclass(frozen=True)
@@ -67,3 +67,5 @@ LINEAR_STD_HELP = "standard deviation of the initial vectors of the linear part,
 LINEAR_STD = Option("linear_std", float, 0.03, LINEAR_STD_HELP, 0.0, 100.0, shapes=False)
 MATRIX_HELP = "standard deviation of the initial field matrices (in deepfmfm also of the vectors per field)"
 MATRIX_STD = Option("matrix_std", float, 0.03, MATRIX_HELP, 0.0, 100.0, shapes=False)
+FORM_HELP = "form of the field matrices: full, diagonal, or scalar (multiples of the identity)"
+MATRICES = Option("matrices", str, "full", FORM_HELP, choices=get_args(MatrixForm))

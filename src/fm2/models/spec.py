@@ -198,9 +198,9 @@ class ModelSpec:
 
         >>> from fm2.models.registry import get_spec
         >>> settings = {"dim": 2, "embedding_std": 0.1, "linear": "fields", "linear_std": 0.1, "matrix_std": 0.1}
-        >>> get_spec("fmfm").config(settings, [5, 3, 5], owners=[0, 1, 0])["owners"]
+        >>> get_spec("fwfm").config(settings, [5, 3, 5], owners=[0, 1, 0])["owners"]
         [0, 1, 0]
-        >>> "owners" in get_spec("fmfm").config(settings, [5, 3, 5], owners=[0, 1, 2])
+        >>> "owners" in get_spec("fwfm").config(settings, [5, 3, 5], owners=[0, 1, 2])
         False
         """
         renamed = self.arguments.values()

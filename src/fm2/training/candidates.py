@@ -63,6 +63,7 @@ FACTORS: tuple[Factors, ...] = (
 # validation rows prefer. Smaller logs have too few validation rows to tell; larger ones need less regularization.
 FEWEST_ROWS, MOST_ROWS = 20_000, 500_000
 USUAL_COUNT = 100
+DIAGONAL_STD = 0.3  # of the initial field matrices, as in FwFM and FvFM
 
 
 def equal_penalty(defaults: Settings, fixed: Collection[str], strength: float = 1) -> dict[str, Any] | None:
@@ -85,8 +86,33 @@ def equal_penalty(defaults: Settings, fixed: Collection[str], strength: float = 
     return changes | ({"field_dropout": 0.0} if values.get("field_dropout") else {})
 
 
-def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) -> list[dict[str, Any]]:
+def simpler_models(defaults: Settings, fixed: Collection[str]) -> list[dict[str, Any]]:
+    """Return the changes that make an FmFM a simpler model of its family, with the other form of L2.
+
+    On logs without evidence for full matrices, these overfit. The embeddings of a model with ``scalar`` matrices have
+    the same dimension in all fields: otherwise, coordinates that a field lacks would not interact with it.
+
+    >>> simpler_models(Settings.of("fmfm", dim=[4, 12]), ())[1]
+    {'l2_power': 1.0, 'l2': 0.143, 'field_dropout': 0.0, 'matrices': 'scalar', 'matrix_std': 0.3, 'dim': 12}
+    >>> simpler_models(Settings.of("fwfm"), ()), simpler_models(Settings.of("fmfm"), ("matrices",))
+    ([], [])
+    """
+    penalty = equal_penalty(defaults, fixed)
+    if penalty is None or "matrices" in fixed or defaults.used().get("matrices") != "full":
+        return []
+    changes = {**penalty, "matrices": "diagonal"} | ({} if "matrix_std" in fixed else {"matrix_std": DIAGONAL_STD})
+    scalar = {**changes, "matrices": "scalar"}
+    if isinstance(defaults.dim, tuple) and "dim" not in fixed:
+        scalar["dim"] = min(max(defaults.dim), max(WIDEST // len(defaults.dim), min(defaults.dim)))
+    return [changes, scalar]
+
+
+def default_candidates(
+    defaults: Settings, rows: int, fixed: Collection[str], simpler: bool = True
+) -> list[dict[str, Any]]:
     """Return the changes of a model's settings that an ordinary training on so many rows compares: the first is none.
+
+    Without ``simpler`` ones, only forms of L2 are compared.
 
     >>> default_candidates(Settings.of("lr"), rows=100_000, fixed=())
     [{}, {'l2_power': 1.0, 'l2': 0.025}, {'l2_power': 1.0, 'l2': 0.05}]
@@ -96,12 +122,13 @@ def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) ->
     if not FEWEST_ROWS <= rows <= MOST_ROWS:
         return [{}]
     others = [equal_penalty(defaults, fixed, strength) for strength in get_spec(defaults.model).other_penalties]
-    return [{}, *(other for other in others if other is not None)]
+    models = simpler_models(defaults, fixed) if simpler else []
+    return [{}, *(other for other in others if other is not None), *models]
 
 
-def compares_penalties(model: str, dataset: Dataset, changes: Mapping[str, Any]) -> bool:
-    """Return whether an ordinary training of a new model compares forms of L2."""
-    return len(default_candidates(resolve_settings(model, dataset, changes), len(dataset.train), changes)) > 1
+def count_variants(model: str, dataset: Dataset, changes: Mapping[str, Any]) -> int:
+    """Return how many variants of a new model an ordinary training compares."""
+    return len(default_candidates(resolve_settings(model, dataset, changes), len(dataset.train), changes))
 
 
 def settings_around(defaults: Settings, fields: int, fixed: Collection[str], number: int) -> list[dict[str, Any]]:
@@ -120,7 +147,7 @@ def settings_around(defaults: Settings, fields: int, fixed: Collection[str], num
     untuned = get_spec(defaults.model).untuned
     values = {name: value for name, value in defaults.used().items() if name not in fixed and name not in untuned}
     other = equal_penalty(defaults, fixed)
-    candidates: list[dict[str, Any]] = [{}] if other is None else [{}, other]
+    candidates: list[dict[str, Any]] = [{}, *([] if other is None else [other]), *simpler_models(defaults, fixed)]
     widest = max(WIDEST, 2 * _width(values.get("dim", 0), fields))
     for factors in FACTORS:
         scaled = {name: _scale(name, values[name], factor) for name, factor in factors.items() if name in values}

@@ -92,7 +92,7 @@ class Race:
         finish(self._path, record)
 
     def _run_round(self) -> None:
-        """Train all candidates up to the next pause, then drop the worse half of them, but not forms of L2."""
+        """Train all candidates up to the next pause, then drop the worse half of them, unless they are variants."""
         record = self._record
         self._remove_dropped()
         racing = record.alive
@@ -103,7 +103,7 @@ class Race:
         ranked = self._ranked(racing)
         if record.rounds + 1 < len(PAUSES):
             better_half = max(math.ceil(len(ranked) / 2), FEWEST_KEPT)
-            kept = set(ranked if record.compares_penalties else ranked[:better_half])
+            kept = set(ranked if record.compares_variants else ranked[:better_half])
             kept |= set() if record.models else {record.entered[0]}
             for number in racing:
                 if number not in kept or record.candidates[number].failed:
@@ -192,7 +192,8 @@ def new_record(
         defaults = resolve_settings(name, dataset, changes, start=start)
         fixed = {*changes, *(get_spec(name).shape(start) if start else ())}
         if model == AUTO or effort == 1:
-            changed = default_candidates(defaults, len(dataset.train), fixed)
+            # The simpler models of FmFM's family are candidates of auto themselves.
+            changed = default_candidates(defaults, len(dataset.train), fixed, simpler=model != AUTO)
         else:
             changed = settings_around(defaults, len(dataset.field_sizes), fixed, NUMBER[effort])
         candidates += [Candidate(name, each) for each in changed]

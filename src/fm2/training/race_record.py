@@ -66,8 +66,8 @@ class Record:
         return [number for number in self.entered if self.candidates[number].dropped is None]
 
     @property
-    def compares_penalties(self) -> bool:
-        """Whether this is an ordinary training, which compares two forms of L2."""
+    def compares_variants(self) -> bool:
+        """Whether this is an ordinary training, which compares a few variants of a model."""
         return self.effort == 1 and self.model != AUTO
 
     def decide(self, winner: int) -> None:
@@ -139,7 +139,7 @@ class Record:
         chosen = str(winner) or "the defaults"
         if self.model == AUTO:
             chosen = f"{winner.model} with {chosen}"
-        what = "compared two forms of L2" if self.compares_penalties else "race"
+        what = f"compared {len(self.entered)} variants" if self.compares_variants else "race"
         text = f"{what}: chose {chosen}: validation {metric_title(self.metric)} {winner.scores[-1]:.4f}"
         others = len(self.entered) - 1
         if self.models:

@@ -36,7 +36,7 @@ from fm2.files import checksum, remove_directory, write_errors, write_files
 from fm2.remote.paths import writes
 from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
-from fm2.training.candidates import AUTO, check_effort, compares_penalties
+from fm2.training.candidates import AUTO, check_effort, count_variants
 from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.hidden import counts_with_hidden, hidden_features
 from fm2.training.loop import TrainingLoop, TrainingProgress
@@ -72,9 +72,10 @@ def train(
     ``model`` is the name of a model, or ``"auto"``: then several models are trained, and the best one is kept. With an
     ``effort`` of 2 or 3, several settings around the defaults are trained, and the best ones are kept. Settings that
     are given do not change. On logs of 20,000 to 500,000 training rows, LR and the factorization machines are trained
-    with two forms of L2 even with an ``effort`` of 1, unless the penalty is given. The file ``race.json`` of the run
-    lists the candidates and their scores. Trackers for TensorBoard and MLflow follow each candidate while it trains;
-    other ``trackers`` follow the winner, at the end, unless they have a method ``candidate``.
+    with two forms of L2 even with an ``effort`` of 1, and FmFM also with simpler field matrices, unless the penalty is
+    given. The file ``race.json`` of the run lists the candidates and their scores. Trackers for TensorBoard and MLflow
+    follow each candidate while it trains; other ``trackers`` follow the winner, at the end, unless they have a method
+    ``candidate``.
 
     ``settings`` are those of :class:`fm2.artifacts.settings.Settings`; the model's defaults apply to the others.
 
@@ -103,7 +104,7 @@ def train(
     if races and not learn:
         raise Fm2Error("train: learn=False trains nothing; it cannot be combined with effort or auto")
     if not races and not resume and first is None:
-        races = compares_penalties(model, dataset, settings)
+        races = count_variants(model, dataset, settings) > 1
     if record and not races:
         model = record.model_to_resume(model)
     weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)

@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from fm2.errors import Fm2Error
 from fm2.models.choices import Interaction as InteractionName
+from fm2.models.choices import MatrixForm
 from fm2.models.registry import spec_of_interaction
 
 
@@ -83,16 +84,21 @@ class Interaction(nn.Module, ABC):
         raise Fm2Error(f"{self.model}: unexpected signs; only fm takes them")
 
     def mask_gradient(self, gradient: Tensor) -> Tensor:
-        """Set a gradient of ``weight`` to zero, in place, where pairs are pruned, so that these weights stay zero."""
+        """Change a gradient of ``weight`` in place, so that the weights of pruned pairs stay zero."""
         return gradient if self._pruning_mask is None else gradient.mul_(self._pruning_mask)
 
     def pruned_weights_are_zero(self) -> bool:
         """Return whether the field matrices of all pruned pairs are zero."""
         return self.weight is None or self._pruning_mask is None or not self.weight[self._pruning_mask == 0].any()
 
+    def restrict(self, form: MatrixForm) -> None:
+        """Change the field matrices to a simpler form; :meth:`mask_gradient` keeps them there."""
+        if form != "full":
+            raise Fm2Error(f"{self.model}: the field matrices cannot be {form}; only those of fmfm can")
+
     @property
-    def n_pruned(self) -> int:
-        """The number of elements of ``weight`` that belong to pruned pairs."""
+    def n_fixed(self) -> int:
+        """The number of elements of ``weight`` that training cannot choose: those of pruned pairs."""
         return 0 if self._pruning_mask is None else int((self._pruning_mask == 0).sum())
 
     def require_equal_dims(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fm2.errors import Fm2Error
 from fm2.models.base import GatheredModel
 from fm2.models.choices import Interaction as InteractionName
-from fm2.models.choices import Linear
+from fm2.models.choices import Linear, MatrixForm
 from fm2.models.embedding import FlatEmbedding, check_owners, per_field
 from fm2.models.family.diagonal import Constant, Scalar, Vector
 from fm2.models.family.interaction import Interaction
@@ -40,6 +40,8 @@ class FactorizationMachine(GatheredModel):
     ``seed=None``, all weights are zero, to be loaded. The field matrices of ``pruned`` pairs [i, j], i < j, are zero
     and stay zero. ``signs``, for FM only, holds the factor 1 or -1 of each dimension's products. ``owners`` has, for
     each field, the index of the field whose embeddings it uses; each field has its own field matrices and weights.
+    ``matrices``, for FmFM only, restricts the field matrices to ``diagonal`` ones or to ``scalar`` multiples of the
+    identity, of which fields with different dimensions share as many as the smaller one has.
 
     >>> model = FactorizationMachine([100, 50, 7], dims=[4, 4, 2], interaction="matrix", linear="fields")
     >>> model(torch.tensor([[3, 0, 6], [99, 1, 0]])).shape
@@ -62,6 +64,7 @@ class FactorizationMachine(GatheredModel):
         pruned: Sequence[Sequence[int]] = (),
         signs: Sequence[int] = (),
         owners: Sequence[int] = (),
+        matrices: MatrixForm = "full",
         seed: Seed = 0,
     ) -> None:
         if interaction not in INTERACTIONS:
@@ -89,6 +92,7 @@ class FactorizationMachine(GatheredModel):
                 **({"pruned": [list(pair) for pair in pruned]} if pruned else {}),
                 **({"signs": list(signs)} if signs else {}),
                 **({"owners": list(owners)} if owners else {}),
+                **({"matrices": matrices} if interaction == "matrix" else {}),
             }
         )
         self.embedding = FlatEmbedding(field_sizes, dims, owners=owners)
@@ -96,6 +100,7 @@ class FactorizationMachine(GatheredModel):
         self.linear = FlatEmbedding(field_sizes, 1) if linear != "fields" else None
         self.field_linear = nn.Parameter(torch.zeros(self.embedding.width)) if linear != "features" else None
         self._initialize(generator(seed))
+        self.interaction.restrict(matrices)
         if pruned:
             self.interaction.prune(pruned)
         if signs:
@@ -125,12 +130,12 @@ class FactorizationMachine(GatheredModel):
 
     @property
     def n_parameters(self) -> int:
-        """The number of parameters without the bias and without the weights of pruned pairs, which are always zero.
+        """The number of parameters without the bias, and without the weights that pruning or the matrices' form fixes.
 
         >>> FmFM([10, 10, 10], [4, 2, 3], linear="features", pruned=[(0, 2)]).n_parameters == 30 + 90 + 4 * 2 + 2 * 3
         True
         """
-        return super().n_parameters - self.interaction.n_pruned
+        return super().n_parameters - self.interaction.n_fixed
 
     def flops(self, cached: bool = False) -> int:
         """Return the number of floating-point operations per prediction, counted as in section 4.2 of the paper.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, combinations
 
 import torch
 from torch import Tensor, nn
 
+from fm2.models.choices import MatrixForm
 from fm2.models.family.interaction import Trainable
 from fm2.models.initial import Seed, fill_normal, generator
 
@@ -36,6 +37,8 @@ class FieldMatrixInteraction(Trainable):
     kind = "matrix"
     default_scale = 0.01
     _positions: Tensor
+    _diagonal: Tensor | None  # the positions of the diagonals in ``weight``, if nothing else may change
+    _pairs: Tensor | None  # the pair that each of them belongs to, if those of a pair have to be equal
 
     def __init__(self, dims: Sequence[int], scale: float = 0.0, seed: Seed = 0) -> None:
         super().__init__(dims)
@@ -47,6 +50,8 @@ class FieldMatrixInteraction(Trainable):
         above_diagonal = field[:, None] < field
         self.register_buffer("_positions", above_diagonal.view(-1).nonzero()[:, 0], persistent=False)
         self.weight = nn.Parameter(torch.zeros(len(self._positions)))
+        self.register_buffer("_diagonal", None, persistent=False)
+        self.register_buffer("_pairs", None, persistent=False)
         self.draw(generator(seed))
 
     def draw(self, source: torch.Generator | None) -> None:
@@ -82,6 +87,44 @@ class FieldMatrixInteraction(Trainable):
         matrices = values[begin : begin + self.dims[i] * columns].view(self.dims[i], columns)
         column = self.starts[j] - first_column
         return matrices[:, column : column + self.dims[j]]
+
+    @torch.no_grad()
+    def restrict(self, form: MatrixForm) -> None:
+        """Keep the matrices diagonal, as in FvFM, or multiples of the identity, as in FwFM.
+
+        Between fields with different dimensions, the diagonal is as long as the smaller one.
+        """
+        if form == "full":
+            return
+        numbers = torch.zeros(len(self.weight), dtype=torch.int64)
+        for number, (i, j) in enumerate(combinations(range(len(self.dims)), 2), start=1):
+            self.entries(numbers, i, j).diagonal().fill_(number)
+        self._diagonal = numbers.nonzero()[:, 0]
+        kept = self.weight[self._diagonal]
+        if form == "scalar":
+            self._pairs = numbers[self._diagonal] - 1
+            firsts = [self.field_matrix(i, j)[0, 0] for i, j in combinations(range(len(self.dims)), 2)]
+            kept = torch.stack([*firsts, torch.zeros(())])[self._pairs]
+        self.weight.zero_()
+        self.weight[self._diagonal] = kept
+
+    def mask_gradient(self, gradient: Tensor) -> Tensor:
+        if self._diagonal is not None:
+            kept = gradient[self._diagonal]
+            if self._pairs is not None:
+                sums = kept.new_zeros(len(self.dims) * (len(self.dims) - 1) // 2)
+                kept = sums.index_add_(0, self._pairs, kept)[self._pairs]
+            gradient.zero_()[self._diagonal] = kept
+        return super().mask_gradient(gradient)
+
+    @property
+    def n_fixed(self) -> int:
+        """The number of elements of ``weight`` that training cannot choose: by pruning, or by the matrices' form."""
+        if self._diagonal is None:
+            return super().n_fixed
+        free = torch.ones(len(self._diagonal)) if self._pruning_mask is None else self._pruning_mask[self._diagonal]
+        chosen = free.nonzero() if self._pairs is None else torch.bincount(self._pairs[free > 0]).nonzero()
+        return len(self.weight) - len(chosen)
 
     def add_identity(self, factor: float) -> None:
         for j in range(len(self.dims)):

@@ -7,14 +7,14 @@ from itertools import combinations
 from typing import Any
 
 from fm2.models import complexity
-from fm2.models.choices import Interaction
-from fm2.models.options import LINEAR, LINEAR_STD, MATRIX_STD, Option
+from fm2.models.choices import Interaction, MatrixForm
+from fm2.models.options import LINEAR, LINEAR_STD, MATRICES, MATRIX_STD, Option
 from fm2.models.spec import EMBEDDING_SETTINGS, GATHERED_SETTINGS, Config, ModelSpec, RowwiseTraining
 
 # The power of c by which parameters have to be multiplied to multiply the logit by c.
 SUMS = {"bias": 1.0, "linear.weight": 1.0}
 PRODUCTS_OF_EMBEDDINGS = {**SUMS, "embedding.weight": 0.5, "field_linear": 0.5}
-MATRICES = {**SUMS, "interaction.weight": 1.0, "field_linear": 1.0}
+FIELD_MATRICES = {**SUMS, "interaction.weight": 1.0, "field_linear": 1.0}
 
 LINEAR_KERNEL = RowwiseTraining("polynomial", ("adagrad", "ftrl"))
 
@@ -133,7 +133,11 @@ def _pruned(config: Config) -> set[tuple[int, int]]:
     return {(i, j) for i, j in config.get("pruned", [])}
 
 
-def _count_parameters(per_pair: Callable[[int, int], int] | None) -> Callable[[Config], int]:
+def _matrix_parameters(a: int, b: int, form: MatrixForm) -> int:
+    return {"full": a * b, "diagonal": min(a, b), "scalar": 1}[form]
+
+
+def _count_parameters(per_pair: Callable[[int, int, MatrixForm], int] | None) -> Callable[[Config], int]:
     """Return a function that counts embeddings, linear part and what each pair of fields has, unless it is pruned."""
 
     def count(config: Config) -> int:
@@ -141,7 +145,8 @@ def _count_parameters(per_pair: Callable[[int, int], int] | None) -> Callable[[C
         dims: list[int] = config["dims"]
         pruned = _pruned(config)
         pairs = (pair for pair in combinations(range(len(sizes)), 2) if pair not in pruned)
-        matrices = sum(per_pair(dims[i], dims[j]) for i, j in pairs) if per_pair else 0
+        form: MatrixForm = config.get("matrices", "full")
+        matrices = sum(per_pair(dims[i], dims[j], form) for i, j in pairs) if per_pair else 0
         owners: Sequence[int] = config.get("owners") or range(len(sizes))
         embeddings = sum(sizes[field] * dims[field] for field in set(owners))
         feature_weights = sum(sizes) if config["linear"] != "fields" else 0
@@ -174,7 +179,7 @@ def _fmfm_flops(config: Config) -> dict[str, int]:
 
 def _machine(name: str, title: str, summary: str, source: str, interaction: Interaction, **parts: Any) -> ModelSpec:
     """Declare a model of the paper's united framework."""
-    matrices = () if interaction == "constant" else (MATRIX_STD,)
+    matrices = {"constant": (), "matrix": (MATRIX_STD, MATRICES)}.get(interaction, (MATRIX_STD,))
     return ModelSpec(
         name,
         title,
@@ -199,7 +204,7 @@ def _machine(name: str, title: str, summary: str, source: str, interaction: Inte
             "large_defaults": LARGE_DEFAULTS,
             "highest_rate": 0.01,
             "compile_plan": "field_matrices",
-            "logit_exponents": MATRICES,
+            "logit_exponents": FIELD_MATRICES,
             **parts,
         },
     )
@@ -278,7 +283,7 @@ FWFM = _machine(
     "scalar",
     defaults=DEFAULTS,
     auto_effort=1,
-    count_parameters=_count_parameters(lambda a, b: 1),
+    count_parameters=_count_parameters(lambda a, b, form: 1),
     count_flops=_diagonal_flops(complexity.fwfm),
     equation="b + linear part + Σᵢ<ⱼ r[i,j] ⟨vᵢ, vⱼ⟩",
 )
@@ -291,7 +296,7 @@ FVFM = _machine(
     "vector",
     defaults={**DEFAULTS, "embedding_std": 0.03},
     auto_effort=3,
-    count_parameters=_count_parameters(lambda a, b: a),
+    count_parameters=_count_parameters(lambda a, b, form: a),
     count_flops=_diagonal_flops(complexity.fvfm),
     equation="b + linear part + Σᵢ<ⱼ ⟨vᵢ ⊙ d[i,j], vⱼ⟩",
 )
@@ -305,7 +310,7 @@ FMFM = _machine(
     defaults={**DEFAULTS, "linear_std": 0.03, "matrix_std": 0.03},
     highest_rate=0.016,
     auto_effort=1,
-    count_parameters=_count_parameters(lambda a, b: a * b),
+    count_parameters=_count_parameters(_matrix_parameters),
     count_flops=_fmfm_flops,
     forward_backward="matrix",
     equation="b + linear part + Σᵢ<ⱼ vᵢ M[i,j] vⱼᵀ",

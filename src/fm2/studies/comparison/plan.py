@@ -68,7 +68,7 @@ def _has(model: str, name: str, value: Any) -> bool:
 class Training:
     """A training of a comparison: what it changes in a model's defaults, and all its settings.
 
-    If :func:`fm2.train` compares two forms of L2, these are the settings of the first one.
+    If :func:`fm2.train` compares several variants, these are the settings of the first one.
     """
 
     settings: Settings

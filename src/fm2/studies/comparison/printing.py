@@ -10,7 +10,7 @@ from fm2.evaluation.metrics import metric_title
 from fm2.studies.comparison.results import BEST_POSSIBLE, Comparison
 from fm2.studies.statistics import Statistics
 
-FORMS = "the better of two forms of L2 on the validation rows, as in fm2 train"
+FORMS = "the best of several variants on the validation rows, as in fm2 train"
 TIE = "* best, or no significant difference from the best"
 # Why a run should have had more epochs, by the column of its row that says so.
 TOO_SHORT = {
