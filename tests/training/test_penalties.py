@@ -25,6 +25,7 @@ def dataset(tmp_path_factory):
 def medium(monkeypatch):
     """Make the log one of medium size, on which an ordinary training compares variants."""
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_FOR_MATRICES", 1200)
 
 
 @pytest.mark.usefixtures("medium")
@@ -95,6 +96,12 @@ def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
 @pytest.mark.parametrize("given", [{"l2": 0.01}, {"l2": 0.0}, {"l2_power": 0.0}, {"field_dropout": 0.0}])
 def test_a_penalty_that_is_given_is_the_only_one(dataset, tmp_path, given):
     assert names(train("fmfm", dataset, tmp_path / "run", **given, **FAST).path) == ORDINARY
+
+
+def test_simpler_matrices_need_more_rows(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)
+    record = record_of(train("fmfm", dataset, tmp_path / "run", **FAST))
+    assert len(record.candidates) == 2
 
 
 @pytest.mark.usefixtures("medium")
