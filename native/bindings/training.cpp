@@ -62,11 +62,13 @@ void load(fm2::Minibatch& batch, const ConstIds& ids, const RowLists& lists, con
     std::visit([&](const auto& chosen) { batch.load(rows, chosen.data(), chosen.size(), threads, values); }, *order);
 }
 
-void hide(fm2::Dropout& self, const std::vector<std::optional<Array<const std::uint16_t, 1>>>& probabilities) {
+void hide(fm2::Dropout& self, const std::vector<std::optional<Array<const std::uint16_t, 1>>>& probabilities,
+          std::vector<std::vector<std::size_t>> parts) {
     auto hidden = std::make_shared<fm2::HiddenFeatures>();
+    hidden->parts = std::move(parts);
     for (const auto& of_field : probabilities) {
-        hidden->emplace_back();
-        if (of_field) hidden->back().assign(of_field->data(), of_field->data() + of_field->size());
+        hidden->probabilities.emplace_back();
+        if (of_field) hidden->probabilities.back().assign(of_field->data(), of_field->data() + of_field->size());
     }
     self.hidden = std::move(hidden);
 }
@@ -188,9 +190,12 @@ void define_classes(nb::module_& module) {
             "set_rows",
             [](fm2::Dropout& self, const Array<const std::uint32_t, 1>& rows) { self.rows.assign(rows.data(), rows.data() + rows.size()); },
             "rows"_a, "Sets the numbers of the rows in a larger batch, of which the next batch is a part.")
-        .def("hide", &hide, "probabilities"_a,
-             "Lets batches replace features by the unknown one: by field, with a probability for each feature in units of 1 / 65,536, or "
-             "None.");
+        .def("hide", &hide, "probabilities"_a, "parts"_a,
+             "Lets batches replace features by the unknown one, with a probability for each feature in units of 1 / 65,536, or None. A "
+             "field with parts is a cross, which is unknown if one of them is.")
+        .def(
+            "hide_like", [](fm2::Dropout& self, const fm2::Dropout& other) { self.hidden = other.hidden; }, "other"_a,
+            "Hides the same features as another dropout, without a copy of their probabilities.");
 
     nb::class_<fm2::Minibatch>(module, "Minibatch", "A batch of rows of a dataset, validated and ready for lookups.")
         .def(

@@ -150,22 +150,30 @@ template void Minibatch::load(const Rows&, const std::int32_t*, std::size_t, std
 template void Minibatch::load(const Rows&, const std::int64_t*, std::size_t, std::size_t, const ValueDropout&);
 
 void Minibatch::check_hidden(const HiddenFeatures& hidden) const {
-    expect(hidden.size() == fields(), "load: expected hidden features of ", fields(), " fields, got ", hidden.size());
+    expect(hidden.probabilities.size() == fields() && hidden.parts.size() == fields(), "load: expected hidden features of ", fields(),
+           " fields, got ", hidden.probabilities.size());
     for (std::size_t f = 0; f < fields(); ++f) {
-        expect(hidden[f].empty() || hidden[f].size() == static_cast<std::size_t>(sizes_[f]), "load: field ", f, " has ", sizes_[f],
-               " features, but ", hidden[f].size(), " probabilities of hiding them");
-        expect(hidden[f].empty() || !is_list(f), "load: field ", f, " has lists, whose features cannot be hidden");
+        const std::size_t size = hidden.probabilities[f].size();
+        expect(!size || size == static_cast<std::size_t>(sizes_[f]), "load: field ", f, " has ", sizes_[f], " features, but ", size,
+               " probabilities of hiding them");
+        expect((!size && hidden.parts[f].empty()) || !is_list(f), "load: field ", f, " has lists, whose features cannot be hidden");
+        for (const std::size_t part : hidden.parts[f]) expect(part < fields(), "load: field ", part, " does not exist");
     }
 }
 
 void Minibatch::hide(std::size_t begin, std::size_t end, const ValueDropout& dropout) {
+    const auto ids_of = [&](std::size_t field) { return ids_.data() + field * stride_; };
     for (std::size_t f = 0; f < fields(); ++f) {
-        const std::vector<std::uint16_t>& probabilities = (*dropout.hidden)[f];
+        const std::vector<std::uint16_t>& probabilities = dropout.hidden->probabilities[f];
         if (probabilities.empty()) continue;
-        std::int32_t* ids = ids_.data() + f * stride_;
+        std::int32_t* ids = ids_of(f);
         for (std::size_t i = begin; i < end; ++i)
             if (dropout.hides(i, f, probabilities[static_cast<std::size_t>(ids[i])])) ids[i] = 0;
     }
+    for (std::size_t f = 0; f < fields(); ++f)
+        for (const std::size_t part : dropout.hidden->parts[f])
+            for (std::size_t i = begin; i < end; ++i)
+                if (ids_of(part)[i] == 0) ids_of(f)[i] = 0;
 }
 
 // Finds out which fields have lists, and reserves memory for one list per row.

@@ -161,7 +161,7 @@ def test_what_cannot_be_pruned_is_an_error(dataset, tmp_path):
         fm2.prune(run, dataset, tmp_path / "none")
     arrays, values = load_arrays(run.path / MODEL)
     save_arrays(run.path / MODEL, arrays, {**values, "model": {**values["model"], "pruned": [[0, 1]]}})
-    with pytest.raises(Fm2Error, match=r"is damaged .* a pruned pair of fields has a field matrix"):
+    with pytest.raises(Fm2Error, match=r"is damaged .* has other elements than its form or pruning allows"):
         Run.open(run.path)
 
 

@@ -14,6 +14,7 @@ from fm2.data.rows import EncodedRows
 from fm2.models.registry import get_spec
 from fm2.training.backend import Backend
 from fm2.training.construction import make_backend, make_model
+from fm2.training.hidden import Hidden
 from fm2.training.scorer import torch_threads
 
 SIZES = [40, 9, 40, 7, 3]
@@ -42,9 +43,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def hidden_of(hides: bool) -> dict[int, np.ndarray]:
-    """Return the probabilities of hiding the features of two fields."""
-    return {field: np.full(SIZES[field], 20_000, np.uint16) for field in (0, 3)} if hides else {}
+def hidden_of(hides: bool) -> Hidden:
+    """Return the probabilities of hiding the features of two fields, as if another one combined them."""
+    probabilities = {field: np.full(SIZES[field], 20_000, np.uint16) for field in (0, 3)}
+    return Hidden(probabilities, {4: [0, 3]}) if hides else Hidden()
 
 
 def settings_for(model: str, **changes: Any) -> Settings:

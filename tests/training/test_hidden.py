@@ -14,7 +14,7 @@ from fm2.artifacts.settings import Settings
 from fm2.data.rows import EncodedRows, Lists
 from fm2.models.registry import specs
 from fm2.training.construction import make_backend, make_model
-from fm2.training.hidden import HIGHEST, UNIT, hidden_features, hiding_probabilities
+from fm2.training.hidden import HIGHEST, LEAST_GAP, UNIT, Hidden, hidden_features, hide, hiding_probabilities
 from fm2.training.tables import EmbeddingTable, adagrad, load_batch, minibatch
 from fm2.training.train import train
 
@@ -34,7 +34,7 @@ def hiding(probability: float, seed: int = 0) -> Dropout:
     dropout = Dropout(seed=seed)
     of_features = np.full(SIZES[0], round(probability * UNIT), np.uint16)
     of_features[7] = 0
-    dropout.hide([of_features, None])
+    dropout.hide([of_features, None], [[], []])
     return dropout
 
 
@@ -65,10 +65,10 @@ def test_hidden_features_have_to_match_the_batch():
         ([None, np.zeros(5, np.uint16)], "field 1 has 4 features, but 5 probabilities of hiding them"),
     ):
         dropout = Dropout()
-        dropout.hide(hidden)
+        dropout.hide(hidden, [[] for _ in hidden])
         with pytest.raises(ValueError, match=message):
             ids_of(rows, dropout)
-    dropout.hide([None, np.zeros(4, np.uint16)])
+    dropout.hide([None, np.zeros(4, np.uint16)], [[], []])
     with pytest.raises(ValueError, match="field 1 has lists, whose features cannot be hidden"):
         ids_of(EncodedRows(rows.ids, {1: Lists.of([[1]])}), dropout)
 
@@ -85,7 +85,7 @@ def test_the_share_of_hidden_values_is_reached_and_rare_features_are_hidden_more
     assert not hiding_probabilities(counts, 0.0).any()
 
 
-def later_users(tmp_path, users: int = 60) -> fm2.Dataset:
+def later_users(tmp_path, *others: Field, users: int = 60) -> fm2.Dataset:
     """Prepare a log of days in which users come and go, split by time: most users of later rows are new."""
     random = np.random.default_rng(1)
     day = np.sort(random.integers(1, 28, 4000))
@@ -95,7 +95,8 @@ def later_users(tmp_path, users: int = 60) -> fm2.Dataset:
         "user": [f"u{number}" for number in day * users // 28 + random.integers(0, 4, 4000)],
         "site": [f"s{number}" for number in random.integers(0, 5, 4000)],
     }
-    schema = Schema([Field("user", min_count=1), Field("site", min_count=1), Field("time", "timestamp")], label="click")
+    fields = [Field("user", min_count=1), Field("site", min_count=1), Field("time", "timestamp"), *others]
+    schema = Schema(fields, label="click")
     return fm2.prepare(pl.DataFrame(table), schema, tmp_path / "data", split="time")
 
 
@@ -104,9 +105,10 @@ def test_training_hides_values_of_fields_with_new_values_only(tmp_path):
     unknown = {entry["name"]: entry["unknown"] for entry in data.manifest["fields"]}
     assert unknown["user"]["validation"] > 0.3 * len(data.validation)
     hidden = hidden_features(data, data.vocabularies, 0.3)
-    assert list(hidden) == [data.schema.names.index("user")]
-    counts = np.r_[0, data.vocabularies[next(iter(hidden))].counts]
-    assert hidden[0] @ counts / UNIT == pytest.approx(0.3 * counts.sum(), rel=0.01)
+    user = data.schema.names.index("user")
+    assert list(hidden.probabilities) == [user]
+    counts = np.r_[0, data.vocabularies[user].counts]
+    assert hidden.share(user, counts) == pytest.approx(0.3, rel=0.01)
     assert not hidden_features(data, data.vocabularies, 0.0)
 
 
@@ -123,21 +125,61 @@ def test_the_unknown_feature_is_learned_from_hidden_ones(tmp_path, name):
     assert (hiding.logits(rows) != keeping.logits(rows)).mean() > 0.5
 
 
+def test_a_cross_with_a_hidden_part_is_unknown(tmp_path):
+    data = later_users(tmp_path, Field("user_site", cross=["user", "site"], min_count=1))
+    cross, user = (data.schema.names.index(name) for name in ("user_site", "user"))
+    hidden = hidden_features(data, data.vocabularies, 0.3)
+    assert hidden.parts == {cross: [user, data.schema.names.index("site")]}
+    rows, random = data.train.encoded, np.random.default_rng(0)
+    seen = hide(rows, hidden, random).ids
+    assert (seen[:, user] == 0).mean() == pytest.approx(0.3, abs=0.03)
+    assert not seen[seen[:, user] == 0, cross].any()
+    sizes = data.field_sizes
+    table = EmbeddingTable(sizes, 1, adagrad(1.0))
+    table.weights[:] = np.concatenate([np.arange(size) for size in sizes])
+    batch, dropout = minibatch(sizes), Dropout(seed=1)
+    fields = range(len(sizes))
+    dropout.hide([hidden.probabilities.get(f) for f in fields], [list(hidden.parts.get(f, ())) for f in fields])
+    load_batch(batch, rows, None, 2, dropout, 1)
+    loaded = table.gather(batch)
+    assert not loaded[loaded[:, user] == 0, cross].any()
+    assert (loaded[:, user] == 0).mean() == pytest.approx(0.3, abs=0.03)
+
+
+def test_impressions_count_as_often_as_rows_in_the_shares(tmp_path):
+    log = pl.DataFrame(
+        {
+            "clicks": [1, 2] * 1000,
+            "shown": [100] * 2000,
+            "user": [f"u{number}" if number % 100 == 7 else f"v{number % 9}" for number in range(2000)],
+            "site": ["a", "b"] * 1000,
+        }
+    )
+    schema = Schema([Field("user", min_count=1), Field("site", min_count=1)], label="clicks", impressions="shown")
+    data = fm2.prepare(log, schema, tmp_path / "data")
+    rows = {name: entry["impressions"] for name, entry in data.manifest["splits"].items()}
+    unknown = data.manifest["fields"][0]["unknown"]
+    gap = unknown["validation"] / rows["validation"] - unknown["train"] / rows["train"]
+    assert 0 < gap < LEAST_GAP < gap * 100
+    assert not hidden_features(data, data.vocabularies, 0.3)
+
+
 def test_torch_hides_features_as_often_as_native_code():
     random = np.random.default_rng(2)
     ids = np.stack([random.integers(1, SIZES[0], 4000), random.integers(1, 4, 4000)], axis=1).astype(np.int32)
-    labels, hidden = random.integers(0, 2, 4000).astype(np.float32), {0: np.full(SIZES[0], UNIT // 2 - 1, np.uint16)}
-    biases = []
-    for device_settings in ({}, {"optimizer": "dense_adam"}):
-        changes = {"learning_rate": 0.01, "l2": 0.0, "ema_decay": 0.0, "threads": 1, **device_settings}
-        settings = Settings.of("lr", **changes)
-        counts = np.ones(sum(SIZES), np.int64)
-        backend = make_backend(make_model(settings, SIZES), settings, counts, hidden=hidden)
-        for _ in range(30):
-            backend.step(EncodedRows(ids), np.arange(4000), labels, None, 1.0)
-        biases.append(dict(backend.weights())["linear.weight"][0])
-    assert biases[0] == pytest.approx(biases[1], abs=0.05)
-    assert biases[0] != 0
+    labels, of_features = np.ones(4000, np.float32), np.full(SIZES[0], UNIT // 2, np.uint16)
+    weights = []
+    for hidden in (Hidden({0: of_features}), Hidden()):
+        for optimizer in ("adam", "dense_adam"):
+            settings = Settings.of("lr", optimizer=optimizer, learning_rate=0.01, l2=0.0, ema_decay=0.0, threads=1)
+            counts = np.ones(sum(SIZES), np.int64)
+            backend = make_backend(make_model(settings, SIZES), settings, counts, hidden=hidden)
+            for _ in range(30):
+                backend.step(EncodedRows(ids), np.arange(4000), labels, None, 1.0)
+            weights.append(dict(backend.weights())["linear.weight"][0])
+    assert weights[0] == pytest.approx(weights[1], rel=0.02)
+    assert weights[0] > 0.2
+    assert weights[2:] == [0, 0]
 
 
 def test_unknown_dropout_applies_to_all_models():

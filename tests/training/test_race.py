@@ -137,8 +137,8 @@ def test_only_the_same_race_is_resumed(dataset, tmp_path):
         train("fmfm", dataset, out, effort=2)
     for wrong, message in (
         ({"effort": 3}, "has effort 2, not 3"),
-        ({"dim": 8}, "has dim 4, not 8; use overwrite=True"),
-        ({"l2": 0.1}, "was started without l2=, not 0.1"),
+        ({"dim": 8}, "was started with dim 4, and several candidates are being compared; resume it with the same"),
+        ({"l2": 0.1}, "was started without l2=, and several candidates are being compared; resume it with the same"),
         ({"row_weights": np.ones(1500)}, "had other row weights"),
     ):
         with pytest.raises(Fm2Error, match=message):
@@ -222,7 +222,7 @@ def test_other_efforts_are_refused(dataset, tmp_path, effort):
 @pytest.mark.parametrize("name", model_names())
 def test_every_model_accepts_its_candidates(name):
     defaults = Settings.of(name, 5000, [5, 6, 7, 8])
-    candidates = settings_around(defaults, 4, (), NUMBER[3])
+    candidates = settings_around(defaults, 5000, 4, (), NUMBER[3])
     assert candidates[0] == {}
     assert len(candidates) >= 7
     assert len({json.dumps(candidate) for candidate in candidates}) == len(candidates)
@@ -356,3 +356,21 @@ def test_classifiers_have_an_effort():
     assert second.get_params()["effort"] == 2
     with pytest.raises(ValueError, match="effort must be 1, 2 or 3, got 5"):
         LRClassifier(effort=5).fit(x, y)
+
+
+def test_a_race_that_cannot_start_writes_nothing(dataset, tmp_path):
+    for model, effort in (("fmfm", 2), ("auto", 1)):
+        with pytest.raises(Fm2Error, match=r"got 2 dimensions for|no model that auto tries"):
+            train(model, dataset, tmp_path / "run", effort=effort, dim=[4, 8])
+        assert not (tmp_path / "run").exists()
+
+
+def test_more_effort_keeps_all_variants_of_an_ordinary_training(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 100)
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_FOR_MATRICES", 100)
+    ordinary, more = (record_of(train("fmfm", dataset, tmp_path / str(e), effort=e, **FAST)) for e in (1, 2))
+    assert [each.changes for each in more.candidates[:4]] == [each.changes for each in ordinary.candidates]
+    assert len(more.candidates) == 9
+    assert [each.dropped for each in more.candidates[:4]] == [None] * 4
+    assert any(each.dropped for each in more.candidates)
+    assert more.candidates[more.winner].scores[-1] <= ordinary.candidates[ordinary.winner].scores[-1]

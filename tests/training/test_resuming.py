@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from tests.helpers.planted import QUICK, SCHEMA, planted
 from tests.helpers.processes import run_and_kill
+from tests.helpers.races import Interrupt
 from tests.helpers.runs import compare_runs
 
 from fm2 import Fm2Error, prepare
 from fm2.artifacts.arrays import save_arrays
+from fm2.artifacts.run_directory import SETTINGS
+from fm2.artifacts.settings import read_settings
 from fm2.training import loop as loop_module
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -201,3 +204,16 @@ def test_checkpoints_appear_whole_or_not_at_all(dataset, tmp_path, monkeypatch):
     (tmp_path / "run" / "model.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(Fm2Error, match=r"model.safetensors is damaged"):
         Run.open(tmp_path / "run")
+
+
+def test_runs_without_newer_settings_resume_as_they_began(dataset, tmp_path):
+    settings = {**QUICK, "unknown_dropout": 0.0, "epochs": 2}
+    whole = train("fmfm", dataset, tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        train("fmfm", dataset, tmp_path / "run", callback=Interrupt([5]), **settings)
+    file = tmp_path / "run" / SETTINGS
+    newer = ("unknown_dropout", "matrices")
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(newer)))
+    again = train("fmfm", dataset, tmp_path / "run", resume=True)
+    assert read_settings(file)["unknown_dropout"] == 0.0
+    np.testing.assert_array_equal(whole.logits(dataset.test.encoded), again.logits(dataset.test.encoded))

@@ -10,9 +10,11 @@
 
 namespace fm2 {
 
-// Fields with one value whose features are sometimes replaced by the unknown one: those with a probability for each feature, in units of
-// 1 / 65,536. All other fields have none.
-using HiddenFeatures = std::vector<std::vector<std::uint16_t>>;
+// Features of fields with one value that are sometimes replaced by the unknown one.
+struct HiddenFeatures {
+    std::vector<std::vector<std::uint16_t>> probabilities;  // by field and feature, in units of 1 / 65,536; none if all are 0
+    std::vector<std::vector<std::size_t>> parts;  // by field: of a cross, the fields that it combines; if one is unknown, so is the cross
+};
 
 // What a batch leaves out of its rows. Each value of a list is dropped with a probability; the weights of the others are divided by the
 // probability of keeping them. Lists of the fields in `numbers` are the weighted features of one number, of which none is dropped. Features
@@ -22,7 +24,7 @@ struct ValueDropout {
     std::uint64_t seed = 0, step = 0;
     std::span<const std::size_t> numbers = {};
     std::span<const std::uint32_t> rows = {};  // the numbers of the batch's rows in a larger batch, if it is a part of one
-    const HiddenFeatures* hidden = nullptr;    // by field
+    const HiddenFeatures* hidden = nullptr;
 
     float factor(std::size_t row, std::size_t field, std::size_t position) const;  // of the value's weight: 0 or 1 / (1 - probability)
     bool hides(std::size_t row, std::size_t field, std::uint16_t probability_of_feature) const;
@@ -34,15 +36,15 @@ private:
 // The lists of a multi-valued field in a batch. Row i has the values [offsets[i], offsets[i + 1]).
 struct BatchLists {
     const std::int32_t* offsets;  // [size() + 1]
-    const std::int32_t* ids;      // followed by `padding` more valid ids
-    const float* weights;         // never null
+    const std::int32_t* ids;  // followed by `padding` more valid ids
+    const float* weights;  // never null
 };
 
 // The distinct features of a batch, by the worker that stores them: worker w has the features with id % workers == w of every field.
 struct Distributed {
-    std::vector<std::int32_t> counts;    // [workers, groups] number of features
+    std::vector<std::int32_t> counts;  // [workers, groups] number of features
     std::vector<std::int32_t> features;  // their ids / workers: by worker, then by group
-    std::vector<std::int32_t> ids;       // their ids in the compact batch
+    std::vector<std::int32_t> ids;  // their ids in the compact batch
 };
 
 class Minibatch {

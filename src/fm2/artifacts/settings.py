@@ -23,6 +23,9 @@ MAX_DIM = 1024
 # Defaults that were found for the model's own optimizer. With another one they do not apply.
 OPTIMIZER_SETTINGS = ("l1", "l2", "l2_power", "initial_accumulator", "ema_decay", "schedule")
 
+# What training did before a setting existed; files of older runs lack it.
+BEFORE = {"unknown_dropout": 0.0, "matrices": "full"}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -189,6 +192,14 @@ def read_settings(path: Path, operation: str = "train") -> dict[str, Any]:
         raise Fm2Error(f"{operation}: {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Fm2Error(f"{operation}: {path} is not valid TOML: {error}") from error
+
+
+def read_run_settings(path: Path, operation: str = "train") -> dict[str, Any]:
+    """Read the settings file of a run. Settings that older runs lack have the values that were in effect then."""
+    settings = read_settings(path, operation)
+    model = settings.get("model")
+    known = isinstance(model, str) and is_model(model)
+    return {name: value for name, value in BEFORE.items() if known and is_used(str(model), name)} | settings
 
 
 def read_changes(path: Path, model: str) -> dict[str, Any]:

@@ -125,7 +125,10 @@ def prepare(options: argparse.Namespace) -> None:
     if options.min_count is not None:
         schema = schema.with_min_count(options.min_count)
     if options.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
-        shared.warn("no timestamp field; assuming that the rows are in chronological order")
+        shared.warn(
+            "no timestamp field; assuming that the rows are in chronological order. If they are not, write a schema "
+            "in which the column of the time has the kind timestamp"
+        )
     settings = {
         **shared.pick(options, "fractions", "validation", "test", "split", "seed", "vocabulary"),
         **shared.pick(options, "negative_rate", "bad_rows", "engine", "address", "overwrite", "threads"),
@@ -138,6 +141,10 @@ def prepare(options: argparse.Namespace) -> None:
         dataset = _prepare_with_crosses(options, schema, settings, options.out)
     else:
         dataset = prepare(options.source, like or schema, options.out, **settings)
+    for name in ("validation", "test"):
+        if not len(dataset.split(name)):
+            together = ", because rows with the same time stay together" if options.split == "time" else ""
+            shared.warn(f"there are no {name} rows{together}; --fractions and --{name} change that")
     _print(describe(dataset), options.json)
 
 

@@ -99,6 +99,7 @@ def train(options: argparse.Namespace) -> None:
     changes = _changes(options, dataset)
     settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
     if options.workers is not None:
+        shared.report_step(_first_step(options, dataset, changes))
         workers.launch(options, settings)
         return
     if not options.no_verify:
@@ -158,6 +159,9 @@ def _first_step(options: argparse.Namespace, dataset: Dataset, changes: dict[str
     if options.resume or options.start or options.effort > 1 or options.model == AUTO:
         return step
     variants = count_variants(options.model, dataset, changes)
+    if options.workers is not None:
+        compared = f"; one process would compare {variants} variants" if variants > 1 else ""
+        return f"{step} with {options.workers} workers{compared}"
     return f"{step} in {variants} variants; the best one is kept at the end" if variants > 1 else step
 
 

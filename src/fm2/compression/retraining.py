@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.run_directory import SETTINGS, check_run_output
-from fm2.artifacts.settings import read_settings
+from fm2.artifacts.settings import read_run_settings
 from fm2.compression.moments import Occurrences
 from fm2.compression.spectrum import sample_rows
 from fm2.data.dataset import Dataset
@@ -46,7 +46,7 @@ def retraining_settings(run: Run, low_rate: bool = True) -> dict[str, Any]:
     """Return the settings of a run without those that shape its model; ``low_rate`` scales the learning rates down."""
     if not (run.path / SETTINGS).is_file():
         raise Fm2Error(f"{run.path} has no {SETTINGS}, so its training settings are unknown; restore that file")
-    stored = read_settings(run.path / SETTINGS)
+    stored = read_run_settings(run.path / SETTINGS)
     settings = {name: value for name, value in stored.items() if name not in ("model", "dim")}
     return {**settings, "learning_rate_scale": LOW_RATE if low_rate else 1.0}
 

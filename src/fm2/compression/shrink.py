@@ -65,7 +65,8 @@ def shrink(
         raise Fm2Error("shrink: it chooses the dimensions itself; remove dim from the settings")
     bases = find_bases(model, find_occurrences(first, dataset, "shrink"), weighting, variance)
     on_bases(bases)
-    options = retraining_settings(first, low_rate=warm) | ({"matrices": "full"} if warm else {}) | settings
+    # Simpler matrices need fields with the same dimension, and become full ones in other coordinates.
+    options = {**retraining_settings(first, low_rate=warm), "matrices": "full", **settings}
     options |= {"resume": resume, "overwrite": overwrite, "callback": watch}
     if not warm:
         return train(model.name, dataset, out, dim=[basis.dim for basis in bases], **options)
@@ -127,7 +128,6 @@ def project(model: FactorizationMachine, bases: Sequence[Basis]) -> Factorizatio
     A basis of E[v vᵀ] would need no means, but would spend one of the dimensions on them. If the model has a weight per
     feature, that weight takes the part of (w + S m)ᵀ (v - m) that P c cannot express.
     """
-    # In other coordinates, diagonal matrices are full ones.
     small = build({**model.config, "dims": [basis.dim for basis in bases], "matrices": "full"}, seed=None)
     assert isinstance(small, FactorizationMachine)
     mean = np.concatenate([basis.mean for basis in bases])

@@ -75,6 +75,8 @@ def hide_features(rows: TreeRows, validation: TreeRows, seed: int) -> TreeRows:
     """
     unknown = (validation.ids == 0).mean(axis=0) if len(validation.ids) else np.zeros(rows.ids.shape[1])
     shares = np.clip(unknown - (rows.ids == 0).mean(axis=0), 0, MOST_HIDDEN).astype(np.float32)
+    if not shares.any():
+        return rows
     hidden = np.random.default_rng(seed).random(rows.ids.shape, np.float32) < shares
     return dataclasses.replace(rows, hidden=hidden)
 

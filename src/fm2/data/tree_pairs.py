@@ -12,6 +12,7 @@ from fm2.data.tree_boosting import Boosting
 from fm2.data.tree_inputs import TreeRows, numbers_of, pair_inputs, part_inputs
 
 MOST_PAIRS = 12
+MOST_PARTS = 40  # that are combined: the number of pairs, and the time to rank them, grows with the square
 AT_ONCE = 45  # candidates whose inputs are in memory
 MOST_ROWS = 100_000  # that rank candidates
 TREES = 50  # that rank candidates
@@ -27,10 +28,10 @@ def select_pairs(rows: TreeRows, validation: TreeRows, seed: int, threads: int) 
     """
     # Lists, and numbers with weighted features, have no ids.
     parts = [part for part, size in enumerate(map(len, rows.vocabularies)) if size > 2 and rows.ids[:, part].any()]
-    candidates = list(combinations(parts, 2))
-    if not len(validation.labels) or not candidates:
+    if not len(validation.labels) or len(parts) < 2:
         return []
-    ranked = _rank(rows.every(-(-len(rows.labels) // MOST_ROWS)), candidates, seed, threads)
+    some = rows.every(-(-len(rows.labels) // MOST_ROWS))
+    ranked = _rank(some, list(combinations(_best_parts(some, parts, seed, threads), 2)), seed, threads)
     if not ranked:
         return []
     boosting = Boosting(rows, seed, threads)
@@ -44,6 +45,20 @@ def select_pairs(rows: TreeRows, validation: TreeRows, seed: int, threads: int) 
         numbers, checked = (np.stack(every[:inputs], axis=1) for every in (columns + pair_columns, of_validation))
         losses.append(boosting.lowest_loss(numbers, validation, checked))
     return ranked[: sizes[int(np.argmin(losses))]]
+
+
+def _best_parts(rows: TreeRows, parts: list[int], seed: int, threads: int) -> list[int]:
+    """Return the parts on which trees split with the most gain, if there are too many to combine all."""
+    if len(parts) <= MOST_PARTS:
+        return parts
+    tables, columns = part_inputs(rows)
+    gains = dict.fromkeys(parts, 0.0)
+    for (part, _), gain in zip(
+        tables, Boosting(rows, seed, threads).gains(np.stack(columns, axis=1), TREES), strict=True
+    ):
+        if part in gains:
+            gains[part] += float(gain)
+    return sorted(sorted(parts, key=lambda part: -gains[part])[:MOST_PARTS])
 
 
 def _rank(rows: TreeRows, candidates: Sequence[PartPair], seed: int, threads: int) -> list[PartPair]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -84,7 +85,8 @@ def use_own_cores(worker: int, workers: int, threads: int) -> None:
     cores = sorted(os.sched_getaffinity(0))
     own = cores[len(cores) * worker // workers : len(cores) * (worker + 1) // workers]
     if len(cores) // workers >= threads:
-        os.sched_setaffinity(0, own)
+        with contextlib.suppress(OSError):  # some sandboxes do not allow it
+            os.sched_setaffinity(0, own)
 
 
 def is_hopeless() -> bool:

@@ -23,6 +23,7 @@ Finish = Callable[[], object]  # waits until an exchange is complete
 LINUX = sys.platform == "linux"
 TOKEN = 16  # bytes
 HELLO = struct.Struct(f"={TOKEN}sii")  # token of the listener, worker, channel
+HELLO_SECONDS = 5.0  # that a process which connects has to send it
 NOTICE = struct.Struct("=qq")  # where a message begins and ends in the sender's memory
 
 
@@ -140,10 +141,13 @@ def connect(
         listener.settimeout(seconds)
         while any(len(each) < count - 1 for each in found):
             connection, _ = listener.accept()
-            connection.settimeout(seconds)
-            hello = connection.recv(HELLO.size)
-            if hello[:TOKEN] == token:
+            connection.settimeout(HELLO_SECONDS)
+            hello = b""
+            with suppress(OSError):
+                hello = connection.recv(HELLO.size)
+            if len(hello) == HELLO.size and hello[:TOKEN] == token:
                 _, worker, channel = HELLO.unpack(hello)
+                connection.settimeout(seconds)
                 found[channel][worker] = connection
             else:  # not a worker: any process of the machine can connect
                 connection.close()
@@ -154,4 +158,4 @@ def _machine() -> Any:
     """Return what only processes that can reach each other's sockets have in common."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(), Path("/proc/self/ns/net").readlink()
-    return None
+    return secrets.token_bytes(TOKEN)  # nothing

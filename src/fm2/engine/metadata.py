@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fm2 import _native
 from fm2.errors import Fm2Error
+from fm2.models.choices import MatrixForm
 from fm2.models.registry import get_spec, is_model
 from fm2.models.spec import ModelSpec
 from fm2.schema import Schema
@@ -85,6 +86,7 @@ def _matrix_checks(spec: ModelSpec, config: dict[str, Any], fields: int) -> Iter
     assert isinstance(dims, list)
     yield "dims", spec.dimensions == "per_field" or len(set(dims)) == 1
     yield "linear", config.get("linear") in LINEAR
+    yield "matrices", config.get("matrices", "full") in (get_args(MatrixForm) if spec.has_full_matrices else ("full",))
     yield "pruned", isinstance(pruned, list) and all(_is_pair(pair, fields) for pair in pruned)
     yield "pruned", len({(i, j) for i, j in pruned}) == len(pruned)
     if signs:

@@ -30,14 +30,18 @@ class Backend(ABC):
 
         Training steps hide the ``hidden`` features.
         """
-        self.model, self.settings, self.numbers, self.hidden = model, settings, list(numbers), hidden or {}
+        self.model, self.settings, self.numbers, self.hidden = model, settings, list(numbers), hidden or Hidden()
         self.steps = 0
+        self._hiding = Dropout()
+        fields = range(len(model.field_sizes))
+        if self.hidden:
+            own, parts = self.hidden.probabilities, self.hidden.parts
+            self._hiding.hide([own.get(index) for index in fields], [list(parts.get(index, ())) for index in fields])
 
     def make_dropout(self, element: float = 0.0, field: float = 0.0) -> Dropout:
         """Return what native code drops and hides in the rows of a training step."""
         dropout = Dropout(element, field, self.settings.seed, self.settings.value_dropout, self.numbers)
-        if self.hidden:
-            dropout.hide([self.hidden.get(index) for index in range(len(self.model.field_sizes))])
+        dropout.hide_like(self._hiding)
         return dropout
 
     @abstractmethod

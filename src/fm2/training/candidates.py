@@ -136,30 +136,36 @@ def count_variants(model: str, dataset: Dataset, changes: Mapping[str, Any]) -> 
     return len(default_candidates(resolve_settings(model, dataset, changes), len(dataset.train), changes))
 
 
-def settings_around(defaults: Settings, fields: int, fixed: Collection[str], number: int) -> list[dict[str, Any]]:
-    """Return up to ``number`` changes of a model's settings for a log with so many fields.
+def settings_around(
+    defaults: Settings, rows: int, fields: int, fixed: Collection[str], number: int
+) -> list[dict[str, Any]]:
+    """Return changes of a model's settings for a log with so many training rows and fields.
 
-    The first one is empty: the defaults. ``fixed`` settings never change.
+    The first ones are the variants of an ordinary training, of which the first is empty: the defaults. Up to
+    ``number`` - 1 others follow. ``fixed`` settings never change.
 
-    >>> settings_around(Settings.of("lr"), fields=2, fixed=(), number=4)
+    >>> settings_around(Settings.of("lr"), rows=9_000, fields=2, fixed=(), number=4)
     [{}, {'l2_power': 1.0, 'l2': 0.025}, {'learning_rate': 0.0125}, {'l2': 0.005}]
     >>> fixed = ("learning_rate", "dense_learning_rate")
-    >>> settings_around(Settings.of("fmfm", dim=[4, 8]), 2, (*fixed, "l2"), number=3)
+    >>> settings_around(Settings.of("fmfm", dim=[4, 8]), 9_000, 2, (*fixed, "l2"), number=3)
     [{}, {'dim': [8, 16]}, {'dim': [16, 32]}]
-    >>> settings_around(Settings.of("fmfm"), 39, (*fixed, "l2_power"), number=3)
+    >>> settings_around(Settings.of("fmfm"), 9_000, 39, (*fixed, "l2_power"), number=3)
     [{}, {'dim': 16}, {'l2': 0.072}]
     """
     untuned = get_spec(defaults.model).untuned
     values = {name: value for name, value in defaults.used().items() if name not in fixed and name not in untuned}
+    candidates = default_candidates(defaults, rows, fixed)
+    most = len(candidates) + number - 1
     other = equal_penalty(defaults, fixed)
-    candidates: list[dict[str, Any]] = [{}, *([] if other is None else [other]), *simpler_models(defaults, fixed)]
+    if other is not None and other not in candidates:
+        candidates.append(other)
     widest = max(WIDEST, 2 * _width(values.get("dim", 0), fields))
     for factors in FACTORS:
         scaled = {name: _scale(name, values[name], factor) for name, factor in factors.items() if name in values}
         changes = {name: value for name, value in scaled.items() if value != values[name]}
         if changes not in candidates and _width(changes.get("dim", 0), fields) <= widest:
             candidates.append(changes)
-    return candidates[:number]
+    return candidates[:most]
 
 
 def _scale(name: str, value: Any, factor: float) -> Any:

@@ -63,7 +63,7 @@ def make_backend(
 
     Regularization depends on the features' ``counts`` and on the ``mean_squares`` of their weights in lists, 1 by
     default. ``numbers`` are the fields with the transform interpolate or linear and tree fields, to which
-    ``value_dropout`` does not apply. Training steps hide the ``hidden`` features, as far as the counts say.
+    ``value_dropout`` does not apply. Training steps hide the ``hidden`` features, which the counts should include.
     """
     if trains_rowwise(settings):
         return RowwiseBackend(model, settings, initialized, numbers, hidden)

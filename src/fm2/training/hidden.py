@@ -7,6 +7,7 @@ a model does not learn what to predict for these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,9 @@ from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
 from fm2.training.inputs import counts_by_field
 
-# By field, with what probability each feature is hidden, in units of 1 / 65,536.
-Hidden = Mapping[int, NDArray[np.uint16]]
 Counts = NDArray[np.int64]
 
-UNIT = 1 << 16
+UNIT = 1 << 16  # of probabilities
 HIGHEST = 0.5  # probability
 # Smaller differences between validation and training rows are common in random splits, where values that occur a few
 # times are unknown more often in rows that training does not count. Hiding them changed the test log loss of FmFM, FFM
@@ -28,30 +27,63 @@ HIGHEST = 0.5  # probability
 LEAST_GAP = 0.03
 
 
+@dataclass(frozen=True)
+class Hidden:
+    """With what probability each feature of some fields is hidden, in units of 1 / 65,536.
+
+    ``parts`` has, by the index of a cross, the fields that it combines, if some of their features are hidden: a cross
+    with an unknown part is unknown.
+    """
+
+    probabilities: Mapping[int, NDArray[np.uint16]] = field(default_factory=dict)
+    parts: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.probabilities)
+
+    def share(self, index: int, counts: Counts) -> float:
+        """Return the share of a field's values in training that are hidden."""
+        own = self.probabilities.get(index)
+        return 0.0 if own is None else float(own @ counts.astype(np.float64)) / UNIT / max(int(counts.sum()), 1)
+
+
 def hidden_features(dataset: Dataset, vocabularies: Sequence[Vocabulary], most: float) -> Hidden:
     """Return which features training hides, in fields whose values are unknown in more of the validation rows.
 
-    The share of hidden values is the difference between the two splits, but not above ``most``.
+    The share of hidden values is the difference between the two splits, but not above ``most``. That of a cross is what
+    its hidden parts leave of the difference.
     """
-    rows = {name: max(entry["rows"], 1) for name, entry in dataset.manifest["splits"].items()}
-    hidden = {}
-    counts = counts_by_field(dataset, vocabularies)
-    for index, (field, entry, own) in enumerate(
-        zip(dataset.schema.fields, dataset.manifest["fields"], counts, strict=True)
-    ):
-        unknown = entry["unknown"]
-        gap = unknown["validation"] / rows["validation"] - unknown["train"] / rows["train"]
-        if gap >= LEAST_GAP and not (field.is_list or field.trees):
-            hidden[index] = hiding_probabilities(own, min(gap, most))
-    return {index: own for index, own in hidden.items() if own.any()}
+    rows = {name: max(entry.get("impressions", entry["rows"]), 1) for name, entry in dataset.manifest["splits"].items()}
+    fields, names = dataset.schema.fields, dataset.schema.names
+    unknown = [entry["unknown"] for entry in dataset.manifest["fields"]]
+    gaps = [own["validation"] / rows["validation"] - own["train"] / rows["train"] for own in unknown]
+    shares = [
+        0.0 if each.is_list or each.trees or each.cross else _share(gaps[i], most) for i, each in enumerate(fields)
+    ]
+    parts = {i: [names.index(name) for name in each.cross] for i, each in enumerate(fields) if each.cross}
+    for index, of_cross in parts.items():
+        shares[index] = _share(gaps[index] - sum(shares[part] for part in of_cross), most)
+    probabilities = {
+        index: hiding_probabilities(counts, shares[index])
+        for index, counts in enumerate(counts_by_field(dataset, vocabularies))
+        if shares[index]
+    }
+    return Hidden(
+        {index: own for index, own in probabilities.items() if own.any()},
+        {index: of_cross for index, of_cross in parts.items() if any(shares[part] for part in of_cross)},
+    )
+
+
+def _share(gap: float, most: float) -> float:
+    return min(gap, most) if gap >= LEAST_GAP else 0.0
 
 
 def hiding_probabilities(counts: Counts, share: float) -> NDArray[np.uint16]:
     """Return with what probability to hide each feature, so that this share of all values is hidden.
 
     New values resemble rare ones, so the probability falls with the root of a feature's count. Hiding all features
-    equally often raised the test log loss of FmFM on movies_users of benchmarks/panel.py from .5568 to .5593, where it
-    is .5564 in this way; .5578 became .5584 and .5560 on movies, .4044 became .4008 and .4012 on drift.
+    equally often raised the test log loss of FmFM on movies_users of benchmarks/panel.py from .5568 to .5593; in this
+    way, it was .5564.
 
     >>> (hiding_probabilities(np.array([7, 100, 400, 0]), 0.06) / UNIT).round(3).tolist()
     [0.0, 0.1, 0.05, 0.0]
@@ -71,18 +103,25 @@ def hiding_probabilities(counts: Counts, share: float) -> NDArray[np.uint16]:
 def counts_with_hidden(counts: Iterable[Counts], hidden: Hidden) -> Iterator[Counts]:
     """Return how often training sees each feature of each field: hidden ones are occurrences of the unknown one.
 
-    >>> [own.tolist() for own in counts_with_hidden([np.array([7, 100, 400])], {0: np.array([0, 6554, 3277])})]
-    [[37, 100, 400]]
+    >>> hidden = Hidden({0: np.array([0, 6554, 3277])}, {1: [0]})
+    >>> [own.tolist() for own in counts_with_hidden([np.array([7, 100, 400]), np.array([0, 500])], hidden)]
+    [[37, 100, 400], [29, 500]]
     """
-    for index, own in enumerate(counts):
-        more = int(own @ hidden[index].astype(np.float64) / UNIT) if index in hidden else 0
-        yield np.r_[own[:1] + more, own[1:]]
+    of_fields = list(counts)
+    shares = [hidden.share(index, own) for index, own in enumerate(of_fields)]
+    for index, own in enumerate(of_fields):
+        share = shares[index] + sum(shares[part] for part in hidden.parts.get(index, ()))
+        yield np.r_[own[:1] + int(min(share, 1.0) * int(own.sum())), own[1:]]
 
 
 def hide(rows: EncodedRows, hidden: Hidden, random: np.random.Generator) -> EncodedRows:
-    """Return a copy of the rows in which some features are hidden; native code does this while it loads a batch."""
+    """Return the rows with some features hidden; native code does this while it loads a batch."""
+    if not hidden:
+        return rows
     ids = rows.ids.copy()
-    for index, probabilities in hidden.items():
+    for index, probabilities in hidden.probabilities.items():
         chosen = random.integers(0, UNIT, len(ids)) < probabilities[ids[:, index]]
         ids[chosen, index] = 0
+    for index, parts in hidden.parts.items():
+        ids[(ids[:, parts] == 0).any(axis=1), index] = 0
     return EncodedRows(ids, rows.lists)

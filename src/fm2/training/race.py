@@ -20,8 +20,10 @@ from fm2.artifacts.run_directory import CALIBRATION, CHECKPOINT, HISTORY, RACE, 
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error, is_out_of_memory
+from fm2.models.embedding import per_field
 from fm2.models.registry import get_spec
 from fm2.training.candidates import AUTO, NUMBER, default_candidates, models_to_race, settings_around
+from fm2.training.inputs import check_splits
 from fm2.training.loop import HIGHER_IS_BETTER, DivergedError, TrainingProgress
 from fm2.training.race_record import Candidate, Record, final_score, plain
 from fm2.training.resolve import resolve_settings
@@ -70,6 +72,13 @@ class Race:
         """Return the settings of the first candidate: those of the run until another candidate wins."""
         return self._settings(0)
 
+    def check(self) -> None:
+        """Raise an error, before anything is written, if the dataset or the dimensions do not allow the training."""
+        check_splits(self._dataset)
+        for number, candidate in enumerate(self._record.candidates):
+            if get_spec(candidate.model).dimensions not in ("none", "scalar"):
+                per_field(self._settings(number).dim, len(self._dataset.field_sizes), candidate.model)
+
     def _settings(self, number: int) -> Settings:
         """Return the settings of a candidate: those that it started with, if it has started."""
         candidate, path = self._record.candidates[number], candidate_path(self._path, number)
@@ -92,7 +101,7 @@ class Race:
         finish(self._path, record)
 
     def _run_round(self) -> None:
-        """Train all candidates up to the next pause, then drop the worse half of them, unless they are variants."""
+        """Train all candidates up to the next pause, then drop the worse half of those that are not variants."""
         record = self._record
         self._remove_dropped()
         racing = record.alive
@@ -103,8 +112,7 @@ class Race:
         ranked = self._ranked(racing)
         if record.rounds + 1 < len(PAUSES):
             better_half = max(math.ceil(len(ranked) / 2), FEWEST_KEPT)
-            kept = set(ranked if record.compares_variants else ranked[:better_half])
-            kept |= set() if record.models else {record.entered[0]}
+            kept = {*ranked[:better_half], *record.entered[: record.variants]}
             for number in racing:
                 if number not in kept or record.candidates[number].failed:
                     record.candidates[number].dropped = record.rounds + 1
@@ -164,12 +172,14 @@ class Race:
         record = self._record
         for number in set(record.alive) - set(finalists):
             record.candidates[number].dropped = len(PAUSES)
-        record.entered, record.rounds, record.models = list(finalists), 0, False
+        record.entered, record.rounds, record.models, record.variants = list(finalists), 0, False, 1
         fields, number_of_changes = len(self._dataset.field_sizes), NUMBER[record.effort]
         for number in finalists:
             record.candidates[number].scores = []  # its history has those of the new rounds, too
             finalist = record.candidates[number]
-            changes = settings_around(self._settings(number), fields, record.settings, number_of_changes)[1:]
+            changes = settings_around(
+                self._settings(number), len(self._dataset.train), fields, record.settings, number_of_changes
+            )[1:]
             for changed in ({**finalist.changes, **each} for each in changes):
                 if all((other.model, other.changes) != (finalist.model, changed) for other in record.candidates):
                     record.entered.append(len(record.candidates))
@@ -187,20 +197,22 @@ def new_record(
     """Choose the candidates: models with their defaults for ``auto``, else settings around the model's defaults."""
     if model == AUTO and start is not None:
         raise Fm2Error(f"train: auto cannot start from a trained model; use {start['model']} instead of auto")
-    candidates = []
+    candidates, variants = [], 0
     for name in models_to_race(dataset, changes, effort) if model == AUTO else [model]:
         defaults = resolve_settings(name, dataset, changes, start=start)
         fixed = {*changes, *(get_spec(name).shape(start) if start else ())}
-        if model == AUTO or effort == 1:
-            # The simpler models of FmFM's family are candidates of auto themselves.
-            changed = default_candidates(defaults, len(dataset.train), fixed, simpler=model != AUTO)
-        else:
-            changed = settings_around(defaults, len(dataset.field_sizes), fixed, NUMBER[effort])
+        rows, fields = len(dataset.train), len(dataset.field_sizes)
+        # The simpler models of FmFM's family are candidates of auto themselves.
+        changed = default_candidates(defaults, rows, fixed, simpler=model != AUTO)
+        if model != AUTO:
+            variants = len(changed)
+            if effort > 1:
+                changed = settings_around(defaults, rows, fields, fixed, NUMBER[effort])
         candidates += [Candidate(name, each) for each in changed]
     entered = list(range(len(candidates)))
-    return Record(
-        model, effort, defaults.metric, plain(changes), fingerprint, candidates, entered, models=model == AUTO
-    )
+    record = Record(model, effort, defaults.metric, plain(changes), fingerprint, candidates, entered)
+    record.models, record.variants = model == AUTO, variants
+    return record
 
 
 def resumed_race(path: Path, model: str, effort: int, settings: Mapping[str, Any]) -> Record | None:

@@ -43,9 +43,10 @@ class Record:
     """The state of a race, from which it can be resumed.
 
     ``model``, ``effort`` and ``settings`` are what the user asked for. ``entered`` are the numbers of the candidates
-    of the current race, ``rounds`` is how many rounds of it are done. ``auto`` first races the ``models``. In a race of
-    settings, the first candidate to enter is the baseline: the model with its defaults, or what ``auto`` chose first.
-    ``gain`` is how much better the winner's score is.
+    of the current race, ``rounds`` is how many rounds of it are done. The first ``variants`` of them are never dropped:
+    an ordinary training compares only these, so more effort cannot be worse on the validation rows. ``auto`` first
+    races the ``models``. In a race of settings, the first candidate to enter is the baseline: the model with its
+    defaults, or what ``auto`` chose first. ``gain`` is how much better the winner's score is.
     """
 
     model: str
@@ -57,6 +58,7 @@ class Record:
     entered: list[int] = field(default_factory=list)
     rounds: int = 0
     models: bool = False
+    variants: int = 1
     winner: int | None = None
     gain: float | None = None
 
@@ -117,9 +119,14 @@ class Record:
         for name, value in given.items():
             if name != "threads" and value != self.settings.get(name):
                 before = (
-                    f"has {name} {self.settings[name]}" if name in self.settings else f"was started without {name}="
+                    f"was started with {name} {self.settings[name]}"
+                    if name in self.settings
+                    else f"was started without {name}="
                 )
-                raise Fm2Error(f"train: the run in {path} {before}, not {value}; use overwrite=True to replace it")
+                raise Fm2Error(
+                    f"train: the run in {path} {before}, and several candidates are being compared; resume it with the "
+                    "same settings, or use overwrite=True to replace it"
+                )
         self.settings |= given
 
     def check_fingerprint(self, path: Path, fingerprint: Mapping[str, str | None]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.artifacts.run_directory import SETTINGS
-from fm2.artifacts.settings import Settings, read_settings
+from fm2.artifacts.settings import Settings, read_run_settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec
@@ -53,7 +53,7 @@ def size_for_defaults(dataset: Dataset) -> tuple[int, list[int]]:
 
 def _previous_settings(model: str, path: Path) -> dict[str, Any]:
     """Read the settings of a run that is resumed."""
-    settings = read_settings(path / SETTINGS)
+    settings = read_run_settings(path / SETTINGS)
     if settings.get("model") != model:
         raise Fm2Error(f"train: the run in {path} trains {settings.get('model')}, not {model}")
     return {name: value for name, value in settings.items() if name != "model"}

@@ -152,5 +152,5 @@ def _from_bytes(path: Path, files: dict[str, bytes], threads: int) -> Run:
 def _load_weights(model: Model, file: ModelFile) -> None:
     for name, value in model.learned().items():
         value.data = torch.from_numpy(file.weights(name, value.shape))
-    if isinstance(model, FactorizationMachine) and not model.interaction.pruned_weights_are_zero():
-        raise ValueError("a pruned pair of fields has a field matrix")
+    if isinstance(model, FactorizationMachine) and not model.interaction.has_zeros_where_fixed():
+        raise ValueError("a field matrix has other elements than its form or pruning allows")

@@ -119,6 +119,7 @@ def train(
         record = record or new_record(model, effort, dataset, settings, config, fingerprint)
         record.check_fingerprint(path, fingerprint)
         race = Race(path, record, dataset, config, source.train, callback)
+        race.check()
         first_settings = race.first_settings()
         check_device(first_settings.device)
         with training_directory(path, first_settings, resume, overwrite, record):

@@ -87,8 +87,8 @@ class Interaction(nn.Module, ABC):
         """Change a gradient of ``weight`` in place, so that the weights of pruned pairs stay zero."""
         return gradient if self._pruning_mask is None else gradient.mul_(self._pruning_mask)
 
-    def pruned_weights_are_zero(self) -> bool:
-        """Return whether the field matrices of all pruned pairs are zero."""
+    def has_zeros_where_fixed(self) -> bool:
+        """Return whether all elements that have to be zero, such as those of pruned pairs, are zero."""
         return self.weight is None or self._pruning_mask is None or not self.weight[self._pruning_mask == 0].any()
 
     def restrict(self, form: MatrixForm) -> None:

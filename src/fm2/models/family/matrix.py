@@ -90,7 +90,7 @@ class FieldMatrixInteraction(Trainable):
 
     @torch.no_grad()
     def restrict(self, form: MatrixForm) -> None:
-        """Keep the matrices diagonal, as in FvFM, or multiples of the identity, as in FwFM.
+        """Keep the matrices diagonal, as in FvFM, or multiples of the identity, as in FwFM, apart from rounding.
 
         Between fields with different dimensions, the diagonal is as long as the smaller one.
         """
@@ -116,6 +116,13 @@ class FieldMatrixInteraction(Trainable):
                 kept = sums.index_add_(0, self._pairs, kept)[self._pairs]
             gradient.zero_()[self._diagonal] = kept
         return super().mask_gradient(gradient)
+
+    def has_zeros_where_fixed(self) -> bool:
+        if not super().has_zeros_where_fixed():
+            return False
+        return self._diagonal is None or bool(
+            self.weight.count_nonzero() == self.weight[self._diagonal].count_nonzero()
+        )
 
     @property
     def n_fixed(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fm2.artifacts.run_directory import SETTINGS
-from fm2.artifacts.settings import Settings, read_settings
+from fm2.artifacts.settings import Settings, read_run_settings
 from fm2.compression.retraining import measured_split
 from fm2.data.dataset import Dataset
 from fm2.data.reduced import without_fields
@@ -93,7 +93,7 @@ def ablate(
     )
     if resume:
         ablation = _resumed(ablation, parts)
-    own = read_settings(first.path / SETTINGS) | ablation.settings
+    own = read_run_settings(first.path / SETTINGS) | ablation.settings
     ablation.seeds = sorted({*ablation.seeds, *range(own["seed"], own["seed"] + seeds)})
     del own["model"]
     variants = plan_variants(ablation.model, own, dataset, ablation.fields, ablation.parts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fm2.artifacts.run_directory import SETTINGS
-from fm2.artifacts.settings import Settings, is_used, read_settings
+from fm2.artifacts.settings import Settings, is_used, read_run_settings
 from fm2.errors import Fm2Error
 from fm2.models.registry import get_spec, model_names
 from fm2.training.race_record import Record
@@ -101,7 +101,7 @@ def state_of(run: Path, row: Mapping[str, Any] | None, training: Training, opera
     """
     if not (run / SETTINGS).is_file():
         return "new"
-    race, before, now = Record.read(run), read_settings(run / SETTINGS), training.settings.used()
+    race, before, now = Record.read(run), read_run_settings(run / SETTINGS), training.settings.used()
     if race is not None and race.winner is not None:  # its form of L2 is not a change of the settings
         chosen = race.candidates[race.winner].changes
         before |= {name: now[name] for name in chosen if name not in training.changes}

@@ -42,6 +42,7 @@ _PAPER: dict[str, Any] = {
     "evaluations_per_epoch": 1,
     "patience": 1,
     "field_dropout": 0.0,
+    "unknown_dropout": 0.0,
     "embedding_std": 0.01,
     "linear_std": 0.01,
     "matrix_std": 0.01,
