@@ -14,7 +14,16 @@ from fm2.artifacts.settings import Settings
 from fm2.data.rows import EncodedRows, Lists
 from fm2.models.registry import specs
 from fm2.training.construction import make_backend, make_model
-from fm2.training.hidden import HIGHEST, LEAST_GAP, UNIT, Hidden, hidden_features, hide, hiding_probabilities
+from fm2.training.hidden import (
+    HIGHEST,
+    LEAST_GAP,
+    UNIT,
+    Hidden,
+    hidden_features,
+    hidden_in_training,
+    hide,
+    hiding_probabilities,
+)
 from fm2.training.tables import EmbeddingTable, adagrad, load_batch, minibatch
 from fm2.training.train import train
 
@@ -123,6 +132,13 @@ def test_the_unknown_feature_is_learned_from_hidden_ones(tmp_path, name):
     rows = data.validation.encoded
     np.testing.assert_array_equal(hiding.logits(rows), again.logits(rows))
     assert (hiding.logits(rows) != keeping.logits(rows)).mean() > 0.5
+
+
+def test_models_that_are_blended_with_trees_hide_nothing(tmp_path):
+    data = later_users(tmp_path, Field("trees", trees=["user", "site"]))
+    for model, hides in (("fmfm", False), ("lr", False), ("deepfm", True)):
+        assert bool(hidden_in_training(data, data.vocabularies, Settings.of(model))) == hides
+    assert hidden_in_training(data, data.vocabularies, Settings.of("fmfm", linear="fields"))  # which is not blended
 
 
 def test_a_cross_with_a_hidden_part_is_unknown(tmp_path):
