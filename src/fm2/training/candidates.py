@@ -112,12 +112,8 @@ def simpler_models(defaults: Settings, fixed: Collection[str]) -> list[dict[str,
     return [changes, scalar]
 
 
-def default_candidates(
-    defaults: Settings, rows: int, fixed: Collection[str], simpler: bool = True
-) -> list[dict[str, Any]]:
+def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) -> list[dict[str, Any]]:
     """Return the changes of a model's settings that an ordinary training on so many rows compares: the first is none.
-
-    Without ``simpler`` ones, only forms of L2 are compared.
 
     >>> default_candidates(Settings.of("lr"), rows=100_000, fixed=())
     [{}, {'l2_power': 1.0, 'l2': 0.025}, {'l2_power': 1.0, 'l2': 0.05}]
@@ -127,7 +123,7 @@ def default_candidates(
     if not FEWEST_ROWS <= rows <= MOST_ROWS:
         return [{}]
     others = [equal_penalty(defaults, fixed, strength) for strength in get_spec(defaults.model).other_penalties]
-    models = simpler_models(defaults, fixed) if simpler and rows >= FEWEST_FOR_MATRICES else []
+    models = simpler_models(defaults, fixed) if rows >= FEWEST_FOR_MATRICES else []
     return [{}, *(other for other in others if other is not None), *models]
 
 

@@ -202,8 +202,7 @@ def new_record(
         defaults = resolve_settings(name, dataset, changes, start=start)
         fixed = {*changes, *(get_spec(name).shape(start) if start else ())}
         rows, fields = len(dataset.train), len(dataset.field_sizes)
-        # The simpler models of FmFM's family are candidates of auto themselves.
-        changed = default_candidates(defaults, rows, fixed, simpler=model != AUTO)
+        changed = default_candidates(defaults, rows, fixed)
         if model != AUTO:
             variants = len(changed)
             if effort > 1:
