@@ -126,8 +126,8 @@ def prepare(options: argparse.Namespace) -> None:
         schema = schema.with_min_count(options.min_count)
     if options.split == "time" and not any(field.kind == "timestamp" for field in schema.fields):
         shared.warn(
-            "no timestamp field; assuming that the rows are in chronological order. If they are not, write a schema "
-            "in which the column of the time has the kind timestamp"
+            "no timestamp field; assuming that the rows are in chronological order. If they are not, use --schema with "
+            'kind = "timestamp" for the time column'
         )
     settings = {
         **shared.pick(options, "fractions", "validation", "test", "split", "seed", "vocabulary"),

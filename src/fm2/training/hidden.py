@@ -1,7 +1,7 @@
 """Hidden features: in some training rows, a known value is replaced by the unknown one.
 
-Logs go on: later rows have users and ads that training has never seen. If training rows have hardly any unknown values,
-a model does not learn what to predict for these.
+Later rows of a log have users and ads that training has never seen. If few training rows have unknown values, a model
+does not learn what to predict for such rows.
 """
 
 from __future__ import annotations

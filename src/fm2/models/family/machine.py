@@ -41,7 +41,7 @@ class FactorizationMachine(GatheredModel):
     and stay zero. ``signs``, for FM only, holds the factor 1 or -1 of each dimension's products. ``owners`` has, for
     each field, the index of the field whose embeddings it uses; each field has its own field matrices and weights.
     ``matrices``, for FmFM only, restricts the field matrices to ``diagonal`` ones or to ``scalar`` multiples of the
-    identity, of which fields with different dimensions share as many as the smaller one has.
+    identity. Between fields with different dimensions, the diagonal is as long as the smaller dimension.
 
     >>> model = FactorizationMachine([100, 50, 7], dims=[4, 4, 2], interaction="matrix", linear="fields")
     >>> model(torch.tensor([[3, 0, 6], [99, 1, 0]])).shape

@@ -90,9 +90,9 @@ class FieldMatrixInteraction(Trainable):
 
     @torch.no_grad()
     def restrict(self, form: MatrixForm) -> None:
-        """Keep the matrices diagonal, as in FvFM, or multiples of the identity, as in FwFM, apart from rounding.
+        """Keep the matrices diagonal, as in FvFM, or (up to rounding) multiples of the identity, as in FwFM.
 
-        Between fields with different dimensions, the diagonal is as long as the smaller one.
+        Between fields with different dimensions, the diagonal is as long as the smaller dimension.
         """
         if form == "full":
             return
