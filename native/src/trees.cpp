@@ -35,21 +35,25 @@ Heading take_heading(Words& words) {
     return {counts, inputs, take<std::uint32_t>(words, pair_words * std::size_t{counts[n_pairs]})};
 }
 
-// Takes the combinations of all pairs; calls visit(pair, ids of its combinations) for each. The pairs have no tables yet.
+// Takes the combinations of all pairs; calls visit(pair, ids of its combinations) for each. The pairs have no tables yet. Returns the sizes
+// of parts and pairs.
 template <class Visit>
-void visit_pairs(const Heading& heading, Words& words, std::span<const std::size_t> part_sizes, const Visit& visit) {
+std::vector<std::size_t> visit_pairs(const Heading& heading, Words& words, std::span<const std::size_t> part_sizes, const Visit& visit) {
+    std::vector<std::size_t> sizes(part_sizes.begin(), part_sizes.end());
     for (std::size_t i = 0; i < heading.counts[n_pairs]; ++i) {
         const Words described = heading.pairs.subspan(pair_words * i, pair_words);
         const std::size_t combinations = described[2];
-        expect(described[0] < part_sizes.size() && described[1] < part_sizes.size(), "a pair of trees has a part that does not exist");
+        expect(described[0] < sizes.size() && described[1] < sizes.size(), "a pair of trees has a part that does not exist");
         Cross pair;
         pair.part_count = 2;
         pair.parts = {described[0], described[1], 0};
         const auto ids = take<std::int32_t>(words, 2 * combinations);
         expect(combinations < 1u << 31, "a pair of trees has too many combinations");
-        pair.set_sizes(static_cast<std::int32_t>(combinations + 1), {part_sizes[described[0]], part_sizes[described[1]], 0});
+        pair.set_sizes(static_cast<std::int32_t>(combinations + 1), {sizes[described[0]], sizes[described[1]], 0});
+        sizes.push_back(combinations + 1);
         visit(pair, ids);
     }
+    return sizes;
 }
 
 }  // namespace
@@ -76,14 +80,12 @@ std::vector<std::uint64_t> Trees::make_slots(Words words, std::span<const std::s
 void Trees::open(Words words, std::span<const std::uint64_t> slots, std::span<const std::size_t> part_sizes, std::size_t size) {
     const Heading heading = take_heading(words);
     expect(heading.counts[n_trees] > 0, "a tree field has no trees");
-    std::vector<std::size_t> sizes(part_sizes.begin(), part_sizes.end());
     pairs_.clear();
-    visit_pairs(heading, words, part_sizes, [&](Cross pair, std::span<const std::int32_t> ids) {
+    const std::vector<std::size_t> sizes = visit_pairs(heading, words, part_sizes, [&](Cross pair, std::span<const std::int32_t> ids) {
         const std::size_t needed = Cross::table_slots(ids.size() / 2);
         expect(needed <= slots.size(), "the hash table of a pair of trees is truncated");
         pair.slots = slots.first(needed);
         slots = slots.subspan(needed);
-        sizes.push_back(static_cast<std::size_t>(pair.size));
         pairs_.push_back(pair);
     });
     expect(slots.empty(), "the hash tables of trees are too long");
@@ -188,8 +190,9 @@ void Trees::encode(std::int32_t* rows, std::size_t count, std::size_t fields, st
     float values[max_inputs];
     for (std::size_t r = 0; r < count; ++r) {
         std::int32_t* row = rows + r * fields;
+        const auto id_of = [&](std::size_t part) { return part < parts.size() ? row[parts[part]] : features[part - parts.size()]; };
         for (std::size_t i = 0; i < pairs_.size(); ++i)
-            features[i] = pairs_[i].find({row[parts[pairs_[i].parts[0]]], row[parts[pairs_[i].parts[1]]], 0});
+            features[i] = pairs_[i].find({id_of(pairs_[i].parts[0]), id_of(pairs_[i].parts[1]), 0});
         for (const ListInputs& inputs : list_inputs_)
             inputs.read(lists[inputs.part].find(row[parts[inputs.part]]).value_or(List{}), values);
         for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -198,8 +201,7 @@ void Trees::encode(std::int32_t* rows, std::size_t count, std::size_t fields, st
             if (table.empty()) {
                 values[i] = std::isnan(numbers[part][r]) ? missing : numbers[part][r];
             } else {
-                const std::int32_t id = part < parts.size() ? row[parts[part]] : features[part - parts.size()];
-                const auto index = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+                const auto index = static_cast<std::size_t>(static_cast<std::uint32_t>(id_of(part)));
                 values[i] = index < table.size() ? table[index] : missing;
             }
         }

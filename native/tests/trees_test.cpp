@@ -75,6 +75,31 @@ TEST(trees_add_the_leaves_that_a_row_reaches) {
     for (std::size_t r = 0; r < 6; ++r) CHECK(rows[3 * r] == expected[r]);
 }
 
+// A pair may combine an earlier one: the only known combination of the first pair, 2 and 1, with the feature 1 of the second part.
+TEST(pairs_combine_earlier_pairs) {
+    Words words{1, 2, 1, 1, 2, 1, /* input */ 3, 2, /* pairs */ 0, 1, 1, 2, 1, 1, /* combinations */ 2, 1, 1, 1};
+    add_floats(words, {0, 1});
+    for (const std::int32_t word : {/* root */ 0, /* node */ 0}) words.push_back(static_cast<std::uint32_t>(word));
+    add_floats(words, {0.5f});
+    for (const std::int32_t next : {~0, ~1}) words.push_back(static_cast<std::uint32_t>(next));
+    add_floats(words, {-1, 1, /* boundary */ 0});
+    fm2::Trees trees;
+    trees.field = 0;
+    trees.parts = {1, 2};
+    trees.has_lists = {false, false};
+    const std::vector<std::uint64_t> slots = fm2::Trees::make_slots(words, part_sizes);
+    trees.open(words, slots, part_sizes, 3);
+    CHECK(trees.reads_features(0) && trees.reads_features(1));
+    std::vector<std::int32_t> rows{0, 2, 1, 0, 1, 1, 0, 2, 0};
+    trees.encode(rows.data(), 3, 3, {}, {});
+    CHECK(rows[0] == 2 && rows[3] == 1 && rows[6] == 1);
+    for (const std::uint32_t part : {3u, 1000u}) {  // itself, and one that does not exist
+        Words damaged = words;
+        damaged[11] = part;
+        CHECK(!opens(damaged, 3));
+    }
+}
+
 TEST(damaged_trees_are_rejected) {
     const Words words = example();
     CHECK(opens(words));

@@ -17,8 +17,8 @@ from fm2.data import tree_fields
 from fm2.data.description import describe
 from fm2.data.encoder import Encoder
 from fm2.data.tree_boosting import Boosting
-from fm2.data.tree_inputs import MOST_HIDDEN, TreeRows, hide_features, numbers_of, pair_inputs, part_inputs
-from fm2.data.tree_pairs import AT_ONCE, MOST_PAIRS, select_pairs
+from fm2.data.tree_combinations import AT_ONCE, MOST_CHOSEN, select_combinations
+from fm2.data.tree_inputs import MOST_HIDDEN, TreeRows, add_combinations, hide_features, numbers_of, part_inputs
 from fm2.data.trees import Trees, same_trees
 from fm2.data.vocabulary import Vocabulary, save_vocabularies
 from fm2.evaluation.metrics import auc as auc_of_probabilities
@@ -50,8 +50,8 @@ def test_other_rows_have_the_predictions_of_the_trees(dataset):
 
 
 def test_trees_read_pairs_that_explain_clicks(dataset):
-    names = [dataset.schema.fields[TREES].trees[part] for pair in trees_of(dataset).pairs for part in pair.parts]
-    assert set(names[:2]) == {"user", "item"}
+    names = [dataset.schema.fields[TREES].trees[part] for part in trees_of(dataset).pairs[0].parts]
+    assert set(names) == {"user", "item"}
     parts = {dataset.schema.fields[TREES].trees[part] for part, table in trees_of(dataset).inputs if not len(table)}
     assert parts == {"age"}  # as a number
     assert auc(dataset.test.labels, dataset.test.ids[:, TREES]) > 0.65
@@ -210,11 +210,34 @@ def with_effect(rows: TreeRows, first: int, second: int) -> TreeRows:
 def test_a_pair_with_an_effect_is_the_best_one(parts):
     assert (parts * (parts - 1) // 2 > AT_ONCE) == (parts == 12)
     rows, validation = (with_effect(rows_of(count, parts, count), 1, 3) for count in (12000, 3000))
-    chosen = select_pairs(rows, validation, seed=0, threads=1)
+    chosen = select_combinations(rows, validation, seed=0, threads=1)
     assert chosen[0] == (1, 3)
-    assert len(chosen) <= MOST_PAIRS
+    assert len(chosen) <= MOST_CHOSEN
     nothing = dataclasses.replace(validation, ids=validation.ids[:0], labels=validation.labels[:0])
-    assert select_pairs(rows, nothing, seed=0, threads=1) == []
+    assert select_combinations(rows, nothing, seed=0, threads=1) == []
+
+
+def test_a_triple_with_an_effect_is_found():
+    """The label depends on three parts; each pair of them says a little."""
+
+    def labeled(count: int) -> TreeRows:
+        rows = rows_of(count, 5, count)
+        rows.ids[:, :3] = 1 + rows.ids[:, :3] % 6
+        first, second, third = rows.ids[:, :3].T - 1
+        effects = np.random.default_rng(99).normal(0, 1, (6, 6))[first, second]
+        effects += np.random.default_rng(98).normal(0, 2, (6, 6, 6))[first, second, third]
+        clicks = np.random.default_rng(count).random(count) < 1 / (1 + np.exp(-effects))
+        return dataclasses.replace(rows, labels=clicks.astype(np.float32))
+
+    rows, validation = labeled(12000), labeled(3000)
+    chosen = select_combinations(rows, validation, seed=0, threads=1)
+    triple = next(parts for parts in chosen if set(parts) == {0, 1, 2})
+    assert len({frozenset(parts) for parts in chosen}) == len(chosen)
+    assert max(map(len, chosen)) <= 4
+    extended, _, _ = add_combinations(rows, [triple])
+    assert [extended.combined(number) for number in (5, 6)] == [triple[:2], triple]
+    distinct = len(np.unique(rows.ids[:, :3], axis=0))
+    assert len(np.unique(extended.ids_of(6))) == distinct  # its features are the combinations of the three
 
 
 def test_features_are_hidden_as_often_as_validation_rows_have_new_ones():
@@ -231,14 +254,14 @@ def test_hidden_features_look_like_unknown_ones():
     validation.ids[:, 0] = 0
     hidden = hide_features(rows, validation, seed=0)
     unknown = dataclasses.replace(rows, ids=np.where(hidden.hidden, 0, rows.ids).astype(np.int32))
-    for inputs in (part_inputs, lambda each: pair_inputs(each, [(0, 1), (1, 2)])[1:]):
+    for inputs in (part_inputs, lambda each: add_combinations(each, [(0, 1), (1, 2)])[1:]):
         (tables, columns), (_, whole) = inputs(hidden), inputs(rows)
         for (part, table), column, before in zip(tables, columns, whole, strict=True):
             affected = hidden.hidden[:, 0] if part in (0, 3) else np.zeros(2000, bool)  # 3 is the first pair
             np.testing.assert_array_equal(column[affected], table[0])
             np.testing.assert_array_equal(column[~affected], before[~affected])
-    pairs, tables, _ = pair_inputs(rows, [(0, 1)])
-    (count, rate) = numbers_of(unknown, tables, pairs)
+    with_pair, tables, _ = add_combinations(rows, [(0, 1)])
+    (count, rate) = numbers_of(unknown, tables, with_pair.pairs)
     np.testing.assert_array_equal(count[hidden.hidden[:, 0]], 0)
     assert len(np.unique(rate[hidden.hidden[:, 0]])) == 1
 
@@ -267,7 +290,7 @@ def test_trees_learn_what_to_predict_for_new_values():
 
 def test_pairs_do_not_leak_labels():
     rows = rows_of(4000, 2, 3)
-    _, _, (counts, rates) = pair_inputs(rows, [(0, 1)])
+    _, _, (counts, rates) = add_combinations(rows, [(0, 1)])
     assert abs(np.corrcoef(rows.labels, counts)[0, 1]) < 0.05
     assert abs(np.corrcoef(rows.labels, rates)[0, 1]) < 0.1
 

@@ -53,10 +53,10 @@ def literal_ids(trees: Trees, parts: NDArray[np.int32], columns: Mapping[int, Se
     pairs = [{tuple(ids): i + 1 for i, ids in enumerate(pair.combinations.tolist())} for pair in trees.pairs]
     found = []
     for number, row in enumerate(parts.tolist()):
-        features = row + [
-            index.get((row[pair.parts[0]], row[pair.parts[1]]), 0)
-            for pair, index in zip(trees.pairs, pairs, strict=True)
-        ]
+        features = [*row]
+        for pair, index in zip(trees.pairs, pairs, strict=True):
+            a, b = pair.parts
+            features.append(index.get((features[a], features[b]), 0))  # a or b may be an earlier pair
         cells = {part: column[number] for part, column in columns.items()}
         numbers = [_number_of(table, cells.get(part), features[part]) for part, table in trees.inputs]
         sums = np.zeros(8, np.float32)  # tree t belongs to the partial sum t % 8

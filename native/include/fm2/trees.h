@@ -16,13 +16,13 @@ namespace fm2 {
 // so that every row has an id between 1 and size - 1.
 //
 // A tree compares inputs with thresholds. An input is the number in the column of a part, or a number that a feature of a part has, or a
-// pair of features of two parts: for example, how often the training rows have it. Of a part with lists, inputs are the length of the list,
-// and whether it contains a feature. The words of the trees:
+// pair of features of two parts, or of a part and an earlier pair: for example, how often the training rows have it. Of a part with lists,
+// inputs are the length of the list, and whether it contains a feature. The words of the trees:
 //
 //   counts        inputs, pairs, trees, nodes, leaves, boundaries
 //   inputs        for each: its part, or the number of parts + its pair; the number of features, or 0 for the number in the column or the
 //                 length of the list, or in_list + id for whether the list contains a feature (never if the id is 0)
-//   pairs         for each: two parts; the number of combinations
+//   pairs         for each: two parts, or the number of parts + an earlier pair; the number of combinations
 //   combinations  of the first pair, of the second, and so on: the ids of both parts; combination i is feature i + 1, others are feature 0
 //   numbers       of the features of the first input, of the second, and so on: floats
 //   roots         of the trees: a node, or ~leaf if the tree has no node

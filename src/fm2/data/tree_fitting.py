@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.tree_boosting import Boosting
-from fm2.data.tree_inputs import Table, TreeRows, hide_features, pair_inputs, part_inputs
-from fm2.data.tree_pairs import select_pairs
+from fm2.data.tree_combinations import select_combinations
+from fm2.data.tree_inputs import Table, TreeRows, add_combinations, hide_features, part_inputs
 from fm2.data.trees import NODE, Pair, Trees
 
 Floats = NDArray[np.float32]
@@ -37,17 +37,17 @@ class FittedTrees:
 
 
 def fit_trees(rows: TreeRows, validation: TreeRows, buckets: int, seed: int, threads: int) -> FittedTrees:
-    """Fit trees to training rows; the validation rows select pairs of fields, and how many features are hidden."""
+    """Fit trees to training rows; validation rows select combinations of fields, and how many features are hidden."""
     rows = hide_features(rows, validation, seed)
     boosting = Boosting(rows, seed, threads)
     tables, columns = part_inputs(rows)
-    pairs, pair_tables, pair_columns = pair_inputs(rows, select_pairs(rows, validation, seed, threads))
+    rows, pair_tables, pair_columns = add_combinations(rows, select_combinations(rows, validation, seed, threads))
     numbers = np.stack([*columns, *pair_columns], axis=1)
     predictions, size = boosting.predict_held_out(numbers)
     final = boosting.fit_all(numbers, size)
     boundaries = _boundaries(predictions, rows.weights, buckets)
     roots = [tree["tree_structure"] for tree in final.dump_model()["tree_info"]]
-    trees = _convert(roots, pairs, [*tables, *pair_tables], len(rows.vocabularies), boundaries)
+    trees = _convert(roots, rows.pairs, [*tables, *pair_tables], len(rows.vocabularies), boundaries)
     of_rows = np.searchsorted(boundaries, predictions, "right").astype(np.int32)
     return FittedTrees(trees, _means(predictions, of_rows), of_rows)
 
@@ -90,10 +90,15 @@ def _convert(roots: list[Any], pairs: Sequence[Pair], tables: Sequence[Table], p
 
 
 def _select(pairs: Sequence[Pair], inputs: Sequence[Table], parts: int) -> tuple[tuple[Pair, ...], tuple[Table, ...]]:
-    """Return the pairs that inputs read, and the inputs with the new numbers of these pairs."""
-    read = sorted({part - parts for part, _ in inputs if part >= parts})
-    numbered = [(part if part < parts else parts + read.index(part - parts), table) for part, table in inputs]
-    return tuple(pairs[pair] for pair in read), tuple(numbered)
+    """Return the pairs that inputs read or that these combine, and the inputs with the new numbers of these pairs."""
+    needed = {part for part, _ in inputs if part >= parts}
+    for part in range(parts + len(pairs) - 1, parts - 1, -1):  # a pair combines earlier ones
+        if part in needed:
+            needed |= {each for each in pairs[part - parts].parts if each >= parts}
+    numbers = {part: part for part in range(parts)} | {part: parts + at for at, part in enumerate(sorted(needed))}
+    kept = [pairs[part - parts] for part in sorted(needed)]
+    renumbered = [Pair((numbers[pair.parts[0]], numbers[pair.parts[1]]), pair.combinations) for pair in kept]
+    return tuple(renumbered), tuple((numbers[part], table) for part, table in inputs)
 
 
 def _splits(roots: list[Any]) -> Iterator[dict[str, Any]]:

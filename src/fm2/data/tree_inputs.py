@@ -18,6 +18,7 @@ from fm2.data.vocabulary import Vocabulary
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
+Parts = tuple[int, ...]
 Table = Input  # a part, or the number of parts + a pair; the number of each of its features, or what is read of a list
 
 FOLDS = 4
@@ -38,7 +39,8 @@ class TreeRows:
     Multi-valued parts have one of the ``lists`` per row, and no ids.
 
     The click rates of a training row's features are those of the rows of other folds, so that they do not contain its
-    own label. Trees see the features that are ``hidden`` (rows × parts) as unknown ones.
+    own label. Trees see the features that are ``hidden`` (rows × parts) as unknown ones. ``pairs`` are numbered after
+    the parts, and may be parts of later pairs; ``pair_ids`` has the feature of each of them in each row.
     """
 
     ids: Ints
@@ -49,6 +51,48 @@ class TreeRows:
     folds: Ints
     lists: Mapping[int, Lists] = field(default_factory=dict)
     hidden: NDArray[np.bool_] | None = None
+    pairs: tuple[Pair, ...] = ()
+    pair_ids: tuple[Ints, ...] = ()
+
+    def with_pair(self, pair: Pair) -> TreeRows:
+        """Return the rows with one more pair."""
+        ids = _pair_ids(self, pair)
+        return dataclasses.replace(self, pairs=(*self.pairs, pair), pair_ids=(*self.pair_ids, ids))
+
+    def ids_of(self, part: int) -> Ints:
+        """Return the feature of a part or pair in each row."""
+        parts = len(self.vocabularies)
+        return self.ids[:, part] if part < parts else self.pair_ids[part - parts]
+
+    def size_of(self, part: int) -> int:
+        """Return the number of features of a part or pair."""
+        parts = len(self.vocabularies)
+        return len(self.vocabularies[part]) if part < parts else len(self.pairs[part - parts].combinations) + 1
+
+    def combined(self, part: int) -> Parts:
+        """Return the parts that a pair combines, or the part itself.
+
+        >>> pairs = (Pair((0, 2), None), Pair((3, 1), None))
+        >>> rows = TreeRows(np.zeros((1, 3), np.int32), {}, [None] * 3, *[np.zeros(1)] * 3, pairs=pairs)
+        >>> rows.combined(4), rows.combined(1)
+        ((0, 2, 1), (1,))
+        """
+        parts = len(self.vocabularies)
+        if part < parts:
+            return (part,)
+        a, b = self.pairs[part - parts].parts
+        return self.combined(a) + self.combined(b)
+
+    def number_of(self, parts: Parts) -> int | None:
+        """Return the number of the pair that combines these parts, in this order; that of a single part is its own."""
+        if len(parts) == 1:
+            return parts[0]
+        numbers = range(len(self.vocabularies), len(self.vocabularies) + len(self.pairs))
+        return next((number for number in numbers if self.combined(number) == parts), None)
+
+    def is_hidden(self, part: int) -> NDArray[np.bool_] | None:
+        """Return in which rows the feature of a part, or one of those that a pair combines, is hidden."""
+        return None if self.hidden is None else np.any(self.hidden[:, list(self.combined(part))], axis=1)
 
     def every(self, step: int) -> TreeRows:
         """Return every ``step``-th row."""
@@ -64,6 +108,8 @@ class TreeRows:
             self.folds[chosen],
             {part: lists.take(chosen) for part, lists in self.lists.items()},
             None if self.hidden is None else self.hidden[chosen],
+            self.pairs,
+            tuple(ids[chosen] for ids in self.pair_ids),
         )
 
 
@@ -87,8 +133,7 @@ def part_inputs(rows: TreeRows) -> tuple[list[Table], list[Floats]]:
     for part, vocabulary in enumerate(rows.vocabularies):
         if part in rows.lists:
             continue
-        ids = rows.ids[:, part]
-        hidden = None if rows.hidden is None else rows.hidden[:, part]
+        ids, hidden = rows.ids[:, part], rows.is_hidden(part)
         if part in rows.numbers:
             tables.append((part, np.empty(0, np.float32)))
             columns.append(_number_column(rows, part))
@@ -107,30 +152,44 @@ def part_inputs(rows: TreeRows) -> tuple[list[Table], list[Floats]]:
     return tables, columns
 
 
-def pair_inputs(rows: TreeRows, parts: Sequence[tuple[int, int]]) -> tuple[list[Pair], list[Table], list[Floats]]:
-    """Return pairs of parts, the inputs that they have, and the number of each training row."""
-    pairs, tables, columns = list[Pair](), list[Table](), list[Floats]()
-    for a, b in parts:
-        size = len(rows.vocabularies[b])
-        keys = _keys(rows, a, b)
-        distinct, counts = np.unique(keys[keys >= 0], return_counts=True)
-        kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_COMBINATIONS])
-        pair = Pair((a, b), np.stack([distinct[kept] // size, distinct[kept] % size], axis=1).astype(np.int32))
-        hidden = None if rows.hidden is None else rows.hidden[:, a] | rows.hidden[:, b]
-        for table, column in _statistics(rows, _pair_ids(rows, pair), len(pair.combinations) + 1):
-            tables.append((len(rows.vocabularies) + len(pairs), table))
+def add_combinations(rows: TreeRows, combinations: Sequence[Parts]) -> tuple[TreeRows, list[Table], list[Floats]]:
+    """Return training rows with these combinations of parts, the inputs that they have, and the number of each row.
+
+    A combination of three parts is the pair of the first two, which is added if it is not there, and the third.
+    """
+    tables, columns = list[Table](), list[Floats]()
+    for parts in combinations:
+        rows, number = combine(rows, parts)
+        hidden = rows.is_hidden(number)
+        for table, column in _statistics(rows, rows.ids_of(number), rows.size_of(number)):
+            tables.append((number, table))
             columns.append(_hide(table, column, hidden))
-        pairs.append(pair)
-    return pairs, tables, columns
+    return rows, tables, columns
+
+
+def combine(rows: TreeRows, parts: Parts) -> tuple[TreeRows, int]:
+    """Return the rows with a combination of parts, and its number."""
+    known = rows.number_of(parts)
+    if known is not None:
+        return rows, known
+    rows, first = combine(rows, parts[:-1])
+    second, size = parts[-1], rows.size_of(parts[-1])
+    keys = _keys(rows, first, second)
+    distinct, counts = np.unique(keys[keys >= 0], return_counts=True)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:MOST_COMBINATIONS])
+    ids = np.stack([distinct[kept] // size, distinct[kept] % size], axis=1).astype(np.int32)
+    rows = rows.with_pair(Pair((first, second), ids))
+    return rows, len(rows.vocabularies) + len(rows.pairs) - 1
 
 
 def numbers_of(rows: TreeRows, tables: Sequence[Table], pairs: Sequence[Pair] = ()) -> list[Floats]:
-    """Return the inputs of rows that are not training rows."""
-    ids = [*rows.ids.T, *(_pair_ids(rows, pair) for pair in pairs)]
+    """Return the inputs of rows that are not training rows; ``pairs`` are those that they do not have yet."""
+    for pair in pairs:
+        rows = rows.with_pair(pair)
     return [
         value_column(rows.lists[part], table)
         if isinstance(table, ListValue)
-        else table[ids[part]]
+        else table[rows.ids_of(part)]
         if len(table)
         else _number_column(rows, part)
         for part, table in tables
@@ -139,8 +198,8 @@ def numbers_of(rows: TreeRows, tables: Sequence[Table], pairs: Sequence[Pair] = 
 
 def _keys(rows: TreeRows, a: int, b: int) -> NDArray[np.int64]:
     """Return a number for each combination of two parts, in the order of their ids; -1 if one of them is unknown."""
-    keys = rows.ids[:, a].astype(np.int64) * len(rows.vocabularies[b]) + rows.ids[:, b]
-    return np.where((rows.ids[:, a] > 0) & (rows.ids[:, b] > 0), keys, -1)
+    first, second = rows.ids_of(a), rows.ids_of(b)
+    return np.where((first > 0) & (second > 0), first.astype(np.int64) * rows.size_of(b) + second, -1)
 
 
 def _pair_ids(rows: TreeRows, pair: Pair) -> Ints:
@@ -148,7 +207,7 @@ def _pair_ids(rows: TreeRows, pair: Pair) -> Ints:
     if not len(pair.combinations):
         return np.zeros(len(rows.ids), np.int32)
     a, b = pair.parts
-    known = pair.combinations.astype(np.int64) @ np.array([len(rows.vocabularies[b]), 1])
+    known = pair.combinations.astype(np.int64) @ np.array([rows.size_of(b), 1])
     keys = _keys(rows, a, b)
     at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     return np.where(known[at] == keys, at + 1, 0).astype(np.int32)

@@ -21,7 +21,11 @@ NODE = np.dtype([("input", np.uint32), ("threshold", np.float32), ("low", np.int
 
 @dataclass(frozen=True)
 class Pair:
-    """Combinations of the ids of two parts, n × 2. Combination i is feature i + 1 of the pair; others are feature 0."""
+    """Combinations of the ids of two parts, n × 2. Combination i is feature i + 1 of the pair; others are feature 0.
+
+    In place of a part there may be an earlier pair: the number of parts plus its index. So a pair may combine the
+    features of several parts.
+    """
 
     parts: tuple[int, int]
     combinations: Ints
@@ -93,7 +97,9 @@ class Trees:
         pairs = []
         for pair in self.pairs:
             columns = zip(pair.parts, pair.combinations.T, strict=True)
-            combinations = np.stack([_new_ids(column, ids[part]) for part, column in columns], 1)
+            combinations = np.stack(
+                [_new_ids(column, ids[part]) if part < len(ids) else column for part, column in columns], 1
+            )
             pairs.append(Pair(pair.parts, combinations))  # a combination with an id of 0 is never found
         inputs = list[Input]()
         for part, numbers in self.inputs:
