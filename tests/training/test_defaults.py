@@ -6,11 +6,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import polars
 import pytest
 
+import fm2
 from fm2.artifacts.run_directory import SETTINGS
 from fm2.artifacts.settings import Settings, read_settings
-from fm2.models.registry import specs
+from fm2.models.registry import get_spec, specs
 from fm2.training.train import train
 
 SHALLOW = [spec for spec in specs() if not spec.deep]
@@ -107,3 +109,27 @@ def test_the_initial_accumulator_of_ffm_grows_with_the_rows():
     assert values == pytest.approx([0.1, 0.1, 0.3162, 1, 1], rel=1e-3)
     assert Settings.of("ffm", 100_000, initial_accumulator=0.5).initial_accumulator == 0.5
     assert Settings.of("poly2", 100_000).initial_accumulator == 0.1
+
+
+def test_rows_count_less_if_clicks_are_rare():
+    """With 1% clicks, the variance of labels is 0.0099 / 0.125 = 0.0792 of the usual one."""
+    fields = [50] * 30
+    for name in ("lr", "fwfm", "fmfm", "deepfm"):
+        spec = get_spec(name)
+        assert spec.default_settings(500_000, fields, 0.01) == spec.default_settings(140_712, fields)
+        assert spec.default_settings(500_000, fields, 0.99) == spec.default_settings(500_000, fields, 0.01)
+        assert spec.default_settings(500_000, fields, 0.2) == spec.default_settings(500_000, fields)
+    ffm = get_spec("ffm")
+    usual = ffm.default_settings(140_712, fields)
+    assert ffm.default_settings(500_000, fields, 0.01) == usual | {"l2": pytest.approx(0.0792 * usual["l2"])}
+
+
+def test_trainings_use_the_click_rate_of_the_training_rows(tmp_path):
+    clicks = np.arange(2000) % 100 == 0
+    rows = polars.DataFrame({"click": clicks.astype(int), "a": np.arange(2000) % 7, "b": np.arange(2000) % 5})
+    data = fm2.prepare(rows, fm2.Schema([fm2.Field("a"), fm2.Field("b")], label="click"), tmp_path / "data")
+    rate = data.train.labels.mean()
+    fm2.train("ffm", data, tmp_path / "run", epochs=1)
+    l2 = read_settings(tmp_path / "run" / SETTINGS)["l2"]
+    expected = get_spec("ffm").default_settings(len(data.train), data.field_sizes, rate)["l2"]
+    assert l2 == expected < get_spec("ffm").default_settings(len(data.train), data.field_sizes)["l2"]

@@ -75,15 +75,18 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: str, rows: int = 0, field_sizes: Sequence[int] = (), **changes: Any) -> Settings:
-        """Return a model's defaults for so many training rows and such fields, with changes.
+    def of(
+        cls, model: str, rows: int = 0, field_sizes: Sequence[int] = (), click_rate: float = 0.0, **changes: Any
+    ) -> Settings:
+        """Return a model's defaults for so many training rows, such fields and such a click rate, with changes.
 
         A setting that would have no effect raises an error.
         """
         spec = get_spec(model, "train")
         check_names(changes, model)
         size = changes.get("batch_size")
-        defaults = spec.default_settings(rows, field_sizes, size if isinstance(size, int) and size > 0 else 0)
+        batch_size = size if isinstance(size, int) and size > 0 else 0
+        defaults = spec.default_settings(rows, field_sizes, click_rate, batch_size)
         optimizer = changes.get("optimizer", defaults["optimizer"])
         if optimizer != defaults["optimizer"]:
             defaults = {name: value for name, value in defaults.items() if name not in OPTIMIZER_SETTINGS}

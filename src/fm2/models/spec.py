@@ -150,8 +150,12 @@ class ModelSpec:
         """Return whether the model uses an optional training setting or has an option of this name."""
         return setting in self.settings or setting in self.option_names
 
-    def default_settings(self, rows: int = 0, field_sizes: Sequence[int] = (), batch_size: int = 0) -> dict[str, Any]:
+    def default_settings(
+        self, rows: int = 0, field_sizes: Sequence[int] = (), click_rate: float = 0.0, batch_size: int = 0
+    ) -> dict[str, Any]:
         """Return the default settings for so many training rows (0: unknown) and such fields (none: unknown).
+
+        ``click_rate`` is that of the training rows (0: unknown).
 
         >>> from fm2.models.registry import get_spec
         >>> fmfm, deeplight = get_spec("fmfm"), get_spec("deeplight")
@@ -166,8 +170,19 @@ class ModelSpec:
         """
         options = {option.name: option.default for option in self.options}
         small = {**options, **self.defaults}
-        rules = self.interaction, self.highest_rate, self.l2_by_density, self.accumulator_by_rows
-        return adapt_defaults(self.few_defaults, small, self.large_defaults, rows, field_sizes, batch_size, *rules)
+        return adapt_defaults(
+            self.few_defaults,
+            small,
+            self.large_defaults,
+            rows,
+            field_sizes,
+            click_rate,
+            batch_size,
+            self.interaction,
+            self.highest_rate,
+            self.l2_by_density,
+            self.accumulator_by_rows,
+        )
 
     def check_options(self, config: Config) -> None:
         """Raise ValueError if a config, which may come from a damaged file, has an option that is out of range."""

@@ -29,7 +29,7 @@ def resolve_settings(
     """
     previous = _previous_settings(model, resumed) if resumed else {}
     shape = _shape_to_keep(model, start) if start else {}
-    settings = Settings.of(model, *size_for_defaults(dataset), **{**shape, **previous, **changes})
+    settings = Settings.of(model, *log_for_defaults(dataset), **{**shape, **previous, **changes})
     for name, value in shape.items():
         if settings.to_dict()[name] != value:
             raise Fm2Error(f"train: the model to start from has {name} {value}, not {settings.to_dict()[name]}")
@@ -42,13 +42,15 @@ def resolve_settings(
     return settings
 
 
-def size_for_defaults(dataset: Dataset) -> tuple[int, list[int]]:
-    """Return the number of training rows and the sizes of the fields, on which a model's defaults depend.
+def log_for_defaults(dataset: Dataset) -> tuple[int, list[int], float]:
+    """Return what a model's defaults depend on: the training rows, the sizes of the fields and the click rate.
 
     The size of a tree field counts as 1: a model does not see it, or only in a few coarse buckets.
     """
     fields = zip(dataset.schema.fields, dataset.field_sizes, strict=True)
-    return len(dataset.train), [1 if field.trees else size for field, size in fields]
+    train = dataset.manifest["splits"]["train"]
+    click_rate = train["clicks"] / max(train.get("impressions", train["rows"]), 1)
+    return len(dataset.train), [1 if field.trees else size for field, size in fields], click_rate
 
 
 def _previous_settings(model: str, path: Path) -> dict[str, Any]:

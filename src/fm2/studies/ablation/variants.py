@@ -15,7 +15,7 @@ from fm2.errors import Fm2Error, suggest
 from fm2.models.registry import get_spec, spec_of_interaction
 from fm2.models.spec import ModelSpec
 from fm2.models.specs.shallow import FFM, LR
-from fm2.training.resolve import size_for_defaults
+from fm2.training.resolve import log_for_defaults
 
 Kind = Literal["complete", "field", "interaction", "linear", "network"]
 
@@ -94,7 +94,7 @@ def _without(spec: ModelSpec, settings: Mapping[str, Any], dataset: Dataset, nam
 
 def _interactions(spec: ModelSpec, settings: Mapping[str, Any], dataset: Dataset) -> list[Variant]:
     """Replace the field matrices. Optimizer and regularization are the defaults of each model, the rest is kept."""
-    size = size_for_defaults(dataset)
+    log = log_for_defaults(dataset)
     kept = {name: settings[name] for name in KEPT if name in settings}
     variants = []
     for model, title in INTERACTIONS.items():
@@ -105,7 +105,7 @@ def _interactions(spec: ModelSpec, settings: Mapping[str, Any], dataset: Dataset
         if other.has_field_matrices:  # FFM needs far fewer dimensions
             used["dim"] = _dim(settings["dim"], other)
         try:
-            chosen = Settings.of(model, *size, **used).used()
+            chosen = Settings.of(model, *log, **used).used()
         except Fm2Error as error:
             raise Fm2Error(f"{str(error).replace('train:', f'ablate: {model}:', 1)}; parts=False omits it") from error
         del chosen["model"]

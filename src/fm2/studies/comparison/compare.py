@@ -29,7 +29,7 @@ from fm2.studies.result_files import PREDICTIONS
 from fm2.studies.statistics import measure_statistics
 from fm2.training.inputs import check_splits, fingerprint_of
 from fm2.training.loop import TrainingProgress
-from fm2.training.resolve import size_for_defaults
+from fm2.training.resolve import log_for_defaults
 from fm2.training.run import Run
 
 
@@ -96,7 +96,7 @@ def compare(
     if truth is not None:
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     ignored_settings(comparison.models, comparison.settings)
-    trainings = _trainings(comparison, size_for_defaults(dataset))
+    trainings = _trainings(comparison, log_for_defaults(dataset))
     with output_directory("compare", path, "comparison", JSON, "another comparison", **policy):
         if overwrite:
             _remove_results(path)
@@ -151,12 +151,12 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     return numbers
 
 
-def _trainings(comparison: Comparison, size: tuple[int, Sequence[int]]) -> dict[str, Training]:
+def _trainings(comparison: Comparison, log: tuple[int, Sequence[int], float]) -> dict[str, Training]:
     """Return every training by the name of its run, and so find all errors before any work."""
     for name in comparison.model_settings:
         get_spec(name, "compare: settings")
     return {
-        f"{model}-{seed}": training_of(model, seed, size, comparison.settings, comparison.model_settings)
+        f"{model}-{seed}": training_of(model, seed, log, comparison.settings, comparison.model_settings)
         for model in comparison.models
         for seed in comparison.seeds
     }

@@ -78,18 +78,18 @@ class Training:
 def training_of(
     model: str,
     seed: int,
-    size: tuple[int, Sequence[int]],
+    log: tuple[int, Sequence[int], float],
     common: Mapping[str, Any],
     model_settings: Mapping[str, Mapping[str, Any]],
 ) -> Training:
-    """Return a model's training on data of this ``size`` (rows, field sizes), with the common settings and its own."""
+    """Return a model's training on a ``log`` (rows, field sizes, click rate), with the common settings and its own."""
     specific = model_settings.get(model, {})
     if "seed" in common or "seed" in specific:
         raise Fm2Error("compare: unexpected setting 'seed'; use seeds=, which apply to all models")
     shared = {name: value for name, value in common.items() if _has(model, name, value)}
     changes = {**shared, **specific, "seed": seed}
     try:
-        return Training(Settings.of(model, *size, **changes), changes)
+        return Training(Settings.of(model, *log, **changes), changes)
     except Fm2Error as error:
         raise Fm2Error(str(error).replace("train:", f"compare: {model}:", 1)) from error
 

@@ -18,7 +18,7 @@ from fm2.models.choices import Metric
 from fm2.remote.paths import local_path
 from fm2.studies.tuning.spaces import Candidates, Choices, Range, Space, space_around
 from fm2.training.inputs import fingerprint_of
-from fm2.training.resolve import size_for_defaults
+from fm2.training.resolve import log_for_defaults
 
 PLAN, SPACE = "tune.json", "space.toml"
 
@@ -38,6 +38,7 @@ class Plan:
     model: str
     rows: int
     field_sizes: Sequence[int]
+    click_rate: float
     metric: Metric
     seed: int
     fixed: Mapping[str, Any]
@@ -46,9 +47,8 @@ class Plan:
 
     def settings(self, tried: Mapping[str, Any]) -> Settings:
         """Return the settings of a trial. Settings that are neither tried nor fixed are the model's defaults."""
-        return Settings.of(
-            self.model, self.rows, self.field_sizes, metric=self.metric, seed=self.seed, **{**self.fixed, **tried}
-        )
+        log = self.rows, self.field_sizes, self.click_rate
+        return Settings.of(self.model, *log, metric=self.metric, seed=self.seed, **{**self.fixed, **tried})
 
     def start(self) -> dict[str, Any]:
         """Return the first trial: the point of the space that is nearest to the defaults."""
@@ -60,6 +60,7 @@ def make_plan(
     model: str,
     rows: int,
     field_sizes: Sequence[int],
+    click_rate: float,
     metric: Metric,
     seed: int,
     fix: Mapping[str, Any],
@@ -71,7 +72,7 @@ def make_plan(
 
     Errors name ``source``, the file of the space.
 
-    >>> plan = make_plan("fmfm", 0, [], "auc", 0, {"epochs": 3}, {"dim": [4, 8], "l2": 0.1})
+    >>> plan = make_plan("fmfm", 0, [], 0.0, "auc", 0, {"epochs": 3}, {"dim": [4, 8], "l2": 0.1})
     >>> plan.space, plan.fixed, plan.start()
     ({'dim': Choices(values=(4, 8))}, {'l2': 0.1, 'epochs': 3}, {'dim': 8})
     """
@@ -80,7 +81,8 @@ def make_plan(
             raise Fm2Error(f"tune: '{name}' is the same for all trials and cannot be searched or fixed")
     scalars = {name: value for name, value in (written or {}).items() if not isinstance(value, list | dict)}
     fixed = {**scalars, **fix}
-    plan = Plan(model, rows, field_sizes, metric, seed, fixed, {})
+    log = rows, field_sizes, click_rate
+    plan = Plan(model, *log, metric, seed, fixed, {})
     defaults = _check(plan, {}, "fix=" if fix else source)
     if written is None:
         space = space_around(defaults)
@@ -94,7 +96,7 @@ def make_plan(
             _check(plan, {name: value}, source)
     if not space:
         raise Fm2Error(f"tune: nothing to search for {model}: all settings are fixed")
-    return Plan(model, rows, field_sizes, metric, seed, fixed, space, generation)
+    return Plan(model, *log, metric, seed, fixed, space, generation)
 
 
 def _check(plan: Plan, tried: Mapping[str, Any], source: str) -> Settings:
@@ -149,7 +151,8 @@ def _read(path: Path) -> tuple[dict[str, Any], Plan]:
     """Read a plan, and the file's content with it."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        names = ("model", "rows", "field_sizes", "metric", "seed", "fixed", "space", "generation")
+        stored.setdefault("click_rate", 0.0)  # older searches have defaults that do not depend on it
+        names = ("model", "rows", "field_sizes", "click_rate", "metric", "seed", "fixed", "space", "generation")
         return stored, make_plan(*(stored[name] for name in names))
     except OSError as error:
         raise Fm2Error(f"tune: {path}: {error.strerror}") from error
@@ -165,8 +168,8 @@ def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
     generation = GENERATION if arguments["generation"] is None else arguments["generation"]
     if not 1 <= generation <= LARGEST_GENERATION:
         raise Fm2Error(f"tune: generation must be between 1 and {LARGEST_GENERATION}, got {generation}")
-    size, seed, fixed = size_for_defaults(dataset), arguments["seed"] or 0, arguments["fix"] or {}
-    return make_plan(model, *size, metric, seed, fixed, space, generation, source)
+    log, seed, fixed = log_for_defaults(dataset), arguments["seed"] or 0, arguments["fix"] or {}
+    return make_plan(model, *log, metric, seed, fixed, space, generation, source)
 
 
 def plan_files(plan: Plan, dataset: Dataset, row_weights: str | None) -> dict[str, str]:
