@@ -139,7 +139,7 @@ def test_a_comparison_and_a_training_make_the_same_model(dataset, tmp_path, caps
     out = tmp_path / "table"
     command = ["compare", str(dataset.path), "--models", "lr,ffm,fmfm", "--out", str(out), *FAST]
     with pytest.raises(KeyboardInterrupt):
-        watch = interrupt_in("candidate 2 of 3, round 1")
+        watch = interrupt_in("candidate 2 of 4, round 1")
         fm2.compare(dataset, out, ["lr", "ffm", "fmfm"], threads=1, **QUICK, watch=watch)
     with pytest.raises(Fm2Error, match="lr-0 has epochs 2, not 3; use overwrite=True"):
         fm2.compare(dataset, out, resume=True, epochs=3)  # a race that has not ended

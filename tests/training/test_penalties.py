@@ -1,4 +1,4 @@
-"""Ordinary trainings on logs of medium size, which compare variants: two forms of L2, simpler field matrices."""
+"""Ordinary trainings on logs of medium size, which compare variants: three forms of L2, simpler field matrices."""
 
 from __future__ import annotations
 
@@ -34,18 +34,21 @@ def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model):
     stages = {}
     run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
-    count = {"lr": 3, "fmfm": 4}.get(model, 2)  # LR tries the second form with two strengths
+    # l2_power, and the penalty of features that occur 100 times; LR tries the first form with two strengths
+    penalties = [(1, 1), (1, 2), (0, 1)] if model == "lr" else [(1, 1), (0, 1)]
+    penalties += [(1, 1)] * 2 if model == "fmfm" else []
+    count = 1 + len(penalties)
     assert list(stages)[:count] == [f"candidate {number} of {count}, round 1 of 3" for number in range(1, count + 1)]
     assert record.summary().startswith(f"compared {count} variants: chose ")
     defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     others = [candidate.changes for candidate in record.candidates[1:]]
-    matrices = [None, "diagonal", "scalar"] if model == "fmfm" else [None] * (count - 1)
+    matrices = [None, None, "diagonal", "scalar"] if model == "fmfm" else [None] * (count - 1)
     assert [each.get("matrices") for each in others] == matrices
-    for number, equal in enumerate(others, start=1):
-        strength = number if model == "lr" else 1
-        assert equal["l2_power"] == 1
-        assert equal["l2"] == pytest.approx(strength * 10 * defaults.l2, rel=0.01)
-        assert equal.get("field_dropout", 0) == 0
+    for other, (power, strength) in zip(others, penalties, strict=True):
+        assert other["l2_power"] == power
+        before = defaults.l2 / 100**defaults.l2_power
+        assert other["l2"] / 100**power == pytest.approx(strength * before, rel=0.01)
+        assert other.get("field_dropout", 0) == 0
     scores = []
     for number, changes in enumerate(({"l2": defaults.l2}, *others)):  # a penalty that is given is the only one
         alone = train(model, dataset, tmp_path / str(number), **changes, **FAST)
@@ -62,8 +65,8 @@ def test_the_command_says_how_many_variants_are_compared(dataset, tmp_path, caps
     assert main([*command, str(tmp_path / "two")]) == 0
     start = f"fm2: training lr on {len(dataset.train):,} rows"
     first, *_, last = capsys.readouterr().err.splitlines()
-    assert first == f"{start} in 3 variants; the best one is kept at the end ..."
-    assert last.startswith("fm2: compared 3 variants: chose ")
+    assert first == f"{start} in 4 variants; the best one is kept at the end ..."
+    assert last.startswith("fm2: compared 4 variants: chose ")
     assert main([*command, str(tmp_path / "one"), "--l2", "0.1"]) == 0
     assert capsys.readouterr().err.splitlines()[0] == f"{start} ..."
 
@@ -83,7 +86,7 @@ def test_a_comparison_of_penalties_can_be_resumed(dataset, tmp_path):
 def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
     record = record_of(train("auto", dataset, tmp_path / "run", **FAST))
     models = [candidate.model for candidate in record.candidates]
-    assert models == ["lr", "lr", "lr", "fm", "fm", "ffm", "fwfm", "fwfm", *["fmfm"] * 4]
+    assert models == [*["lr"] * 4, *["fm"] * 3, "ffm", *["fwfm"] * 3, *["fmfm"] * 5]
     assert record.summary().endswith("the best of 5 models")
     again = record_of(train("auto", dataset, tmp_path / "more", effort=2, **FAST))
     entered = [(each.model, json.dumps(each.changes, sort_keys=True)) for each in again.candidates]
@@ -101,13 +104,13 @@ def test_a_penalty_that_is_given_is_the_only_one(dataset, tmp_path, given):
 def test_simpler_matrices_need_more_rows(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)
     record = record_of(train("fmfm", dataset, tmp_path / "run", **FAST))
-    assert len(record.candidates) == 2
+    assert [candidate.changes.get("l2_power") for candidate in record.candidates] == [None, 1, 0]
 
 
 @pytest.mark.usefixtures("medium")
 def test_matrices_that_are_given_are_the_only_ones(dataset, tmp_path):
     run = train("fmfm", dataset, tmp_path / "run", matrices="diagonal", **FAST)
-    assert [candidate.changes.get("matrices") for candidate in record_of(run).candidates] == [None, None]
+    assert [candidate.changes.get("matrices") for candidate in record_of(run).candidates] == [None] * 3
     assert run.model.config["matrices"] == "diagonal"
     further = train("fmfm", dataset, tmp_path / "further", start=run, **FAST)
     assert further.model.config["matrices"] == "diagonal"

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.tree_boosting import Boosting
-from fm2.data.tree_inputs import Parts, TreeRows, add_combinations, combine, numbers_of, part_inputs
+from fm2.data.tree_inputs import MOST_COMBINATIONS, Parts, TreeRows, add_combinations, combine, numbers_of, part_inputs
 
 MOST_CHOSEN = 12  # in each round
 # Pairs, triples, and combinations of four fields, as in CatBoost. If rows share a date, an hour and a place, as flights
 # do, pairs are not enough: with triples, FmFM with trees on such a log had a test log loss of .430 instead of .444.
 LARGEST = 4
 LEAST_KNOWN = 0.5  # of the share of training rows that have known features
+MOST_SAME = 0.99  # of the features of a combination that fewer parts have
 MOST_EXTENDED = 4  # combinations that the next round extends by each part
 MOST_PARTS = 40  # that are combined: the number of pairs, and the time to rank them, grows with the square
 AT_ONCE = 45  # candidates whose inputs are in memory
@@ -29,9 +30,9 @@ def select_combinations(rows: TreeRows, validation: TreeRows, seed: int, threads
     """Choose the combinations of parts with which trees have the lowest log loss on the validation rows.
 
     Candidates are ranked by the gain of the trees' splits on their inputs. Those whose features are new in most of the
-    validation rows are left out. Trees with none, one, two, four, eight and twelve of the best are then compared on the
-    validation rows. The first candidates are pairs; if some of them are chosen, the best ones are extended by a third
-    part, and so on.
+    validation rows, or follow from fewer parts, are left out. Trees with none, one, two, four, eight and twelve of the
+    best are then compared on the validation rows. The first candidates are pairs; if some of them are chosen, the best
+    ones are extended by a third part, and so on.
     """
     # Lists, and numbers with weighted features, have no ids.
     parts = [part for part, size in enumerate(map(len, rows.vocabularies)) if size > 2 and rows.ids[:, part].any()]
@@ -41,7 +42,7 @@ def select_combinations(rows: TreeRows, validation: TreeRows, seed: int, threads
     trees = _Trees(rows, validation, seed, threads)
     chosen, candidates = list[Parts](), list[Parts](combinations(parts, 2))
     while candidates:
-        ranked = list(islice(filter(trees.is_known, trees.rank(candidates)), MOST_CHOSEN))
+        ranked = list(islice(filter(trees.can_judge, trees.rank(candidates)), MOST_CHOSEN))
         added = trees.add_best(ranked)
         chosen += added
         is_last = not added or len(added[0]) == LARGEST
@@ -116,14 +117,19 @@ class _Trees:
         gains: NDArray[np.float64] = of_inputs.reshape(len(candidates), -1).sum(axis=1)
         return gains
 
-    def is_known(self, parts: Parts) -> bool:
-        """Return whether validation rows have known features of a combination about as often as training rows do.
+    def can_judge(self, parts: Parts) -> bool:
+        """Return whether the validation rows can tell what a combination is worth.
 
-        A feature that only one training row has would be new in this row. If the validation rows have other users than
-        training and test rows, as on the log of movies, they cannot tell what a combination with users is worth: trees
-        with triples of them lowered the validation log loss of FmFM from .5288 to .5254, but raised that of the test
-        rows from .5514 to .5566.
+        They must have known features of it about as often as training rows do. (A feature that only one training row
+        has would be new in this row.) If they have other users than training and test rows, as on the log of movies,
+        they cannot judge a combination with users: trees with triples of them lowered the validation log loss of FmFM
+        from .5288 to .5254, but raised that of the test rows from .5514 to .5566. And no part may follow from others,
+        as a brand does from an item: then, the combination has the features of a smaller one.
         """
+        size = self._count_features(parts)
+        without = (parts[:at] + parts[at + 1 :] for at in range(len(parts)))
+        if size < MOST_COMBINATIONS and any(self._count_features(rest) >= MOST_SAME * size for rest in without):
+            return False
         rows, number = combine(self._rows, parts)
         validation = self._validation
         for pair in rows.pairs[len(self._rows.pairs) :]:
@@ -131,6 +137,11 @@ class _Trees:
         ids = rows.ids_of(number)
         in_training = np.mean((np.bincount(ids)[ids] > 1) & (ids > 0))
         return bool(np.mean(validation.ids_of(number) > 0) >= LEAST_KNOWN * in_training)
+
+    def _count_features(self, parts: Parts) -> int:
+        """Return how many known features of a combination the training rows have."""
+        rows, number = combine(self._rows, parts)
+        return int(np.count_nonzero(np.bincount(rows.ids_of(number))[1:]))
 
     def add_best(self, ranked: Sequence[Parts]) -> list[Parts]:
         """Add as many of the first candidates as lower the loss most, and return them."""

@@ -50,9 +50,9 @@ class ModelSpec:
     training settings and options. With few fields, the default learning rates are higher: on small logs up to
     ``highest_rate``, on others by the same factor; None leaves them alone. With ``l2_by_density``, the default l2 is
     proportional to the number of features per row; with ``accumulator_by_rows``, the default
-    initial_accumulator grows with the rows. On logs of medium size, an ordinary training also tries another form of
-    l2, as strong as usual times each of ``other_penalties``, and keeps the best one. ``fm2 tune`` leaves ``untuned``
-    settings alone. ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
+    initial_accumulator grows with the rows. On logs of medium size, an ordinary training also tries the
+    ``other_penalties``, each an l2_power and a factor of the usual strength, and keeps the best one. ``fm2 tune``
+    leaves ``untuned`` settings alone. ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
 
     ``many_fields`` says that the model's cost is linear in the number of fields, so that it takes any number of them.
     ``equal_dims`` explains why all fields need the same embedding dimension. ``interaction`` is the block of S between
@@ -92,7 +92,7 @@ class ModelSpec:
     highest_rate: float | None = None
     l2_by_density: bool = False
     accumulator_by_rows: bool = False
-    other_penalties: Sequence[float] = ()
+    other_penalties: Sequence[tuple[float, float]] = ()
     untuned: Sequence[str] = ()
     auto_effort: int | None = None
 

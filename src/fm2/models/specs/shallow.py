@@ -42,7 +42,7 @@ LR = ModelSpec(
     large_defaults={"learning_rate": 0.006, "batch_size": 1024, "l2": 0.000625, "ema_decay": 0.998},
     highest_rate=0.0125,
     l2_by_density=True,
-    other_penalties=(1, 2),
+    other_penalties=((1, 1), (1, 2), (0, 1)),
     untuned=("dense_learning_rate",),  # only the bias uses it
     auto_effort=1,
     many_fields=True,
@@ -198,7 +198,7 @@ def _machine(name: str, title: str, summary: str, source: str, interaction: Inte
         },
         dimensions="per_field" if interaction == "matrix" else "equal",
         interaction=interaction,
-        other_penalties=(1,),
+        other_penalties=((1, 1), (0, 1)),
         **{
             "few_defaults": FEW_DEFAULTS,
             "large_defaults": LARGE_DEFAULTS,
