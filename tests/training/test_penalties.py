@@ -36,13 +36,13 @@ def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model):
     record = record_of(run)
     # l2_power, and the penalty of features that occur 100 times; LR tries the first form with two strengths
     penalties = [(1, 1), (1, 2), (0, 1)] if model == "lr" else [(1, 1), (0, 1)]
-    penalties += [(1, 1)] * 2 if model == "fmfm" else []
+    penalties += [(1, 1), (0, 1), (1, 1)] if model == "fmfm" else []
     count = 1 + len(penalties)
     assert list(stages)[:count] == [f"candidate {number} of {count}, round 1 of 3" for number in range(1, count + 1)]
     assert record.summary().startswith(f"compared {count} variants: chose ")
     defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     others = [candidate.changes for candidate in record.candidates[1:]]
-    matrices = [None, None, "diagonal", "scalar"] if model == "fmfm" else [None] * (count - 1)
+    matrices = [None, None, "diagonal", "diagonal", "scalar"] if model == "fmfm" else [None] * (count - 1)
     assert [each.get("matrices") for each in others] == matrices
     for other, (power, strength) in zip(others, penalties, strict=True):
         assert other["l2_power"] == power
@@ -86,7 +86,7 @@ def test_a_comparison_of_penalties_can_be_resumed(dataset, tmp_path):
 def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
     record = record_of(train("auto", dataset, tmp_path / "run", **FAST))
     models = [candidate.model for candidate in record.candidates]
-    assert models == [*["lr"] * 4, *["fm"] * 3, "ffm", *["fwfm"] * 3, *["fmfm"] * 5]
+    assert models == [*["lr"] * 4, *["fm"] * 3, "ffm", *["fwfm"] * 3, *["fmfm"] * 6]
     assert record.summary().endswith("the best of 5 models")
     again = record_of(train("auto", dataset, tmp_path / "more", effort=2, **FAST))
     entered = [(each.model, json.dumps(each.changes, sort_keys=True)) for each in again.candidates]

@@ -67,7 +67,7 @@ FEWEST_ROWS, MOST_ROWS = 20_000, 500_000
 # Choosing simpler field matrices takes more validation rows: with 3,000 of them on avazu, diagonal matrices were chosen
 # by chance, and FmFM's test log loss was .4098 instead of .4083. With 9,000 to 20,000, simpler matrices were chosen on
 # drift, user_item, movies, few_fields and numbers, and lowered it from .4006 to .3972, .3801 to .3748, .5605 to .5572,
-# .4303 to .4300 and .4599 to .4597. On criteo_inferred and movies_users, the matrices stayed full.
+# .4303 to .4300 and .4599 to .4575. On criteo_inferred and movies_users, the matrices stayed full.
 FEWEST_FOR_MATRICES = 50_000
 USUAL_COUNT = 100
 DIAGONAL_STD = 0.3  # of the initial field matrices, as in FwFM and FvFM
@@ -95,24 +95,26 @@ def other_penalty(defaults: Settings, fixed: Collection[str], power: float, fact
 
 
 def simpler_models(defaults: Settings, fixed: Collection[str]) -> list[dict[str, Any]]:
-    """Return the changes that make an FmFM a simpler model of its family, with the other form of L2.
+    """Return the changes that make an FmFM a simpler model of its family, with the other forms of L2.
 
     On logs without evidence for full matrices, these overfit. The embeddings of a model with ``scalar`` matrices have
     the same dimension in all fields: otherwise, coordinates that a field lacks would not interact with it.
 
-    >>> simpler_models(Settings.of("fmfm", dim=[4, 12]), ())[1]
+    >>> simpler_models(Settings.of("fmfm", dim=[4, 12]), ())[2]
     {'l2_power': 1.0, 'l2': 0.143, 'field_dropout': 0.0, 'matrices': 'scalar', 'matrix_std': 0.3, 'dim': 12}
     >>> simpler_models(Settings.of("fwfm"), ()), simpler_models(Settings.of("fmfm"), ("matrices",))
     ([], [])
     """
-    penalty = other_penalty(defaults, fixed, 1, 1)
-    if penalty is None or "matrices" in fixed or defaults.used().get("matrices") != "full":
+    if "matrices" in fixed or defaults.used().get("matrices") != "full":
         return []
-    changes = {**penalty, "matrices": "diagonal"} | ({} if "matrix_std" in fixed else {"matrix_std": DIAGONAL_STD})
-    scalar = {**changes, "matrices": "scalar"}
-    if isinstance(defaults.dim, tuple) and "dim" not in fixed:
-        scalar["dim"] = min(max(defaults.dim), max(WIDEST // len(defaults.dim), min(defaults.dim)))
-    return [changes, scalar]
+    penalties = [other for power in (1, 0) if (other := other_penalty(defaults, fixed, power, 1)) is not None]
+    initial = {} if "matrix_std" in fixed else {"matrix_std": DIAGONAL_STD}
+    models = [{**penalty, "matrices": "diagonal", **initial} for penalty in penalties]
+    for penalty in penalties[:1]:
+        models.append({**penalty, "matrices": "scalar", **initial})
+        if isinstance(defaults.dim, tuple) and "dim" not in fixed:
+            models[-1]["dim"] = min(max(defaults.dim), max(WIDEST // len(defaults.dim), min(defaults.dim)))
+    return models
 
 
 def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) -> list[dict[str, Any]]:
