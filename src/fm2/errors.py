@@ -110,16 +110,27 @@ def closest(name: str, names: Iterable[str], least: float = 0.6) -> str | None:
     Names with a difflib ratio of ``least`` are similar, and so are names with the same letters. Of these, the one with
     the fewest typing errors is the closest.
 
+    Initials stand for the words that begin with them.
+
     >>> closest("stie", ["time", "site"]), closest("da", ["time", "ad"]), closest("USER", ["user"]), closest("x", ["y"])
     ('site', 'ad', 'user', None)
+    >>> closest("--lr", ["--l2", "--learning-rate"])
+    '--learning-rate'
     """
     word = name.casefold()
     spellings: dict[str, str] = {}
     for each in names:
         spellings.setdefault(each.casefold(), each)
+    for each in spellings:
+        if len(word) > 1 and _initials(each) == word.strip("-"):
+            return spellings[each]
     similar = difflib.get_close_matches(word, spellings, n=5, cutoff=least)
     similar += [each for each in spellings if len(each) == len(word) and sorted(each) == sorted(word)]
     return spellings[min(similar, key=lambda each: _typing_errors(word, each))] if similar else None
+
+
+def _initials(name: str) -> str:
+    return "".join(part[0] for part in re.split(r"[-_ ]", name) if part)
 
 
 def _typing_errors(word: str, other: str) -> int:

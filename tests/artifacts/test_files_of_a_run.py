@@ -12,7 +12,7 @@ from tests.helpers.runs import load_arrays
 from fm2 import Field, Fm2Error, Schema
 from fm2.artifacts.arrays import ChunkedArray, save_arrays
 from fm2.artifacts.model_file import MODEL, check_model, open_model, save_model
-from fm2.artifacts.run_directory import append_history, read_history, write_history
+from fm2.artifacts.run_directory import RACE, append_history, read_history, write_history
 from fm2.data.vocabulary import Vocabulary
 
 
@@ -105,12 +105,15 @@ def test_parts_that_contradict_each_other_are_an_error(tmp_path):
 def test_a_path_without_a_model_says_what_to_do(tmp_path):
     (tmp_path / "log.csv").write_text("")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "race").mkdir()
+    (tmp_path / "race" / RACE).write_text("{}")
     (tmp_path / "runs" / "fmfm-0").mkdir(parents=True)
     save_tiny(tmp_path / "runs" / "fmfm-0", {})
     for name, message in (
         ("nowhere", r"nowhere: run not found; fm2 train writes one$"),
         ("log.csv", r"log.csv is a file; expected a run, the directory that fm2 train writes$"),
         ("empty", r"empty has no trained model \(model.safetensors\); fm2 train writes one$"),
+        ("race", r"race has no trained model \(model.safetensors\); its training has not ended; .* --resume$"),
         ("runs", r"runs has no trained model \(model.safetensors\); did you mean .*runs/fmfm-0\?$"),
     ):
         with pytest.raises(Fm2Error, match=message):

@@ -6,6 +6,7 @@ import json
 import sys
 
 import numpy as np
+import polars
 import pytest
 from tests.helpers.planted import QUICK
 from tests.helpers.processes import run_and_kill
@@ -15,6 +16,7 @@ from fm2 import Fm2Error
 from fm2.artifacts.settings import Settings
 from fm2.cli.main import main
 from fm2.models.registry import model_names
+from fm2.studies.tuning.plan import find_plan
 from fm2.studies.tuning.search import tune
 from fm2.studies.tuning.spaces import SEARCHED, SEARCHED_WITH_FTRL, SEARCHED_WITH_SCHEDULE, Choices, Range, space_around
 from fm2.training.train import train
@@ -268,6 +270,23 @@ def test_a_search_resumes_only_with_the_same_row_weights(dataset, tmp_path):
         with pytest.raises(Fm2Error, match="uses other row weights, or none; resume with the same"):
             search(dataset, tmp_path / "tune", trials=2, resume=True, row_weights=other)
     assert len(search(dataset, tmp_path / "tune", trials=1, resume=True, row_weights=weights).trials) == 1
+
+
+def test_an_older_search_keeps_defaults_that_do_not_depend_on_the_click_rate(tmp_path):
+    clicks = (np.arange(2000) % 100 == 0).astype(int)
+    rows = polars.DataFrame({"click": clicks, "a": np.arange(2000) % 7, "b": np.arange(2000) % 5})
+    data = fm2.prepare(rows, fm2.Schema([fm2.Field("a"), fm2.Field("b")], label="click"), tmp_path / "data")
+    tune("ffm", data, tmp_path / "tune", trials=1, fix={"epochs": 1}, space={"learning_rate": [0.1]})
+    arguments = dict.fromkeys(("space", "fix", "metric", "seed", "generation", "row_weights"))
+
+    def default_l2() -> float:
+        return find_plan(tmp_path / "tune", True, "ffm", data, arguments).settings({}).l2
+
+    new, path = default_l2(), tmp_path / "tune" / "tune.json"
+    plan = json.loads(path.read_text())
+    assert 0 < plan.pop("click_rate") < 0.02
+    path.write_text(json.dumps(plan))
+    assert new < 0.2 * default_l2()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"model": "lr"}', '{"model": "lr", "rows": "x"}'])

@@ -34,7 +34,7 @@ def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model):
     stages = {}
     run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
-    # l2_power, and the penalty of features that occur 100 times; LR tries the first form with two strengths
+    # l2_power, and the penalty of features that occur 100 times; LR tries the second form with two strengths
     penalties = [(1, 1), (1, 2), (0, 1)] if model == "lr" else [(1, 1), (0, 1)]
     penalties += [(1, 1), (0, 1), (1, 1)] if model == "fmfm" else []
     count = 1 + len(penalties)

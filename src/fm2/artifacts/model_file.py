@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.artifacts.arrays import Saved, Stored, map_array, open_arrays, save_arrays
-from fm2.artifacts.run_directory import CALIBRATION
+from fm2.artifacts.run_directory import CALIBRATION, RACE, SETTINGS
 from fm2.data.vocabulary import ARRAYS, Vocabulary, check_vocabularies, checked
 from fm2.errors import Fm2Error
 from fm2.files import write_errors
@@ -103,6 +103,8 @@ def check_model(path: Path) -> None:
         raise Fm2Error(f"{path}: run not found; fm2 train writes one")
     runs = sorted(path.glob(f"*/{MODEL}"))
     hint = f"did you mean {runs[0].parent}?" if runs else "fm2 train writes one"
+    if (path / RACE).is_file() or (path / SETTINGS).is_file():
+        hint = "its training has not ended; fm2 train continues it with --resume"
     raise Fm2Error(f"{path} has no trained model ({MODEL}); {hint}")
 
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.tree_boosting import Boosting
-from fm2.data.tree_inputs import MOST_COMBINATIONS, Parts, TreeRows, add_combinations, combine, numbers_of, part_inputs
+from fm2.data.tree_inputs import Parts, TreeRows, add_combinations, combine, numbers_of, part_inputs
 
 MOST_CHOSEN = 12  # in each round
 # Pairs, triples, and combinations of four fields, as in CatBoost. If rows share a date, an hour and a place, as flights
 # do, pairs are not enough: with triples, FmFM with trees on such a log had a test log loss of .430 instead of .444.
 LARGEST = 4
 LEAST_KNOWN = 0.5  # of the share of training rows that have known features
-MOST_SAME = 0.99  # of the features of a combination that fewer parts have
+MOST_SAME = 0.99  # of the rows of a combination whose feature follows from fewer parts
 MOST_EXTENDED = 4  # combinations that the next round extends by each part
 MOST_PARTS = 40  # that are combined: the number of pairs, and the time to rank them, grows with the square
 AT_ONCE = 45  # candidates whose inputs are in memory
@@ -24,6 +24,7 @@ MOST_ROWS = 100_000  # that rank candidates
 TREES = 50  # that rank candidates
 
 Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
 
 
 def select_combinations(rows: TreeRows, validation: TreeRows, seed: int, threads: int) -> list[Parts]:
@@ -40,14 +41,13 @@ def select_combinations(rows: TreeRows, validation: TreeRows, seed: int, threads
         return []
     parts = _best_parts(rows.every(_step(rows)), parts, seed, threads)
     trees = _Trees(rows, validation, seed, threads)
-    chosen, candidates = list[Parts](), list[Parts](combinations(parts, 2))
+    candidates = list[Parts](combinations(parts, 2))
     while candidates:
         ranked = list(islice(filter(trees.can_judge, trees.rank(candidates)), MOST_CHOSEN))
         added = trees.add_best(ranked)
-        chosen += added
         is_last = not added or len(added[0]) == LARGEST
         candidates = [] if is_last else extensions(ranked[:MOST_EXTENDED], parts)
-    return chosen
+    return trees.chosen
 
 
 def extensions(extended: Sequence[Parts], parts: Sequence[int]) -> list[Parts]:
@@ -83,20 +83,23 @@ def _best_parts(rows: TreeRows, parts: list[int], seed: int, threads: int) -> li
 
 
 class _Trees:
-    """Trees on the inputs of the parts and of the combinations that were added."""
+    """Trees on the inputs of the parts and of the combinations that were chosen so far."""
 
     def __init__(self, rows: TreeRows, validation: TreeRows, seed: int, threads: int) -> None:
+        self.chosen: list[Parts] = []
         self._rows, self._validation = rows, validation
         tables, self._columns = part_inputs(rows)
         self._of_validation = numbers_of(validation, tables)
         self._boosting = Boosting(rows, seed, threads)
-        self._boosting_of_some = Boosting(rows.every(_step(rows)), seed, threads)
         self._loss = self._loss_with([], [])
+        self._sample = self._judged = rows.every(_step(rows))  # the latter with all combinations that were judged
+        self._checked = validation
+        self._boosting_of_sample = Boosting(self._sample, seed, threads)
 
     def rank(self, candidates: Sequence[Parts]) -> list[Parts]:
         """Sort candidates by the gain of their inputs; if there are many, the best of each group reach the final."""
-        step = _step(self._rows)
-        return self._rank(self._rows.every(step), [column[::step] for column in self._columns], candidates)
+        rows, _, of_chosen = add_combinations(self._sample, self.chosen)
+        return self._rank(rows, [*part_inputs(rows)[1], *of_chosen], candidates)
 
     def _rank(self, rows: TreeRows, own: list[Floats], candidates: Sequence[Parts]) -> list[Parts]:
         groups = -(-len(candidates) // AT_ONCE)
@@ -113,7 +116,7 @@ class _Trees:
 
     def _gains(self, rows: TreeRows, own: list[Floats], candidates: Sequence[Parts]) -> NDArray[np.float64]:
         columns = add_combinations(rows, candidates)[2]
-        of_inputs = self._boosting_of_some.gains(np.stack([*own, *columns], axis=1), TREES)[len(own) :]
+        of_inputs = self._boosting_of_sample.gains(np.stack([*own, *columns], axis=1), TREES)[len(own) :]
         gains: NDArray[np.float64] = of_inputs.reshape(len(candidates), -1).sum(axis=1)
         return gains
 
@@ -123,30 +126,29 @@ class _Trees:
         They must have known features of it about as often as training rows do. (A feature that only one training row
         has would be new in this row.) If they have other users than training and test rows, as on the log of movies,
         they cannot judge a combination with users: trees with triples of them lowered the validation log loss of FmFM
-        from .5288 to .5254, but raised that of the test rows from .5514 to .5566. And no part may follow from others,
-        as a brand does from an item: then, the combination has the features of a smaller one.
+        from .5288 to .5254, but raised that of the test rows from .5514 to .5566. And no part may follow from the
+        others, as a brand does from an item: the combination would then have the features of a smaller one.
         """
-        size = self._count_features(parts)
-        without = (parts[:at] + parts[at + 1 :] for at in range(len(parts)))
-        if size < MOST_COMBINATIONS and any(self._count_features(rest) >= MOST_SAME * size for rest in without):
+        ids = self._ids_of(parts)
+        known = np.flatnonzero(ids)
+        if any(follows(ids[known], self._ids_of(parts[:at] + parts[at + 1 :])[known]) for at in range(len(parts))):
             return False
-        rows, number = combine(self._rows, parts)
-        validation = self._validation
-        for pair in rows.pairs[len(self._rows.pairs) :]:
-            validation = validation.with_pair(pair)
-        ids = rows.ids_of(number)
         in_training = np.mean((np.bincount(ids)[ids] > 1) & (ids > 0))
-        return bool(np.mean(validation.ids_of(number) > 0) >= LEAST_KNOWN * in_training)
+        number = self._judged.number_of(parts)
+        return number is not None and bool(np.mean(self._checked.ids_of(number) > 0) >= LEAST_KNOWN * in_training)
 
-    def _count_features(self, parts: Parts) -> int:
-        """Return how many known features of a combination the training rows have."""
-        rows, number = combine(self._rows, parts)
-        return int(np.count_nonzero(np.bincount(rows.ids_of(number))[1:]))
+    def _ids_of(self, parts: Parts) -> Ints:
+        """Return the feature of a combination in each row of the sample, and remember it."""
+        before = len(self._judged.pairs)
+        self._judged, number = combine(self._judged, parts)
+        for pair in self._judged.pairs[before:]:
+            self._checked = self._checked.with_pair(pair)
+        return self._judged.ids_of(number)
 
     def add_best(self, ranked: Sequence[Parts]) -> list[Parts]:
-        """Add as many of the first candidates as lower the loss most, and return them."""
+        """Choose as many of the first candidates as lower the loss most, and return them."""
         rows, tables, columns = add_combinations(self._rows, ranked)
-        of_validation = numbers_of(self._validation, tables, rows.pairs[len(self._rows.pairs) :])
+        of_validation = numbers_of(self._validation, tables, rows.pairs)
         per_candidate, best = len(tables) // max(len(ranked), 1), 0
         for size in sorted({min(size, len(ranked)) for size in (1, 2, 4, 8, MOST_CHOSEN)} - {0}):
             loss = self._loss_with(columns[: size * per_candidate], of_validation[: size * per_candidate])
@@ -154,8 +156,22 @@ class _Trees:
                 self._loss, best = loss, size
         self._columns += columns[: best * per_candidate]
         self._of_validation += of_validation[: best * per_candidate]
+        self.chosen += ranked[:best]
         return list(ranked[:best])
 
     def _loss_with(self, columns: list[Floats], of_validation: list[Floats]) -> float:
         numbers, checked = [*self._columns, *columns], [*self._of_validation, *of_validation]
         return self._boosting.lowest_loss(np.stack(numbers, axis=1), self._validation, np.stack(checked, axis=1))
+
+
+def follows(whole: Ints, rest: Ints) -> bool:
+    """Return whether, in nearly all rows, the feature of a combination is the most frequent one with the same ``rest``.
+
+    >>> item_and_brand, item = np.array([1, 1, 2, 3]), np.array([1, 1, 2, 3])
+    >>> follows(item_and_brand, item), follows(item_and_brand, np.array([1, 1, 1, 2]))
+    (True, False)
+    """
+    _, first, counts = np.unique(whole, return_index=True, return_counts=True)
+    usual = np.zeros(int(rest.max(initial=0)) + 1, np.int64)
+    np.maximum.at(usual, rest[first], counts)
+    return bool(usual.sum() >= MOST_SAME * len(whole))

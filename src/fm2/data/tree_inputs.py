@@ -1,4 +1,4 @@
-"""The numbers that trees compare with thresholds: values, counts and click rates of features and of pairs of them."""
+"""The numbers that trees compare with thresholds: values, counts and click rates of features and combinations."""
 
 from __future__ import annotations
 

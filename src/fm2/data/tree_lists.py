@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 # trees alone on the MovieLens log is .5513 instead of .5565 if some values are hidden, and .5626 instead of .5653 if
 # not. More of them lengthen every prediction.
 MOST_LIST_VALUES = 20
-MOST_INPUTS = _native.MOST_TREE_INPUTS - 128  # of single fields; the rest is for pairs
+MOST_INPUTS = _native.MOST_TREE_INPUTS - 128  # of single fields; the rest is for combinations
 
 ListInput = tuple[int, Floats | ListValue, Floats]  # the part, what is read of its list, and the number of each row
 

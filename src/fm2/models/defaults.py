@@ -1,4 +1,4 @@
-"""How a model's default settings depend on the size of the log. The values themselves are in the declarations."""
+"""How a model's defaults depend on the size and the click rate of the log. The values are in the declarations."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def adapt_defaults(
     """
     values = dict(small)
     all_rows, variance = rows, label_variance(click_rate)
-    rows = round(rows * math.sqrt(variance))
+    rows = max(round(rows * math.sqrt(variance)), 1) if rows else 0  # 0: unknown
     varying = [size for size in field_sizes if size > 1]  # fields with only the unknown feature do not count
     if 0 < rows < ENOUGH_ROWS:
         share = max(_share(rows, FEW_ROWS, ENOUGH_ROWS), 0.0)

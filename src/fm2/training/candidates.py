@@ -8,9 +8,9 @@ from typing import Any
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.models.defaults import WIDEST
+from fm2.models.defaults import WIDEST, label_variance
 from fm2.models.registry import get_spec, specs
-from fm2.training.resolve import resolve_settings
+from fm2.training.resolve import log_for_defaults, resolve_settings
 
 AUTO = "auto"  # in place of a model's name: the race chooses the model
 EFFORTS = (1, 2, 3)
@@ -73,13 +73,16 @@ USUAL_COUNT = 100
 DIAGONAL_STD = 0.3  # of the initial field matrices, as in FwFM and FvFM
 
 
-def other_penalty(defaults: Settings, fixed: Collection[str], power: float, factor: float) -> dict[str, Any] | None:
+def other_penalty(
+    defaults: Settings, fixed: Collection[str], power: float, factor: float, click_rate: float = 0.0
+) -> dict[str, Any] | None:
     """Return the changes to another ``l2_power``, with which features that occur a hundred times have the same penalty.
 
     With a ``power`` of 1, all features have the same total penalty, however often they occur: rarer ones more than
     before, and more frequent ones less. With 0, it is proportional to how often they occur. The penalty is multiplied
-    by ``factor``. There is no field dropout. Return None if the model does not use ``l2`` and ``l2_power``, or if the
-    user has ``fixed`` one of the three settings.
+    by ``factor`` and, with a power of 0 and rare clicks, by the variance of the labels, as in the default settings.
+    There is no field dropout. Return None if the model does not use ``l2`` and ``l2_power``, or if the user has
+    ``fixed`` one of the three settings.
 
     >>> other_penalty(Settings.of("lr"), (), 1, 2)
     {'l2_power': 1.0, 'l2': 0.05}
@@ -89,12 +92,12 @@ def other_penalty(defaults: Settings, fixed: Collection[str], power: float, fact
     values = defaults.used()
     if {"l2_power", "l2", "field_dropout"} & {*fixed} or not values.get("l2") or not 0 < values.get("l2_power", 0) < 1:
         return None
-    stronger = factor * USUAL_COUNT ** (power - values["l2_power"])
+    stronger = factor * USUAL_COUNT ** (power - values["l2_power"]) * (1 if power else label_variance(click_rate))
     changes = {"l2_power": float(power), "l2": _scale("l2", values["l2"], stronger)}
     return changes | ({"field_dropout": 0.0} if values.get("field_dropout") else {})
 
 
-def simpler_models(defaults: Settings, fixed: Collection[str]) -> list[dict[str, Any]]:
+def simpler_models(defaults: Settings, fixed: Collection[str], click_rate: float = 0.0) -> list[dict[str, Any]]:
     """Return the changes that make an FmFM a simpler model of its family, with the other forms of L2.
 
     On logs without evidence for full matrices, these overfit. The embeddings of a model with ``scalar`` matrices have
@@ -107,7 +110,8 @@ def simpler_models(defaults: Settings, fixed: Collection[str]) -> list[dict[str,
     """
     if "matrices" in fixed or defaults.used().get("matrices") != "full":
         return []
-    penalties = [other for power in (1, 0) if (other := other_penalty(defaults, fixed, power, 1)) is not None]
+    every = [other_penalty(defaults, fixed, power, 1, click_rate) for power in (1, 0)]
+    penalties = [penalty for penalty in every if penalty is not None]
     initial = {} if "matrix_std" in fixed else {"matrix_std": DIAGONAL_STD}
     models = [{**penalty, "matrices": "diagonal", **initial} for penalty in penalties]
     for penalty in penalties[:1]:
@@ -117,8 +121,10 @@ def simpler_models(defaults: Settings, fixed: Collection[str]) -> list[dict[str,
     return models
 
 
-def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) -> list[dict[str, Any]]:
-    """Return the changes of a model's settings that an ordinary training on so many rows compares: the first is none.
+def default_candidates(
+    defaults: Settings, rows: int, fixed: Collection[str], click_rate: float = 0.0
+) -> list[dict[str, Any]]:
+    """Return the changes of a model's settings that an ordinary training on such a log compares: the first is none.
 
     >>> default_candidates(Settings.of("lr"), rows=100_000, fixed=())
     [{}, {'l2_power': 1.0, 'l2': 0.025}, {'l2_power': 1.0, 'l2': 0.05}, {'l2_power': 0.0, 'l2': 0.00025}]
@@ -127,18 +133,20 @@ def default_candidates(defaults: Settings, rows: int, fixed: Collection[str]) ->
     """
     if not FEWEST_ROWS <= rows <= MOST_ROWS:
         return [{}]
-    others = [other_penalty(defaults, fixed, *each) for each in get_spec(defaults.model).other_penalties]
-    models = simpler_models(defaults, fixed) if rows >= FEWEST_FOR_MATRICES else []
+    penalties = get_spec(defaults.model).other_penalties
+    others = [other_penalty(defaults, fixed, power, factor, click_rate) for power, factor in penalties]
+    models = simpler_models(defaults, fixed, click_rate) if rows >= FEWEST_FOR_MATRICES else []
     return [{}, *(other for other in others if other is not None), *models]
 
 
 def count_variants(model: str, dataset: Dataset, changes: Mapping[str, Any]) -> int:
     """Return how many variants of a new model an ordinary training compares."""
-    return len(default_candidates(resolve_settings(model, dataset, changes), len(dataset.train), changes))
+    rows, _, click_rate = log_for_defaults(dataset)
+    return len(default_candidates(resolve_settings(model, dataset, changes), rows, changes, click_rate))
 
 
 def settings_around(
-    defaults: Settings, rows: int, fields: int, fixed: Collection[str], number: int
+    defaults: Settings, rows: int, fields: int, fixed: Collection[str], number: int, click_rate: float = 0.0
 ) -> list[dict[str, Any]]:
     """Return changes of a model's settings for a log with so many training rows and fields.
 
@@ -155,7 +163,7 @@ def settings_around(
     """
     untuned = get_spec(defaults.model).untuned
     values = {name: value for name, value in defaults.used().items() if name not in fixed and name not in untuned}
-    candidates = default_candidates(defaults, rows, fixed)
+    candidates = default_candidates(defaults, rows, fixed, click_rate)
     most = len(candidates) + number - 1
     other = other_penalty(defaults, fixed, 1, 1)
     if other is not None and other not in candidates:

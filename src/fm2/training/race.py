@@ -26,7 +26,7 @@ from fm2.training.candidates import AUTO, NUMBER, default_candidates, models_to_
 from fm2.training.inputs import check_splits
 from fm2.training.loop import HIGHER_IS_BETTER, DivergedError, TrainingProgress
 from fm2.training.race_record import Candidate, Record, final_score, plain
-from fm2.training.resolve import resolve_settings
+from fm2.training.resolve import log_for_defaults, resolve_settings
 
 DIRECTORY = "race"
 PAUSES = (1 / 4, 1 / 2, math.inf)  # of the epochs to compare candidates at
@@ -173,12 +173,13 @@ class Race:
         for number in set(record.alive) - set(finalists):
             record.candidates[number].dropped = len(PAUSES)
         record.entered, record.rounds, record.models, record.variants = list(finalists), 0, False, 1
-        fields, number_of_changes = len(self._dataset.field_sizes), NUMBER[record.effort]
+        rows, sizes, click_rate = log_for_defaults(self._dataset)
+        number_of_changes = NUMBER[record.effort]
         for number in finalists:
             record.candidates[number].scores = []  # its history has those of the new rounds, too
             finalist = record.candidates[number]
             changes = settings_around(
-                self._settings(number), len(self._dataset.train), fields, record.settings, number_of_changes
+                self._settings(number), rows, len(sizes), record.settings, number_of_changes, click_rate
             )[1:]
             for changed in ({**finalist.changes, **each} for each in changes):
                 if all((other.model, other.changes) != (finalist.model, changed) for other in record.candidates):
@@ -201,12 +202,12 @@ def new_record(
     for name in models_to_race(dataset, changes, effort) if model == AUTO else [model]:
         defaults = resolve_settings(name, dataset, changes, start=start)
         fixed = {*changes, *(get_spec(name).shape(start) if start else ())}
-        rows, fields = len(dataset.train), len(dataset.field_sizes)
-        changed = default_candidates(defaults, rows, fixed)
+        rows, sizes, click_rate = log_for_defaults(dataset)
+        changed = default_candidates(defaults, rows, fixed, click_rate)
         if model != AUTO:
             variants = len(changed)
             if effort > 1:
-                changed = settings_around(defaults, rows, fields, fixed, NUMBER[effort])
+                changed = settings_around(defaults, rows, len(sizes), fixed, NUMBER[effort], click_rate)
         candidates += [Candidate(name, each) for each in changed]
     entered = list(range(len(candidates)))
     record = Record(model, effort, defaults.metric, plain(changes), fingerprint, candidates, entered)

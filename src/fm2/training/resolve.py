@@ -1,4 +1,4 @@
-"""From a model, the size of its data and the user's changes to the settings of one training."""
+"""From a model, the size and click rate of its data and the user's changes to the settings of one training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resolve_settings(
     """Return the settings of a training.
 
     They are, in order of precedence: ``changes``, the settings of the run to be ``resumed``, the shape of the model to
-    ``start`` from (its config), and the model's defaults for a log of this size.
+    ``start`` from (its config), and the model's defaults for such a log.
     """
     previous = _previous_settings(model, resumed) if resumed else {}
     shape = _shape_to_keep(model, start) if start else {}
@@ -45,11 +45,12 @@ def resolve_settings(
 def log_for_defaults(dataset: Dataset) -> tuple[int, list[int], float]:
     """Return what a model's defaults depend on: the training rows, the sizes of the fields and the click rate.
 
-    The size of a tree field counts as 1: a model does not see it, or only in a few coarse buckets.
+    The size of a tree field counts as 1: a model does not see it, or only in a few coarse buckets. The click rate of
+    aggregated rows is 0, which means unknown: a row of many impressions says as much as usual, however rare clicks are.
     """
     fields = zip(dataset.schema.fields, dataset.field_sizes, strict=True)
     train = dataset.manifest["splits"]["train"]
-    click_rate = train["clicks"] / max(train.get("impressions", train["rows"]), 1)
+    click_rate = 0.0 if "impressions" in train else train["clicks"] / max(train["rows"], 1)
     return len(dataset.train), [1 if field.trees else size for field, size in fields], click_rate
 
 
