@@ -20,7 +20,6 @@ from fm2.training.hidden import (
     UNIT,
     Hidden,
     hidden_features,
-    hidden_in_training,
     hide,
     hiding_probabilities,
 )
@@ -134,11 +133,17 @@ def test_the_unknown_feature_is_learned_from_hidden_ones(tmp_path, name):
     assert (hiding.logits(rows) != keeping.logits(rows)).mean() > 0.5
 
 
-def test_models_that_are_blended_with_trees_hide_nothing(tmp_path):
+def test_models_that_are_blended_with_trees_hide_values_of_other_fields(tmp_path):
     data = later_users(tmp_path, Field("trees", trees=["user", "site"]))
-    for model, hides in (("fmfm", False), ("lr", False), ("deepfm", True)):
-        assert bool(hidden_in_training(data, data.vocabularies, Settings.of(model))) == hides
-    assert hidden_in_training(data, data.vocabularies, Settings.of("fmfm", linear="fields"))  # which is not blended
+    hidden = hidden_features(data, data.vocabularies, 0.3)
+    assert data.schema.names.index("user") in hidden.probabilities
+    assert data.schema.names.index("trees") not in hidden.probabilities
+    hiding, keeping = (
+        train("fm", data, tmp_path / str(share), **{**QUICK, "threads": 1, "unknown_dropout": share})
+        for share in (0.3, 0.0)
+    )
+    rows = data.validation.encoded
+    assert (hiding.logits(rows) != keeping.logits(rows)).mean() > 0.5
 
 
 def test_a_cross_with_a_hidden_part_is_unknown(tmp_path):

@@ -22,7 +22,7 @@ from fm2.training.tree_fields import BlendedTrees, bucket_scores, fit_share, wit
 
 LOG = log_of(3000)
 BLENDED = [spec.name for spec in specs() if spec.logit_exponents]
-FAST = {"epochs": 1, "threads": 1, "unknown_dropout": 0}  # a blended model hides nothing
+FAST = {"epochs": 1, "threads": 1, "unknown_dropout": 0}  # which values are hidden depends on the number of fields
 
 
 @pytest.fixture(scope="module")

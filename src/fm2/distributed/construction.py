@@ -19,7 +19,7 @@ from fm2.models.registry import get_spec
 from fm2.training import inputs
 from fm2.training.backend import Floats
 from fm2.training.construction import make_model
-from fm2.training.hidden import Hidden, counts_with_hidden, hidden_in_training
+from fm2.training.hidden import Hidden, counts_with_hidden, hidden_features
 from fm2.training.resolve import trains_rowwise
 
 
@@ -50,7 +50,7 @@ def make_distributed_backend(
     """
     vocabularies = dataset.vocabularies
     part = slice(workers.index, None, workers.count)
-    hidden = hidden_in_training(dataset, vocabularies, settings)
+    hidden = hidden_features(dataset, vocabularies, settings.unknown_dropout)
     seen = counts_with_hidden(inputs.counts_by_field(dataset, vocabularies), hidden)
     counts = [own[part].copy() for own in seen]
     means = inputs.mean_squares_by_field(dataset, vocabularies)

@@ -155,7 +155,9 @@ class ModelSpec:
     ) -> dict[str, Any]:
         """Return the default settings for so many training rows (0: unknown) and such fields (none: unknown).
 
-        ``click_rate`` is that of the training rows (0: unknown).
+        ``click_rate`` is that of the training rows (0: unknown). The defaults of networks do not depend on it: on
+        rare_clicks of benchmarks/panel.py, with smaller batches and lower rates, the best of four had a log loss of
+        .0298 instead of .0295.
 
         >>> from fm2.models.registry import get_spec
         >>> fmfm, deeplight = get_spec("fmfm"), get_spec("deeplight")
@@ -176,7 +178,7 @@ class ModelSpec:
             self.large_defaults,
             rows,
             field_sizes,
-            click_rate,
+            0.0 if self.deep else click_rate,
             batch_size,
             self.interaction,
             self.highest_rate,

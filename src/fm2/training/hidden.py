@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
 from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
-from fm2.models.registry import get_spec
 from fm2.training.inputs import counts_by_field
 
 Counts = NDArray[np.int64]
@@ -47,19 +45,6 @@ class Hidden:
         """Return the share of a field's values in training that are hidden."""
         own = self.probabilities.get(index)
         return 0.0 if own is None else float(own @ counts.astype(np.float64)) / UNIT / max(int(counts.sum()), 1)
-
-
-def hidden_in_training(dataset: Dataset, vocabularies: Sequence[Vocabulary], settings: Settings) -> Hidden:
-    """Return which features a training hides: none if the model is blended with trees, which see hidden ones, too.
-
-    Such trees know what to predict for new values, and the model for known ones. Where many more values are new in the
-    validation rows than in the test rows, as on movies of benchmarks/panel.py, hiding them from both raised the test
-    log loss of FmFM with trees from .5514 to .5533; on drift, it lowered that of FFM with trees from .3975 to .3945.
-    """
-    has_trees = any(each.trees for each in dataset.schema.fields)
-    if has_trees and get_spec(settings.model).blends(settings.to_dict()):
-        return Hidden()
-    return hidden_features(dataset, vocabularies, settings.unknown_dropout)
 
 
 def hidden_features(dataset: Dataset, vocabularies: Sequence[Vocabulary], most: float) -> Hidden:

@@ -38,7 +38,7 @@ from fm2.training import inputs, warm_start
 from fm2.training.backend import Backend
 from fm2.training.candidates import AUTO, check_effort, count_variants
 from fm2.training.construction import count_torch_threads, make_backend, make_model
-from fm2.training.hidden import counts_with_hidden, hidden_in_training
+from fm2.training.hidden import counts_with_hidden, hidden_features
 from fm2.training.loop import TrainingLoop, TrainingProgress
 from fm2.training.race import Race, discard_race, new_record, resumed_race
 from fm2.training.race_record import Record
@@ -208,7 +208,7 @@ def _make_backend(
         model.bias.data.sub_(math.log(dataset.negative_rate))  # the loop adds it again
     else:
         model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
-    hidden = hidden_in_training(dataset, vocabularies, settings)
+    hidden = hidden_features(dataset, vocabularies, settings.unknown_dropout)
     backend = make_backend(
         model,
         settings,
