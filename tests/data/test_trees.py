@@ -245,7 +245,9 @@ def test_a_triple_with_an_effect_is_found():
 
 def test_combinations_that_validation_rows_cannot_judge_are_left_out():
     rows, validation = (with_effect(rows_of(count, 4, count), 1, 3) for count in (12000, 3000))
-    rows.ids[:, 0], validation.ids[:, 0] = (1 + each.ids[:, 1] // 5 for each in (rows, validation))  # follows from 1
+    rows.ids[:, 0], validation.ids[:, 0] = (
+        1 + each.ids[:, 1] // 5 for each in (rows, validation)
+    )  # is determined by 1
     chosen = select_combinations(rows, validation, seed=0, threads=1)
     assert chosen[0] == (1, 3)
     assert not any({0, 1} <= set(parts) for parts in chosen)

@@ -16,7 +16,7 @@ MOST_CHOSEN = 12  # in each round
 # do, pairs are not enough: with triples, FmFM with trees on such a log had a test log loss of .430 instead of .444.
 LARGEST = 4
 LEAST_KNOWN = 0.5  # of the share of training rows that have known features
-MOST_SAME = 0.99  # of the rows of a combination whose feature follows from fewer parts
+MOST_SAME = 0.99  # of the rows of a combination whose feature is determined by fewer parts
 MOST_EXTENDED = 4  # combinations that the next round extends by each part
 MOST_PARTS = 40  # that are combined: the number of pairs, and the time to rank them, grows with the square
 AT_ONCE = 45  # candidates whose inputs are in memory
@@ -31,9 +31,9 @@ def select_combinations(rows: TreeRows, validation: TreeRows, seed: int, threads
     """Choose the combinations of parts with which trees have the lowest log loss on the validation rows.
 
     Candidates are ranked by the gain of the trees' splits on their inputs. Those whose features are new in most of the
-    validation rows, or follow from fewer parts, are left out. Trees with none, one, two, four, eight and twelve of the
-    best are then compared on the validation rows. The first candidates are pairs; if some of them are chosen, the best
-    ones are extended by a third part, and so on.
+    validation rows, or are determined by fewer parts, are left out. Trees with none, one, two, four, eight and twelve
+    of the best are then compared on the validation rows. The first candidates are pairs; if some of them are chosen,
+    the best ones are extended by a third part, and so on.
     """
     # Lists, and numbers with weighted features, have no ids.
     parts = [part for part, size in enumerate(map(len, rows.vocabularies)) if size > 2 and rows.ids[:, part].any()]
@@ -126,12 +126,14 @@ class _Trees:
         They must have known features of it about as often as training rows do. (A feature that only one training row
         has would be new in this row.) If they have other users than training and test rows, as on the log of movies,
         they cannot judge a combination with users: trees with triples of them lowered the validation log loss of FmFM
-        from .5288 to .5254, but raised that of the test rows from .5514 to .5566. And no part may follow from the
-        others, as a brand does from an item: the combination would then have the features of a smaller one.
+        from .5288 to .5254, but raised that of the test rows from .5514 to .5566. And no part may be determined by the
+        others, as a brand is by an item: the combination would then have the features of a smaller one.
         """
         ids = self._ids_of(parts)
         known = np.flatnonzero(ids)
-        if any(follows(ids[known], self._ids_of(parts[:at] + parts[at + 1 :])[known]) for at in range(len(parts))):
+        if any(
+            is_determined(ids[known], self._ids_of(parts[:at] + parts[at + 1 :])[known]) for at in range(len(parts))
+        ):
             return False
         in_training = np.mean((np.bincount(ids)[ids] > 1) & (ids > 0))
         number = self._judged.number_of(parts)
@@ -164,11 +166,11 @@ class _Trees:
         return self._boosting.lowest_loss(np.stack(numbers, axis=1), self._validation, np.stack(checked, axis=1))
 
 
-def follows(whole: Ints, rest: Ints) -> bool:
+def is_determined(whole: Ints, rest: Ints) -> bool:
     """Return whether, in nearly all rows, the feature of a combination is the most frequent one with the same ``rest``.
 
     >>> item_and_brand, item = np.array([1, 1, 2, 3]), np.array([1, 1, 2, 3])
-    >>> follows(item_and_brand, item), follows(item_and_brand, np.array([1, 1, 1, 2]))
+    >>> is_determined(item_and_brand, item), is_determined(item_and_brand, np.array([1, 1, 1, 2]))
     (True, False)
     """
     _, first, counts = np.unique(whole, return_index=True, return_counts=True)

@@ -73,11 +73,11 @@ WIDEST = 312  # sum of all fields' dimensions, as with 39 fields of 8: FmFM's ti
 # usual density, that of Avazu's log; Criteo's is twice, that of census income a seventh of it.
 USUAL_DENSITY, LOWEST_L2_FACTOR, HIGHEST_L2_FACTOR = 0.1, 0.02, 2.0
 
-# If clicks are rare, a row says less: the variance of its label is lower. The rules above then apply to fewer rows, and
-# an l2 that does not depend on counts, as FFM's, is proportional to the variance, like the curvature of the loss. Test
-# log loss against the true probabilities on rare_clicks of benchmarks/panel.py, with 0.5% clicks, before and after: FFM
-# .02873 and .02791, FwFM .02833 and .02812, LR .02824 and .02819, FM .02841 and .02841. The logs that the defaults were
-# found on have at least 15% clicks.
+# If clicks are rare, a row carries less information: the variance of its label is lower. The rules above then apply to
+# fewer rows, and an l2 that does not depend on counts, such as FFM's, is proportional to the variance, like the
+# curvature of the loss. Test log loss against the true probabilities on rare_clicks of benchmarks/panel.py, with 0.5%
+# clicks, before and after: FFM .02873 and .02791, FwFM .02833 and .02812, LR .02824 and .02819, FM .02841 and .02841.
+# The logs that the defaults were found on have at least 15% clicks.
 USUAL_VARIANCE = 0.125
 
 # Adagrad's first steps are long if its sums of squared gradients begin near zero, so features that occur a few times
