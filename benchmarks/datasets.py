@@ -13,7 +13,7 @@ from pathlib import Path
 import fm2
 from fm2 import Field, Schema
 from fm2.data.dataset import Split
-from fm2.data.presets import PRESETS
+from fm2.data.presets import paper_schema
 
 LOGS = {"criteo": "criteo.tsv.gz", "avazu": "avazu.csv.gz"}
 SPARE = 1.02  # rows are split at random, so a few more are generated than are needed
@@ -37,7 +37,7 @@ def real_data(directory: Path) -> dict[str, Path]:
         sys.exit("set the variable FM2_DATA to the directory of criteo.tsv.gz and avazu.csv.gz")
     for name, log in LOGS.items():
         if not (directory / name).exists():
-            fm2.prepare(Path(os.environ["FM2_DATA"], log), PRESETS[name](), directory / name)
+            fm2.prepare(Path(os.environ["FM2_DATA"], log), paper_schema(name), directory / name)
     return {name: directory / name for name in LOGS}
 
 
@@ -48,7 +48,7 @@ def generated_data(directory: Path, rows: int, features: int) -> Path:
         print(f"generating {rows:,} rows ...", flush=True)
         generated = fm2.generate(log, rows, features=features)
         generated.truth.rename(f"{data}.truth.npy")
-        fm2.prepare(log, PRESETS["criteo"](), data)
+        fm2.prepare(log, paper_schema("criteo"), data)
         log.unlink()
     return data
 

@@ -24,7 +24,7 @@ import numpy as np
 import fm2
 from datasets import working_directory
 from fm2 import Field, Schema
-from fm2.data.presets import avazu, criteo
+from fm2.data.presets import paper_schema
 from fm2.training.train import train
 from trials import Trial, in_processes
 
@@ -84,7 +84,7 @@ class Log:
 def _logs() -> dict[str, Log]:
     adult = "workclass education marital_status occupation relationship race sex native_country"
     few_values = ["education_num", "capital_gain", "capital_loss", "hours_per_week"]
-    preset, mobile = criteo(), avazu()
+    preset, mobile = paper_schema("criteo"), paper_schema("avazu")
     return {
         "criteo": Log(
             "criteo.tsv.gz",

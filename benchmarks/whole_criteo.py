@@ -78,7 +78,7 @@ def run_all(directory: Path, options: argparse.Namespace) -> None:
     print(f"{'step':<10} {'wall s':>8} {'CPU s':>8} {'rows/s':>10} {'memory':>9} {'resident':>9} {'page cache':>11}")
     if not log.exists():
         run_step("generate", [sys.executable, __file__, "--rows", str(rows), "--generate", str(log)])
-    prepare = ["prepare", str(log), "--preset", "criteo", "--out", str(data), "--overwrite"]
+    prepare = ["prepare", str(log), "--preset", "criteo", "--min-count", "8", "--out", str(data), "--overwrite"]
     prepared = run_step("prepare", [*FM2, *prepare, *threads, "--json"])
     epochs = [] if options.epochs is None else ["--epochs", str(options.epochs)]
     train = ["train", "fmfm", str(data), "--out", str(run), "--dim", "16", "--overwrite", *epochs]

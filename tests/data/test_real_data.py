@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fm2 import Schema, load, prepare, train
+from fm2.data.presets import paper_schema
 from fm2.engine.compile import compile
 
 
@@ -27,7 +28,8 @@ def header_of(path) -> list[str]:
 @pytest.fixture(scope="module")
 def criteo(real_data, tmp_path_factory):
     source = real_data / "criteo.tsv.gz"
-    return rows_of(source, header=False), prepare(source, "criteo", tmp_path_factory.mktemp("criteo") / "data")
+    out = tmp_path_factory.mktemp("criteo") / "data"
+    return rows_of(source, header=False), prepare(source, paper_schema("criteo"), out)
 
 
 @pytest.fixture(scope="module")

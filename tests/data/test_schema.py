@@ -12,6 +12,7 @@ import pytest
 from fm2 import Field, Fm2Error, Fm2Warning, Schema, prepare
 from fm2.cli.main import main
 from fm2.data.description import describe
+from fm2.data.presets import paper_schema
 from fm2.field import DEFAULT_MIN_COUNT
 
 
@@ -32,14 +33,21 @@ def test_a_schema_is_unchanged_after_saving_and_loading(tmp_path):
     assert Schema.load(tmp_path / "schema.toml") == schema
 
 
-def test_presets_match_the_paper():
-    criteo, avazu = Schema.preset("criteo"), Schema.preset("avazu")
+def test_paper_schemas_match_the_paper():
+    criteo, avazu = paper_schema("criteo"), paper_schema("avazu")
     assert len(criteo.fields) == 39
     assert sum(field.kind == "numeric" for field in criteo.fields) == 13
     assert {field.min_count for field in criteo.fields} == {8}
     assert len(avazu.fields) == 23
     assert {field.min_count for field in avazu.fields} == {5}
     assert "id" not in avazu.source_columns
+
+
+@pytest.mark.parametrize("name", ["criteo", "avazu"])
+def test_presets_have_the_default_threshold(name):
+    preset, paper = Schema.preset(name), paper_schema(name)
+    assert {field.min_count for field in preset.fields} == {DEFAULT_MIN_COUNT}
+    assert preset.with_min_count(paper.fields[0].min_count) == paper
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fm2.data.presets import PRESETS
+from fm2.data.presets import paper_schema
 from fm2.errors import Fm2Error
 from fm2.models.registry import specs
 from fm2.schema import Schema
@@ -107,14 +107,14 @@ def check_source(source: str | Path) -> None:
 
 
 def schema_of(log: str, protocol: Protocol) -> Schema:
-    """Return the schema of a log: the preset, or that of the paper's code, which keeps rare numeric values.
+    """Return the schema of a log with the paper's thresholds, or that of its code, which keeps rare numeric values.
 
     >>> [schema_of("criteo", protocol).fields[0].min_count for protocol in ("fm2", "paper")]
     [8, 1]
     >>> schema_of("criteo", "authors").fields[20].missing_is_unknown
     True
     """
-    schema = PRESETS[log]()
+    schema = paper_schema(log)
     if protocol == "fm2":
         return schema
     fields = [dataclasses.replace(f, min_count=1) if f.kind == "numeric" else f for f in schema.fields]
