@@ -18,7 +18,6 @@ Keep = Literal["first", "last"]
 Spacing = Literal["quantiles", "log"]
 
 DEFAULT_MIN_COUNT = 4
-DEFAULT_BUCKETS = 50
 DEFAULT_KNOTS = 20
 DEFAULT_TREE_BUCKETS = 200
 DEFAULT_SEPARATOR = "|"
@@ -39,7 +38,7 @@ class Field:
     - ``categorical``: every value is a feature.
     - ``numeric``: ``transform`` turns a number into a feature. ``log_square``, the paper's transform, maps x > 2 to
       ceil(ln(x)² + 1) and keeps smaller numbers. ``quantiles`` learns ``buckets`` of about equal size from the training
-      rows. ``interpolate`` learns ``knots`` and combines the features of the two next to the number, so that the model
+      rows; 0 means a number that grows with the rows. ``interpolate`` learns ``knots`` and combines the features of the two next to the number, so that the model
       is continuous in it; ``spacing`` places the knots at ``quantiles`` or evenly on a ``log`` scale. ``linear`` has
       one feature, which it multiplies by the standardized number.
     - ``timestamp``: ``part`` is the part of the time that becomes the feature, ``weekday`` (Monday is 0) or ``hour``.
@@ -99,8 +98,6 @@ class Field:
             self._set_default("column", self.name)
         if self.kind == "numeric":
             self._set_default("transform", "log_square")
-        if self.transform == "quantiles":
-            self._set_default("buckets", DEFAULT_BUCKETS)
         if self.trees:
             self._set_default("buckets", DEFAULT_TREE_BUCKETS)
         if self.transform == "interpolate":

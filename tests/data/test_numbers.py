@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fm2 import Field, Schema, prepare
+from fm2.data import counting
 from fm2.data.description import describe
 from fm2.data.number_ranges import feature_text
 from fm2.data.numbers import bucket_starts
@@ -79,6 +80,18 @@ def test_values_without_ties_are_split_evenly():
     numbers = np.random.default_rng(0).normal(size=9000).astype(np.float32)
     counts = np.bincount(np.searchsorted(bucket_starts(numbers, 9), numbers, side="right"))
     assert counts.tolist() == [0, *[1000] * 9]
+
+
+def test_the_default_number_of_buckets_depends_on_the_rows_with_a_number(tmp_path, monkeypatch):
+    numbers = [float(i) if i < 8000 else None for i in range(16_000)]  # half of them are missing
+    table = pl.DataFrame({"y": [0, 1] * 8000, "n": numbers})
+    schema = Schema([Field("n", "numeric", transform="quantiles")], "y")
+    dataset = prepare(table, schema, tmp_path / "data", fractions=(1, 0, 0))
+    assert len(dataset.vocabularies[0].boundaries) + 1 == 10  # 8000 ** (1/3) / 2
+    assert dataset.schema == schema
+    monkeypatch.setattr(counting, "NUMBER_SAMPLE", 4000)  # every fourth row
+    sampled = prepare(table, schema, tmp_path / "sampled", fractions=(1, 0, 0))
+    assert len(sampled.vocabularies[0].boundaries) + 1 == 10
 
 
 def test_rare_buckets_are_merged_with_a_neighbor():

@@ -147,7 +147,7 @@ def learn_numbers(
     step = -(-training_rows // NUMBER_SAMPLE)
     numbers = sample(list(fields), step)
     return {
-        index: learn_boundaries(numbers[i], field, -(-field.min_count // step))
+        index: learn_boundaries(numbers[i], field, step)
         for i, (index, field) in enumerate(fields.items())
     }
 

@@ -21,6 +21,7 @@ Ints = NDArray[np.int64]
 DENSE = 0.8
 SMOOTH = 0.6
 LARGEST_QUANTITY = 1e15
+LEAST_BUCKETS = 8
 
 
 class NumberCodes:
@@ -74,8 +75,8 @@ class NumberCodes:
         return codes, {index: Lists(*arrays) for index, arrays in zip(lists, expanded, strict=True)}
 
 
-def learn_boundaries(values: Floats, field: Field, min_count: int) -> Floats:
-    """Return what a field's transform learns from numbers; NaN is a missing one.
+def learn_boundaries(values: Floats, field: Field, step: int = 1) -> Floats:
+    """Return what a field's transform learns from its numbers in every ``step``-th row; NaN is a missing one.
 
     These are the boundaries between the buckets of ``quantiles``, the knots of ``interpolate``, or the mean and the
     standard deviation of ``linear``.
@@ -84,13 +85,26 @@ def learn_boundaries(values: Floats, field: Field, min_count: int) -> Floats:
     numbers = np.clip(values[~np.isnan(values)], -largest, largest)
     if len(numbers) == 0:
         return numbers
+    min_count = -(-field.min_count // step)
     if field.transform == "quantiles":
-        return bucket_starts(numbers, field.buckets, min_count)[1:]
+        return bucket_starts(numbers, field.buckets or bucket_count(len(numbers) * step), min_count)[1:]
     if field.transform == "linear":
         return mean_and_deviation(numbers)
     if field.spacing == "log":
         return log_knots(numbers, field.knots)
     return quantile_knots(numbers, field.knots, min_count)
+
+
+def bucket_count(numbers: int) -> int:
+    """Return how many quantile buckets that many numbers get by default: half their cube root, and at least 8.
+
+    More buckets follow a curve more closely, but each then has fewer rows to learn from. The best number for a smooth
+    curve grows with the cube root of the rows.
+
+    >>> [bucket_count(10**power) for power in (3, 4, 5, 6, 8)]
+    [8, 11, 23, 50, 232]
+    """
+    return max(round(numbers ** (1 / 3) / 2), LEAST_BUCKETS)
 
 
 def mean_and_deviation(numbers: Floats) -> Floats:

@@ -20,7 +20,6 @@ from fm2.schema import Field, Schema
 
 SAMPLE_ROWS = 10_000
 FEW_VALUES = 20
-INFERRED_BUCKETS = 20  # chosen on the validation rows of benchmarks/numeric.py
 TIME_FORMATS = {
     "%Y-%m-%d %H:%M:%S": re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"),
     "%Y-%m-%dT%H:%M:%S": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"),
@@ -79,7 +78,7 @@ def _infer_field(name: str, values: Sequence[str] | ListColumn, min_count: int) 
         if mostly(pattern):
             return Field(name, "timestamp", format=format, min_count=min_count)
     if mostly(NUMBER) and not mostly(CODE) and _are_quantities(name, present, min_count):
-        return Field(name, "numeric", transform="quantiles", buckets=INFERRED_BUCKETS, min_count=min_count)
+        return Field(name, "numeric", transform="quantiles", min_count=min_count)
     return infer_list(name, present, min_count) or Field(name, min_count=min_count)
 
 

@@ -10,13 +10,12 @@ import polars
 from fm2.data.schema_inference import FEW_VALUES, IDENTIFIER
 from fm2.errors import suggest
 from fm2.estimators.inputs import InputError
-from fm2.field import DEFAULT_BUCKETS, DEFAULT_MIN_COUNT, Field, Kind
+from fm2.field import DEFAULT_MIN_COUNT, Field, Kind
 from fm2.schema import Schema
 
 Fields = Schema | Sequence[Field] | Mapping[str, Kind | Field] | None
 
 FEW_ROWS = 1000  # below which no value is too rare
-BUCKET_ROWS = 20  # minimum per quantile bucket
 
 
 def column_names(fields: Fields) -> list[str] | None:
@@ -60,8 +59,7 @@ def _field(column: polars.Series, described: Kind | Field | None, min_count: int
         return Field(column.name, kind, min_count=min_count, multivalued=True, weighted=weighted)
     if kind != "numeric":
         return Field(column.name, kind, min_count=min_count)
-    buckets = min(DEFAULT_BUCKETS, max(2, len(column) // BUCKET_ROWS))
-    return Field(column.name, kind, min_count=min_count, transform="quantiles", buckets=buckets)
+    return Field(column.name, kind, min_count=min_count, transform="quantiles")
 
 
 def _kind(column: polars.Series) -> Kind:
