@@ -38,9 +38,9 @@ class Field:
     - ``categorical``: every value is a feature.
     - ``numeric``: ``transform`` turns a number into a feature. ``log_square``, the paper's transform, maps x > 2 to
       ceil(ln(x)² + 1) and keeps smaller numbers. ``quantiles`` learns ``buckets`` of about equal size from the training
-      rows; 0 means a number that grows with the rows. ``interpolate`` learns ``knots`` and combines the features of the two next to the number, so that the model
-      is continuous in it; ``spacing`` places the knots at ``quantiles`` or evenly on a ``log`` scale. ``linear`` has
-      one feature, which it multiplies by the standardized number.
+      rows; their default number grows with the rows. ``interpolate`` learns ``knots`` and combines the features of the
+      two next to the number, so that the model is continuous in it; ``spacing`` places the knots at ``quantiles`` or
+      evenly on a ``log`` scale. ``linear`` has one feature, which it multiplies by the standardized number.
     - ``timestamp``: ``part`` is the part of the time that becomes the feature, ``weekday`` (Monday is 0) or ``hour``.
       ``format`` consists of %Y %y %m %d %H %M %S and literal characters, or is "unix" or "unix_ms" for seconds or
       milliseconds since 1970.

@@ -146,10 +146,7 @@ def learn_numbers(
         return {index: known[index].boundaries for index in fields}
     step = -(-training_rows // NUMBER_SAMPLE)
     numbers = sample(list(fields), step)
-    return {
-        index: learn_boundaries(numbers[i], field, step)
-        for i, (index, field) in enumerate(fields.items())
-    }
+    return {index: learn_boundaries(numbers[i], field, step) for i, (index, field) in enumerate(fields.items())}
 
 
 def sample_numbers(
