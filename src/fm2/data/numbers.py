@@ -104,7 +104,7 @@ def bucket_count(numbers: int) -> int:
     >>> [bucket_count(10**power) for power in (3, 4, 5, 6, 8)]
     [8, 11, 23, 50, 232]
     """
-    return max(round(numbers ** (1 / 3) / 2), LEAST_BUCKETS)
+    return max(round(float(np.cbrt(numbers)) / 2), LEAST_BUCKETS)
 
 
 def mean_and_deviation(numbers: Floats) -> Floats:
