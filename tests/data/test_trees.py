@@ -17,13 +17,14 @@ from fm2 import Dataset, Field, Fm2Error, Schema, prepare
 from fm2.data import tree_fields
 from fm2.data.description import describe
 from fm2.data.encoder import Encoder
-from fm2.data.tree_boosting import Boosting
+from fm2.data.tree_boosting import Boosting, Growth
 from fm2.data.tree_combinations import AT_ONCE, MOST_CHOSEN, select_combinations
-from fm2.data.tree_fitting import _select
+from fm2.data.tree_fitting import _select, fit_trees
 from fm2.data.tree_inputs import MOST_HIDDEN, TreeRows, add_combinations, hide_features, numbers_of, part_inputs
 from fm2.data.trees import Pair, Trees, same_trees
 from fm2.data.vocabulary import Vocabulary, save_vocabularies
 from fm2.evaluation.metrics import auc as auc_of_probabilities
+from fm2.progress import Progress
 
 LOG = log_of(4000)
 
@@ -337,6 +338,20 @@ def test_trees_learn_what_to_predict_for_new_values():
         of_new = fitted.predict(np.stack(numbers_of(new, tables), axis=1), raw_score=True)
         losses.append(np.mean(np.logaddexp(0, of_new) - new.labels * of_new))
     assert losses[1] < 0.98 * losses[0]
+
+
+def test_the_progress_of_fitting_only_grows():
+    class Updates(Progress):
+        def update(self, done: int, rows: int) -> None:
+            updates.append((done, rows))
+
+    updates: list[tuple[int, int]] = []
+    rows, validation = (with_effect(rows_of(count, 3, count), 1, 2) for count in (3000, 1000))
+    fit_trees(rows, validation, 20, seed=0, threads=1, growth=Growth(Updates("trees", 100)))
+    assert updates == sorted(updates)
+    assert [trees for _, trees in updates] == list(range(1, len(updates) + 1))
+    assert updates[0][0] == 0
+    assert updates[-1][0] == 90  # while the last trees are fitted, to all rows
 
 
 def test_pairs_do_not_leak_labels():

@@ -130,7 +130,8 @@ def prepare(
         fields = counting.build_vocabularies(schema, code_counts, number_codes, passes.values, known)
         fields = passes.set_ids(fields)
         fields, derived = build_crosses(schema, fields, number_codes, passes, assign, known, **reading.counted)
-        options = {"seed": seed, "negative_rate": negative_rate, **reading.counted}
+        options: dict[str, Any] = {"seed": seed, "negative_rate": negative_rate, "progress": progress}
+        options |= reading.counted
         fields = build_trees(schema, fields, number_codes, derived, passes, assign, known, training_rows, **options)
         written = passes.write(assign, fields, number_codes, derived)
         passes.close()

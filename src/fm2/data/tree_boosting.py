@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from fm2.data.tree_inputs import FOLDS, TreeRows
 from fm2.errors import require
+from fm2.progress import Progress
 
 Floats = NDArray[np.float32]
 
@@ -32,6 +34,7 @@ SETTINGS = {
     "verbose": -1,
 }
 FAST = {"learning_rate": 0.15}  # to compare inputs
+SELECTED = 50  # percent of the work that selecting combinations takes; the folds and all rows take the rest equally
 FEW_ROWS = 100_000  # that one thread fits about as fast as several, which would have to wait for each other
 
 
@@ -50,18 +53,36 @@ def require_lightgbm() -> Any:
             del os.environ["OMP_WAIT_POLICY"]
 
 
+class Growth:
+    """The progress of fitting trees: how many there are, and which percentage of the work is done."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress, self._trees, self._percent = progress, 0, 0.0
+
+    def reach(self, percent: float) -> None:
+        """Report that a part of the work is done."""
+        self._percent = percent
+
+    def add_tree(self, _: object) -> None:
+        """Count a tree. LightGBM calls this for each one."""
+        self._trees += 1
+        if self._progress:
+            self._progress.update(int(self._percent), self._trees)
+
+
 class Boosting:
     """LightGBM on training rows."""
 
-    def __init__(self, rows: TreeRows, seed: int, threads: int) -> None:
+    def __init__(self, rows: TreeRows, seed: int, threads: int, growth: Growth | None = None) -> None:
         self._lightgbm = require_lightgbm()
         self._rows = rows
+        self._growth = growth or Growth()
         threads = threads if len(rows.labels) > FEW_ROWS else 1
         self._settings = {**SETTINGS, "seed": seed % 2**31, "num_threads": threads}
 
     def fit_all(self, numbers: Floats, trees: int) -> Any:
         """Fit ``trees`` trees to all rows."""
-        return self._lightgbm.train(self._settings, self._data(numbers), trees)
+        return self._fit(self._settings, self._data(numbers), trees)
 
     def predict_held_out(self, numbers: Floats) -> tuple[Floats, int]:
         """Return the logit of each row by trees that were not fitted to its fold, and the mean number of trees.
@@ -70,16 +91,18 @@ class Boosting:
         """
         predictions, sizes = np.zeros(len(numbers), np.float32), []
         for fold in range(FOLDS):
+            self._growth.reach(SELECTED + (100 - SELECTED) * fold / (FOLDS + 1))
             held_out = self._rows.folds == fold
             data, valid = self._data(numbers, ~held_out), self._data(numbers, held_out)
             fitted = self._fit_until_best(data, valid, self._settings)
             predictions[held_out] = fitted.predict(numbers[held_out], raw_score=True)
             sizes.append(fitted.best_iteration)
+        self._growth.reach(SELECTED + (100 - SELECTED) * FOLDS / (FOLDS + 1))
         return predictions, max(round(float(np.mean(sizes))), 1)
 
     def gains(self, numbers: Floats, trees: int) -> NDArray[np.float64]:
         """Return by how much the splits on each input lower the loss in a few trees, as shares of their sum."""
-        fitted = self._lightgbm.train(self._settings | FAST, self._data(numbers), trees)
+        fitted = self._fit(self._settings | FAST, self._data(numbers), trees)
         gains: NDArray[np.float64] = fitted.feature_importance("gain")
         return gains / max(float(gains.sum()), 1e-9)
 
@@ -91,7 +114,10 @@ class Boosting:
 
     def _fit_until_best(self, data: Any, valid: Any, settings: dict[str, Any]) -> Any:
         stop = self._lightgbm.early_stopping(PATIENCE, verbose=False)
-        return self._lightgbm.train(settings, data, MOST_TREES, valid_sets=[valid], callbacks=[stop])
+        return self._fit(settings, data, MOST_TREES, valid_sets=[valid], callbacks=[stop])
+
+    def _fit(self, settings: dict[str, Any], data: Any, trees: int, callbacks: Sequence[Any] = (), **rest: Any) -> Any:
+        return self._lightgbm.train(settings, data, trees, callbacks=[self._growth.add_tree, *callbacks], **rest)
 
     def _data(self, numbers: Floats, chosen: NDArray[np.bool_] | None = None) -> Any:
         arrays = numbers, self._rows.labels, self._rows.weights

@@ -8,7 +8,7 @@ from itertools import combinations, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.tree_boosting import Boosting
+from fm2.data.tree_boosting import SELECTED, Boosting, Growth
 from fm2.data.tree_inputs import Parts, TreeRows, add_combinations, combine, numbers_of, part_inputs
 
 MOST_CHOSEN = 12  # in each round
@@ -27,7 +27,9 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
 
-def select_combinations(rows: TreeRows, validation: TreeRows, seed: int, threads: int) -> list[Parts]:
+def select_combinations(
+    rows: TreeRows, validation: TreeRows, seed: int, threads: int, growth: Growth | None = None
+) -> list[Parts]:
     """Choose the combinations of parts with which trees have the lowest log loss on the validation rows.
 
     Candidates are ranked by the gain of the trees' splits on their inputs. Those whose features are new in most of the
@@ -39,12 +41,14 @@ def select_combinations(rows: TreeRows, validation: TreeRows, seed: int, threads
     parts = [part for part, size in enumerate(map(len, rows.vocabularies)) if size > 2 and rows.ids[:, part].any()]
     if not len(validation.labels) or len(parts) < 2:
         return []
+    growth = growth or Growth()
     parts = _best_parts(rows.every(_step(rows)), parts, seed, threads)
-    trees = _Trees(rows, validation, seed, threads)
+    trees = _Trees(rows, validation, seed, threads, growth)
     candidates = list[Parts](combinations(parts, 2))
     while candidates:
         ranked = list(islice(filter(trees.can_judge, trees.rank(candidates)), MOST_CHOSEN))
         added = trees.add_best(ranked)
+        growth.reach(SELECTED * (len(candidates[0]) - 1) / (LARGEST - 1))
         is_last = not added or len(added[0]) == LARGEST
         candidates = [] if is_last else extensions(ranked[:MOST_EXTENDED], parts)
     return trees.chosen
@@ -85,16 +89,16 @@ def _best_parts(rows: TreeRows, parts: list[int], seed: int, threads: int) -> li
 class _Trees:
     """Trees on the inputs of the parts and of the combinations that were chosen so far."""
 
-    def __init__(self, rows: TreeRows, validation: TreeRows, seed: int, threads: int) -> None:
+    def __init__(self, rows: TreeRows, validation: TreeRows, seed: int, threads: int, growth: Growth) -> None:
         self.chosen: list[Parts] = []
         self._rows, self._validation = rows, validation
         tables, self._columns = part_inputs(rows)
         self._of_validation = numbers_of(validation, tables)
-        self._boosting = Boosting(rows, seed, threads)
+        self._boosting = Boosting(rows, seed, threads, growth)
         self._loss = self._loss_with([], [])
         self._sample = self._judged = rows.every(_step(rows))  # the latter with all combinations that were judged
         self._checked = validation
-        self._boosting_of_sample = Boosting(self._sample, seed, threads)
+        self._boosting_of_sample = Boosting(self._sample, seed, threads, growth)
 
     def rank(self, candidates: Sequence[Parts]) -> list[Parts]:
         """Sort candidates by the gain of their inputs; if there are many, the best of each group reach the final."""

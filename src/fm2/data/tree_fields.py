@@ -17,11 +17,13 @@ from fm2.data.numbers import NumberCodes
 from fm2.data.rows import Lists
 from fm2.data.sampling import TRAIN, targets
 from fm2.data.splits import SPLITS
+from fm2.data.tree_boosting import Growth
 from fm2.data.tree_fitting import fit_trees
 from fm2.data.tree_inputs import FOLDS, TreeRows
 from fm2.data.trees import Trees
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
+from fm2.progress import Progress
 from fm2.schema import Schema
 
 VALIDATION = SPLITS.index("validation")
@@ -43,6 +45,7 @@ def build_trees(
     all_splits: bool,
     threads: int,
     negative_rate: float = 1.0,
+    progress: bool | None = None,
 ) -> list[FieldIds]:
     """Fit the trees of all tree fields, or take the ``known`` ones, and give them to the encoder.
 
@@ -69,7 +72,8 @@ def build_trees(
         else:
             of_parts = [vocabularies[part] for part in parts]
             rows, checked = (each.of_parts(parts, of_parts, folds) for each in (training, validation))
-            fitted = fit_trees(rows, checked, schema.fields[index].buckets, seed, threads)
+            with Progress("trees", 100, progress, unit="trees") as shown:
+                fitted = fit_trees(rows, checked, schema.fields[index].buckets, seed, threads, Growth(shown))
             encoder.set_held_out(index, training.rows, 1 + fitted.buckets)
             scores = fitted.scores + np.float32(math.log(negative_rate))  # of all rows, not only of the sampled ones
             trees, texts = fitted.trees, Vocabulary.of(list(map(str, scores)))

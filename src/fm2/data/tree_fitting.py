@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.tree_boosting import Boosting
+from fm2.data.tree_boosting import Boosting, Growth
 from fm2.data.tree_combinations import select_combinations
 from fm2.data.tree_inputs import Table, TreeRows, add_combinations, hide_features, part_inputs
 from fm2.data.trees import NODE, Pair, Trees
@@ -36,12 +36,15 @@ class FittedTrees:
     buckets: Ints
 
 
-def fit_trees(rows: TreeRows, validation: TreeRows, buckets: int, seed: int, threads: int) -> FittedTrees:
+def fit_trees(
+    rows: TreeRows, validation: TreeRows, buckets: int, seed: int, threads: int, growth: Growth | None = None
+) -> FittedTrees:
     """Fit trees to training rows; validation rows select combinations of fields, and how many features are hidden."""
     rows = hide_features(rows, validation, seed)
-    boosting = Boosting(rows, seed, threads)
+    boosting = Boosting(rows, seed, threads, growth)
     tables, columns = part_inputs(rows)
-    rows, pair_tables, pair_columns = add_combinations(rows, select_combinations(rows, validation, seed, threads))
+    chosen = select_combinations(rows, validation, seed, threads, growth)
+    rows, pair_tables, pair_columns = add_combinations(rows, chosen)
     numbers = np.stack([*columns, *pair_columns], axis=1)
     predictions, size = boosting.predict_held_out(numbers)
     final = boosting.fit_all(numbers, size)
