@@ -365,12 +365,30 @@ def test_a_race_that_cannot_start_writes_nothing(dataset, tmp_path):
         assert not (tmp_path / "run").exists()
 
 
-def test_more_effort_keeps_all_variants_of_an_ordinary_training(dataset, tmp_path, monkeypatch):
+def test_more_effort_keeps_the_variants_that_an_ordinary_training_keeps(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 100)
     monkeypatch.setattr("fm2.training.candidates.FEWEST_FOR_MATRICES", 100)
     ordinary, more = (record_of(train("fmfm", dataset, tmp_path / str(e), effort=e, **FAST)) for e in (1, 2))
     assert [each.changes for each in more.candidates[:6]] == [each.changes for each in ordinary.candidates]
     assert len(more.candidates) == 11
-    assert [each.dropped for each in more.candidates[:6]] == [None] * 6
+    for before, after in zip(ordinary.candidates, more.candidates, strict=False):
+        assert after.dropped is None or before.dropped
     assert any(each.dropped for each in more.candidates)
     assert more.candidates[more.winner].scores[-1] <= ordinary.candidates[ordinary.winner].scores[-1]
+
+
+def test_variants_that_are_far_behind_are_dropped_after_the_second_round(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 100)
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_FOR_MATRICES", 100)
+    complete = record_of(train("fmfm", dataset, tmp_path / "complete", **FAST))
+    scores = [each.scores[1] for each in complete.candidates]
+    others = sorted(range(1, len(scores)), key=lambda number: scores[number])
+    halfway = (scores[others[1]] + scores[others[2]]) / 2  # two of the five others are better
+    monkeypatch.setattr("fm2.training.race.FAR_BEHIND", halfway / min(scores) - 1)
+    records = [record_of(train("fmfm", dataset, tmp_path / str(effort), effort=effort, **FAST)) for effort in (1, 2)]
+    assert [number for number, each in enumerate(records[0].candidates) if each.dropped] == sorted(others[2:])
+    for record in records:
+        assert {each.dropped for each in record.candidates if each.dropped} <= {1, 2}
+        assert record.candidates[0].dropped is None
+        assert all(record.candidates[number].dropped is None for number in others[:2])
+    assert records[0].candidates[others[-1]].dropped == 2

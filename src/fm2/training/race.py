@@ -2,7 +2,8 @@
 
 Each candidate is an ordinary run in ``OUT/race``. It trains to a pause, where the worse half is dropped; the others
 resume. The last round has no pause. The defaults are never dropped before it, so the result is at least as good on the
-validation rows, and the gain is measured against a complete training with the defaults.
+validation rows, and the gain is measured against a complete training with the defaults. The variants of an ordinary
+training are dropped only if they are far behind.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ DIRECTORY = "race"
 PAUSES = (1 / 4, 1 / 2, math.inf)  # of the epochs to compare candidates at
 COMPARED_EPOCHS = 8  # with a constant schedule; most trainings stop early, long before the last epoch
 FEWEST_KEPT = 2  # a slow starter may be the best in the end
+# Variants whose score is worse than the best one's by this share of it after the second round are dropped, too. On the
+# logs of benchmarks/panel.py, the winner was behind by up to 1%, and those that are left out by up to 5%.
+FAR_BEHIND = 0.02
 FILES = (MODEL, HISTORY, CHECKPOINT, SETTINGS)
 DIVERGED, OUT_OF_MEMORY = "diverged", "ran out of memory"
 WAYS_OUT = {DIVERGED: "lower learning_rate=", OUT_OF_MEMORY: "lower batch_size=, or dim= if the model has one"}
@@ -101,7 +105,7 @@ class Race:
         finish(self._path, record)
 
     def _run_round(self) -> None:
-        """Train all candidates up to the next pause, then drop the worse half of those that are not variants."""
+        """Train all candidates up to the next pause, then drop the worse half; keep variants that may still win."""
         record = self._record
         self._remove_dropped()
         racing = record.alive
@@ -112,12 +116,22 @@ class Race:
         ranked = self._ranked(racing)
         if record.rounds + 1 < len(PAUSES):
             better_half = max(math.ceil(len(ranked) / 2), FEWEST_KEPT)
-            kept = {*ranked[:better_half], *record.entered[: record.variants]}
+            kept = {*ranked[:better_half], *self._kept_variants(ranked)}
             for number in racing:
                 if number not in kept or record.candidates[number].failed:
                     record.candidates[number].dropped = record.rounds + 1
         record.rounds += 1
         record.save(self._path)
+
+    def _kept_variants(self, ranked: Sequence[int]) -> list[int]:
+        """Return the defaults, and all other variants that are not far behind; more effort keeps the same ones."""
+        record = self._record
+        variants = record.entered[: record.variants]
+        scores = {number: final_score(record.candidates[number]) for number in ranked if number in variants}
+        if record.rounds + 2 < len(PAUSES) or not scores:
+            return variants
+        best = next(iter(scores.values()))
+        return [variants[0], *(number for number in scores if abs(scores[number] - best) <= FAR_BEHIND * best)]
 
     def _ranked(self, numbers: Sequence[int]) -> list[int]:
         """Return candidates without those that failed, the best first; of equals, the earlier one."""
