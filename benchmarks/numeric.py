@@ -5,8 +5,8 @@
 FM2_DATA names the directory of the logs: criteo.tsv.gz, adult_train.csv.gz, movies_train.csv.gz and avazu.csv.gz.
 The columns that inference makes numeric are transformed in each of several ways; the other columns do not change. In
 adult_all, integers with few or spiky values are transformed too; in avazu, only integers that are identifiers.
-Prints the log loss of the validation rows, a random tenth of the log, for each model: the mean over the seeds. The
-defaults are chosen with these figures. Test rows are not used.
+Prints the log loss of the validation rows, a random tenth of the log, for each model: the mean over the seeds. Test
+rows are not used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import fm2
 from datasets import working_directory
 from fm2 import Field, Schema
-from fm2.data.presets import paper_schema
+from fm2.data.presets import PAPER_MIN_COUNTS, paper_schema
 from fm2.training.train import train
 from trials import Trial, in_processes
 
@@ -84,15 +84,15 @@ class Log:
 def _logs() -> dict[str, Log]:
     adult = "workclass education marital_status occupation relationship race sex native_country"
     few_values = ["education_num", "capital_gain", "capital_loss", "hours_per_week"]
-    preset, mobile = paper_schema("criteo"), paper_schema("avazu")
+    criteo, avazu = paper_schema("criteo"), paper_schema("avazu")
     return {
         "criteo": Log(
             "criteo.tsv.gz",
             "label",
-            [field for field in preset.fields if field.kind != "numeric"],
-            [field.name for field in preset.fields if field.kind == "numeric"],
-            preset.columns,
-            min_count=8,
+            [field for field in criteo.fields if field.kind != "numeric"],
+            [field.name for field in criteo.fields if field.kind == "numeric"],
+            criteo.columns,
+            min_count=PAPER_MIN_COUNTS["criteo"],
         ),
         "adult": Log(
             "adult_train.csv.gz",
@@ -114,10 +114,10 @@ def _logs() -> dict[str, Log]:
         ),
         "avazu": Log(
             "avazu.csv.gz",
-            mobile.label,
-            [field for field in mobile.fields if field.name not in AVAZU_CODES],
+            avazu.label,
+            [field for field in avazu.fields if field.name not in AVAZU_CODES],
             AVAZU_CODES,
-            min_count=5,
+            min_count=PAPER_MIN_COUNTS["avazu"],
         ),
     }
 

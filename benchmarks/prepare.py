@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import fm2
+from fm2.data.presets import paper_schema
 from timing import in_turn, seconds
 
 ROUNDS = 3
@@ -90,7 +91,7 @@ def sink_to_parquet(log: Path, out: Path) -> None:
 
 
 def prepare(log: Path, out: Path) -> fm2.Dataset:
-    return fm2.prepare(log, "criteo", out, overwrite=True)
+    return fm2.prepare(log, paper_schema("criteo"), out, overwrite=True)
 
 
 def peak_memory(log: Path, out: Path) -> tuple[float, int]:

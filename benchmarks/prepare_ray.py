@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import fm2
+from fm2.data.presets import paper_schema
 from fm2.data.splits import SPLITS
 
 ROUNDS = 3
@@ -70,7 +71,7 @@ def prepare(directory: Path, engine: str, cpus: int) -> tuple[float, float]:
     """Prepare the files; return the seconds and the CPU seconds that it takes."""
     start, cpu = time.perf_counter(), cpu_seconds()
     settings = {"threads": cpus} if engine == "local" else {"engine": engine}
-    fm2.prepare(str(directory / "part-*.tsv"), "criteo", directory / engine, overwrite=True, **settings)
+    fm2.prepare(str(directory / "part-*.tsv"), paper_schema("criteo"), directory / engine, overwrite=True, **settings)
     return time.perf_counter() - start, cpu_seconds() - cpu
 
 

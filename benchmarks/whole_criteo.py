@@ -27,9 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from criteo_log import ROWS, CriteoLog
+from fm2.data.presets import PAPER_MIN_COUNTS
 from processes import watch_memory
 
 FM2 = [sys.executable, "-m", "fm2"]
+MIN_COUNT = ["--min-count", str(PAPER_MIN_COUNTS["criteo"])]
 SCORED_ROWS = 1_000_000
 BYTES_PER_ROW = 600  # on disk: the log, the temporary file and the dataset
 SAMPLE = 0.25  # seconds between two samples of the memory, so that watching costs nothing
@@ -78,7 +80,7 @@ def run_all(directory: Path, options: argparse.Namespace) -> None:
     print(f"{'step':<10} {'wall s':>8} {'CPU s':>8} {'rows/s':>10} {'memory':>9} {'resident':>9} {'page cache':>11}")
     if not log.exists():
         run_step("generate", [sys.executable, __file__, "--rows", str(rows), "--generate", str(log)])
-    prepare = ["prepare", str(log), "--preset", "criteo", "--min-count", "8", "--out", str(data), "--overwrite"]
+    prepare = ["prepare", str(log), "--preset", "criteo", *MIN_COUNT, "--out", str(data), "--overwrite"]
     prepared = run_step("prepare", [*FM2, *prepare, *threads, "--json"])
     epochs = [] if options.epochs is None else ["--epochs", str(options.epochs)]
     train = ["train", "fmfm", str(data), "--out", str(run), "--dim", "16", "--overwrite", *epochs]

@@ -89,6 +89,9 @@ def test_the_default_number_of_buckets_depends_on_the_rows_with_a_number(tmp_pat
     dataset = prepare(table, schema, tmp_path / "data", fractions=(1, 0, 0))
     assert len(dataset.vocabularies[0].boundaries) + 1 == 10  # 8000 ** (1/3) / 2
     assert dataset.schema == schema
+    counted = table.group_by("n").agg(pl.col("y").sum(), pl.len().alias("shown"))
+    aggregated = prepare(counted, schema.replace(impressions="shown"), tmp_path / "counted", fractions=(1, 0, 0))
+    np.testing.assert_array_equal(aggregated.vocabularies[0].boundaries, dataset.vocabularies[0].boundaries)
     monkeypatch.setattr(counting, "NUMBER_SAMPLE", 4000)  # every fourth row
     sampled = prepare(table, schema, tmp_path / "sampled", fractions=(1, 0, 0))
     assert len(sampled.vocabularies[0].boundaries) + 1 == 10

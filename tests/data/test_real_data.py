@@ -35,7 +35,8 @@ def criteo(real_data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def avazu(real_data, tmp_path_factory):
     source = real_data / "avazu.csv.gz"
-    return rows_of(source, header=True), prepare(source, "avazu", tmp_path_factory.mktemp("avazu") / "data")
+    out = tmp_path_factory.mktemp("avazu") / "data"
+    return rows_of(source, header=True), prepare(source, paper_schema("avazu"), out)
 
 
 def transformed(text: str) -> str | None:

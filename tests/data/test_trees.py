@@ -17,7 +17,7 @@ from fm2 import Dataset, Field, Fm2Error, Schema, prepare
 from fm2.data import tree_fields
 from fm2.data.description import describe
 from fm2.data.encoder import Encoder
-from fm2.data.tree_boosting import Boosting, Growth
+from fm2.data.tree_boosting import Boosting, TreeProgress
 from fm2.data.tree_combinations import AT_ONCE, MOST_CHOSEN, select_combinations
 from fm2.data.tree_fitting import _select, fit_trees
 from fm2.data.tree_inputs import MOST_HIDDEN, TreeRows, add_combinations, hide_features, numbers_of, part_inputs
@@ -347,10 +347,11 @@ def test_the_progress_of_fitting_only_grows():
 
     updates: list[tuple[int, int]] = []
     rows, validation = (with_effect(rows_of(count, 3, count), 1, 2) for count in (3000, 1000))
-    fit_trees(rows, validation, 20, seed=0, threads=1, growth=Growth(Updates("trees", 100)))
+    fit_trees(rows, validation, 20, seed=0, threads=1, progress=TreeProgress(Updates("fitting", 100)))
     assert updates == sorted(updates)
     assert [trees for _, trees in updates] == list(range(1, len(updates) + 1))
     assert updates[0][0] == 0
+    assert len({percent for percent, _ in updates if percent < 50}) > 3  # while combinations are selected
     assert updates[-1][0] == 90  # while the last trees are fitted, to all rows
 
 

@@ -118,3 +118,12 @@ def test_another_encoding_is_an_error(known, tmp_path, schema, message):
         check_same_encoding("train", known.encoder, other, known.path)
     with pytest.raises(Fm2Error, match=f"^evaluate: .*other {message}"):
         evaluate_split(Constant(known), other)
+
+
+def test_how_many_buckets_were_requested_does_not_matter_if_they_are_the_same(tmp_path):
+    table = pl.DataFrame({"y": [0, 1] * 50, "price": [1, 2, 3, 4] * 25})
+    fields = [Field("price", "numeric", transform="quantiles", buckets=buckets) for buckets in (20, 0, 2)]
+    known, other, coarser = (prepare(table, Schema([field], "y"), tmp_path / str(field.buckets)) for field in fields)
+    check_same_encoding("train", known.encoder, other, known.path)
+    with pytest.raises(Fm2Error, match="buckets the field 'price' differently"):
+        check_same_encoding("train", known.encoder, coarser, known.path)

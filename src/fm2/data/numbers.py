@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 DENSE = 0.8
 SMOOTH = 0.6
 LARGEST_QUANTITY = 1e15
-LEAST_BUCKETS = 8
+FEWEST_BUCKETS, FEWEST_PER_BUCKET = 8, 20
 
 
 class NumberCodes:
@@ -76,7 +76,7 @@ class NumberCodes:
 
 
 def learn_boundaries(values: Floats, field: Field, step: int = 1) -> Floats:
-    """Return what a field's transform learns from its numbers in every ``step``-th row; NaN is a missing one.
+    """Return what a field's transform learns from its numbers in every ``step``-th row; NaN means missing.
 
     These are the boundaries between the buckets of ``quantiles``, the knots of ``interpolate``, or the mean and the
     standard deviation of ``linear``.
@@ -96,15 +96,15 @@ def learn_boundaries(values: Floats, field: Field, step: int = 1) -> Floats:
 
 
 def bucket_count(numbers: int) -> int:
-    """Return how many quantile buckets that many numbers get by default: half their cube root, and at least 8.
+    """Return how many quantile buckets that many numbers get by default: half their cube root.
 
     More buckets follow a curve more closely, but each then has fewer rows to learn from. The best number for a smooth
-    curve grows with the cube root of the rows.
+    curve grows with the cube root of the rows. There are at least 8 buckets, unless they would have fewer than 20 rows.
 
-    >>> [bucket_count(10**power) for power in (3, 4, 5, 6, 8)]
-    [8, 11, 23, 50, 232]
+    >>> [bucket_count(10**power) for power in (1, 2, 3, 4, 5, 6, 8)]
+    [2, 5, 8, 11, 23, 50, 232]
     """
-    return max(round(float(np.cbrt(numbers)) / 2), LEAST_BUCKETS)
+    return max(round(float(np.cbrt(numbers)) / 2), min(FEWEST_BUCKETS, numbers // FEWEST_PER_BUCKET), 2)
 
 
 def mean_and_deviation(numbers: Floats) -> Floats:

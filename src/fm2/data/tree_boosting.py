@@ -34,7 +34,6 @@ SETTINGS = {
     "verbose": -1,
 }
 FAST = {"learning_rate": 0.15}  # to compare inputs
-SELECTED = 50  # percent of the work that selecting combinations takes; the folds and all rows take the rest equally
 FEW_ROWS = 100_000  # that one thread fits about as fast as several, which would have to wait for each other
 
 
@@ -53,15 +52,16 @@ def require_lightgbm() -> Any:
             del os.environ["OMP_WAIT_POLICY"]
 
 
-class Growth:
-    """The progress of fitting trees: how many there are, and which percentage of the work is done."""
+class TreeProgress:
+    """Counts the trees that are fitted, and estimates the percentage of the work that is done."""
 
     def __init__(self, progress: Progress | None = None) -> None:
-        self._progress, self._trees, self._percent = progress, 0, 0.0
+        self._progress, self._trees = progress, 0
+        self.begin(0, 0, 1)
 
-    def reach(self, percent: float) -> None:
-        """Report that a part of the work is done."""
-        self._percent = percent
+    def begin(self, start: float, end: float, fits: int) -> None:
+        """Begin a part of the work, between two percentages, that takes up to this number of fits."""
+        self._percent, self._end, self._per_fit = start, end, (end - start) / fits
 
     def add_tree(self, _: object) -> None:
         """Count a tree. LightGBM calls this for each one."""
@@ -69,14 +69,18 @@ class Growth:
         if self._progress:
             self._progress.update(int(self._percent), self._trees)
 
+    def add_fit(self) -> None:
+        """Count a fit."""
+        self._percent = min(self._percent + self._per_fit, self._end)
+
 
 class Boosting:
     """LightGBM on training rows."""
 
-    def __init__(self, rows: TreeRows, seed: int, threads: int, growth: Growth | None = None) -> None:
+    def __init__(self, rows: TreeRows, seed: int, threads: int, progress: TreeProgress | None = None) -> None:
         self._lightgbm = require_lightgbm()
         self._rows = rows
-        self._growth = growth or Growth()
+        self._progress = progress or TreeProgress()
         threads = threads if len(rows.labels) > FEW_ROWS else 1
         self._settings = {**SETTINGS, "seed": seed % 2**31, "num_threads": threads}
 
@@ -91,13 +95,11 @@ class Boosting:
         """
         predictions, sizes = np.zeros(len(numbers), np.float32), []
         for fold in range(FOLDS):
-            self._growth.reach(SELECTED + (100 - SELECTED) * fold / (FOLDS + 1))
             held_out = self._rows.folds == fold
             data, valid = self._data(numbers, ~held_out), self._data(numbers, held_out)
             fitted = self._fit_until_best(data, valid, self._settings)
             predictions[held_out] = fitted.predict(numbers[held_out], raw_score=True)
             sizes.append(fitted.best_iteration)
-        self._growth.reach(SELECTED + (100 - SELECTED) * FOLDS / (FOLDS + 1))
         return predictions, max(round(float(np.mean(sizes))), 1)
 
     def gains(self, numbers: Floats, trees: int) -> NDArray[np.float64]:
@@ -117,7 +119,9 @@ class Boosting:
         return self._fit(settings, data, MOST_TREES, valid_sets=[valid], callbacks=[stop])
 
     def _fit(self, settings: dict[str, Any], data: Any, trees: int, callbacks: Sequence[Any] = (), **rest: Any) -> Any:
-        return self._lightgbm.train(settings, data, trees, callbacks=[self._growth.add_tree, *callbacks], **rest)
+        fitted = self._lightgbm.train(settings, data, trees, callbacks=[self._progress.add_tree, *callbacks], **rest)
+        self._progress.add_fit()
+        return fitted
 
     def _data(self, numbers: Floats, chosen: NDArray[np.bool_] | None = None) -> Any:
         arrays = numbers, self._rows.labels, self._rows.weights

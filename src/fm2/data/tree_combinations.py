@@ -8,10 +8,11 @@ from itertools import combinations, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.tree_boosting import SELECTED, Boosting, Growth
+from fm2.data.tree_boosting import Boosting, TreeProgress
 from fm2.data.tree_inputs import Parts, TreeRows, add_combinations, combine, numbers_of, part_inputs
 
 MOST_CHOSEN = 12  # in each round
+COMPARED = (1, 2, 4, 8, MOST_CHOSEN)
 # Pairs, triples, and combinations of four fields, as in CatBoost. If rows share a date, an hour and a place, as flights
 # do, pairs are not enough: with triples, FmFM with trees on such a log had a test log loss of .430 instead of .444.
 LARGEST = 4
@@ -22,13 +23,14 @@ MOST_PARTS = 40  # that are combined: the number of pairs, and the time to rank 
 AT_ONCE = 45  # candidates whose inputs are in memory
 MOST_ROWS = 100_000  # that rank candidates
 TREES = 50  # that rank candidates
+PERCENT = 50  # of the time to fit trees, on most logs
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
 
 
 def select_combinations(
-    rows: TreeRows, validation: TreeRows, seed: int, threads: int, growth: Growth | None = None
+    rows: TreeRows, validation: TreeRows, seed: int, threads: int, progress: TreeProgress | None = None
 ) -> list[Parts]:
     """Choose the combinations of parts with which trees have the lowest log loss on the validation rows.
 
@@ -41,15 +43,17 @@ def select_combinations(
     parts = [part for part, size in enumerate(map(len, rows.vocabularies)) if size > 2 and rows.ids[:, part].any()]
     if not len(validation.labels) or len(parts) < 2:
         return []
-    growth = growth or Growth()
-    parts = _best_parts(rows.every(_step(rows)), parts, seed, threads)
-    trees = _Trees(rows, validation, seed, threads, growth)
+    progress = progress or TreeProgress()
+    parts = _best_parts(rows.every(_step(rows)), parts, seed, threads, progress)
+    trees = _Trees(rows, validation, seed, threads, progress)
     candidates = list[Parts](combinations(parts, 2))
     while candidates:
+        size, groups = len(candidates[0]), -(-len(candidates) // AT_ONCE)
+        start, end = (PERCENT * (size - first) / (LARGEST - 1) for first in (2, 1))
+        progress.begin(start, end, groups + (groups > 1) + len(COMPARED))
         ranked = list(islice(filter(trees.can_judge, trees.rank(candidates)), MOST_CHOSEN))
         added = trees.add_best(ranked)
-        growth.reach(SELECTED * (len(candidates[0]) - 1) / (LARGEST - 1))
-        is_last = not added or len(added[0]) == LARGEST
+        is_last = not added or size == LARGEST
         candidates = [] if is_last else extensions(ranked[:MOST_EXTENDED], parts)
     return trees.chosen
 
@@ -72,15 +76,14 @@ def _step(rows: TreeRows) -> int:
     return -(-len(rows.labels) // MOST_ROWS)
 
 
-def _best_parts(rows: TreeRows, parts: list[int], seed: int, threads: int) -> list[int]:
+def _best_parts(rows: TreeRows, parts: list[int], seed: int, threads: int, progress: TreeProgress) -> list[int]:
     """Return the parts on which trees split with the most gain, if there are too many to combine all."""
     if len(parts) <= MOST_PARTS:
         return parts
     tables, columns = part_inputs(rows)
     gains = dict.fromkeys(parts, 0.0)
-    for (part, _), gain in zip(
-        tables, Boosting(rows, seed, threads).gains(np.stack(columns, axis=1), TREES), strict=True
-    ):
+    of_inputs = Boosting(rows, seed, threads, progress).gains(np.stack(columns, axis=1), TREES)
+    for (part, _), gain in zip(tables, of_inputs, strict=True):
         if part in gains:
             gains[part] += float(gain)
     return sorted(sorted(parts, key=lambda part: -gains[part])[:MOST_PARTS])
@@ -89,16 +92,16 @@ def _best_parts(rows: TreeRows, parts: list[int], seed: int, threads: int) -> li
 class _Trees:
     """Trees on the inputs of the parts and of the combinations that were chosen so far."""
 
-    def __init__(self, rows: TreeRows, validation: TreeRows, seed: int, threads: int, growth: Growth) -> None:
+    def __init__(self, rows: TreeRows, validation: TreeRows, seed: int, threads: int, progress: TreeProgress) -> None:
         self.chosen: list[Parts] = []
         self._rows, self._validation = rows, validation
         tables, self._columns = part_inputs(rows)
         self._of_validation = numbers_of(validation, tables)
-        self._boosting = Boosting(rows, seed, threads, growth)
+        self._boosting = Boosting(rows, seed, threads, progress)
         self._loss = self._loss_with([], [])
         self._sample = self._judged = rows.every(_step(rows))  # the latter with all combinations that were judged
         self._checked = validation
-        self._boosting_of_sample = Boosting(self._sample, seed, threads, growth)
+        self._boosting_of_sample = Boosting(self._sample, seed, threads, progress)
 
     def rank(self, candidates: Sequence[Parts]) -> list[Parts]:
         """Sort candidates by the gain of their inputs; if there are many, the best of each group reach the final."""
@@ -156,7 +159,7 @@ class _Trees:
         rows, tables, columns = add_combinations(self._rows, ranked)
         of_validation = numbers_of(self._validation, tables, rows.pairs)
         per_candidate, best = len(tables) // max(len(ranked), 1), 0
-        for size in sorted({min(size, len(ranked)) for size in (1, 2, 4, 8, MOST_CHOSEN)} - {0}):
+        for size in sorted({min(size, len(ranked)) for size in COMPARED} - {0}):
             loss = self._loss_with(columns[: size * per_candidate], of_validation[: size * per_candidate])
             if loss < self._loss:
                 self._loss, best = loss, size

@@ -17,7 +17,7 @@ from fm2.data.numbers import NumberCodes
 from fm2.data.rows import Lists
 from fm2.data.sampling import TRAIN, targets
 from fm2.data.splits import SPLITS
-from fm2.data.tree_boosting import Growth
+from fm2.data.tree_boosting import TreeProgress
 from fm2.data.tree_fitting import fit_trees
 from fm2.data.tree_inputs import FOLDS, TreeRows
 from fm2.data.trees import Trees
@@ -72,8 +72,8 @@ def build_trees(
         else:
             of_parts = [vocabularies[part] for part in parts]
             rows, checked = (each.of_parts(parts, of_parts, folds) for each in (training, validation))
-            with Progress("trees", 100, progress, unit="trees") as shown:
-                fitted = fit_trees(rows, checked, schema.fields[index].buckets, seed, threads, Growth(shown))
+            with Progress("fitting", 100, progress, unit="trees") as shown:
+                fitted = fit_trees(rows, checked, schema.fields[index].buckets, seed, threads, TreeProgress(shown))
             encoder.set_held_out(index, training.rows, 1 + fitted.buckets)
             scores = fitted.scores + np.float32(math.log(negative_rate))  # of all rows, not only of the sampled ones
             trees, texts = fitted.trees, Vocabulary.of(list(map(str, scores)))

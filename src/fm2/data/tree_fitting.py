@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.tree_boosting import Boosting, Growth
-from fm2.data.tree_combinations import select_combinations
-from fm2.data.tree_inputs import Table, TreeRows, add_combinations, hide_features, part_inputs
+from fm2.data.tree_boosting import Boosting, TreeProgress
+from fm2.data.tree_combinations import PERCENT, select_combinations
+from fm2.data.tree_inputs import FOLDS, Table, TreeRows, add_combinations, hide_features, part_inputs
 from fm2.data.trees import NODE, Pair, Trees
 
 Floats = NDArray[np.float32]
@@ -37,15 +37,17 @@ class FittedTrees:
 
 
 def fit_trees(
-    rows: TreeRows, validation: TreeRows, buckets: int, seed: int, threads: int, growth: Growth | None = None
+    rows: TreeRows, validation: TreeRows, buckets: int, seed: int, threads: int, progress: TreeProgress | None = None
 ) -> FittedTrees:
     """Fit trees to training rows; validation rows select combinations of fields, and how many features are hidden."""
     rows = hide_features(rows, validation, seed)
-    boosting = Boosting(rows, seed, threads, growth)
+    progress = progress or TreeProgress()
+    boosting = Boosting(rows, seed, threads, progress)
     tables, columns = part_inputs(rows)
-    chosen = select_combinations(rows, validation, seed, threads, growth)
+    chosen = select_combinations(rows, validation, seed, threads, progress)
     rows, pair_tables, pair_columns = add_combinations(rows, chosen)
     numbers = np.stack([*columns, *pair_columns], axis=1)
+    progress.begin(PERCENT, 100, FOLDS + 1)
     predictions, size = boosting.predict_held_out(numbers)
     final = boosting.fit_all(numbers, size)
     boundaries = _boundaries(predictions, rows.weights, buckets)

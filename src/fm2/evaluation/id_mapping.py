@@ -66,7 +66,7 @@ def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path:
     fields = zip(model.schema.fields, dataset.schema.fields, strict=True)
     vocabularies = zip(model.vocabularies, dataset.vocabularies, strict=True)
     for (model_field, field), (known, vocabulary) in zip(fields, vocabularies, strict=True):
-        same_field = _without_min_count(model_field) == _without_min_count(field)
+        same_field = _ignoring_counts(model_field) == _ignoring_counts(field)
         same_buckets = np.array_equal(known.boundaries, vocabulary.boundaries)
         same_buckets &= same_trees(known.trees, vocabulary.trees)
         if not (same_field and same_buckets and known.hashed == vocabulary.hashed):
@@ -76,8 +76,9 @@ def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path:
             )
 
 
-def _without_min_count(field: Field) -> Field:
-    return dataclasses.replace(field, min_count=DEFAULT_MIN_COUNT)
+def _ignoring_counts(field: Field) -> Field:
+    """Return a field without the settings that only affect what is learned: values and boundaries."""
+    return dataclasses.replace(field, min_count=DEFAULT_MIN_COUNT, buckets=0)
 
 
 def make_id_map(model: Encoding, dataset: Dataset, path: Path, operation: str = "evaluate") -> IdMap | None:

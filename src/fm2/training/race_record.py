@@ -44,7 +44,7 @@ class Record:
 
     ``model``, ``effort`` and ``settings`` are what the user asked for. ``entered`` are the numbers of the candidates
     of the current race, ``rounds`` is how many rounds of it are done. An ordinary training compares only the first
-    ``variants`` of them. More effort keeps all of these that it would keep, so it cannot be worse on the validation
+    ``variants`` of them. More effort keeps every variant that it keeps, so it cannot be worse on the validation
     rows. ``auto`` first races the ``models``. In a race of settings, the first candidate to enter is the baseline: the
     model with its defaults, or what ``auto`` chose first. ``gain`` is how much better the winner's score is.
     """

@@ -71,7 +71,7 @@ POLY2 = ModelSpec(
         "learning_rate": 0.001,
         "initial_accumulator": 0.1,
         "batch_size": 4096,
-        "epochs": 100,
+        "epochs": 200,
     },
     large_defaults={},
     highest_rate=0.05,
