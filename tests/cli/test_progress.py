@@ -114,6 +114,14 @@ def test_a_log_file_gets_a_line_after_ten_seconds_and_then_every_thirty(capsys, 
     assert lines[0][1] == "fm2: training: 25%, at most 0:30 left; 500 rows/s"
 
 
+def test_a_race_promises_no_end(capsys, clock):
+    with TrainingDisplay() as watch:
+        clock[0] += 10
+        watch(report(loss=float("nan"), evaluation=None, stage="candidate 1 of 6, round 1 of 3"))
+    line = capsys.readouterr().err.strip()
+    assert line == "fm2: training: epoch 0.5; candidate 1 of 6, round 1 of 3: 500 rows/s"
+
+
 def test_a_log_file_shows_the_progress_of_long_tasks(capsys, clock):
     with Progress("reading", 100) as progress:
         for clock[0] in (105, 110, 120, 140):

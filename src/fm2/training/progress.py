@@ -101,7 +101,9 @@ def describe(report: TrainingProgress, seconds: float) -> list[str]:
 
 
 def _position(report: TrainingProgress, seconds: float) -> str:
-    """Format how much is done, and how long the rest takes unless early stopping ends it."""
+    """Format how much is done and, unless the training is part of a race, how long the rest takes at most."""
+    if report.stage:
+        return f"epoch {report.rows / report.epoch_rows:.1f}"
     left = round((report.total - report.rows) / max(_speed(report, seconds), 1e-9))
     return f"{report.rows / report.total:.0%}, at most {left // 60}:{left % 60:02d} left"
 

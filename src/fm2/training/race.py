@@ -168,7 +168,8 @@ class Race:
         stage = f"candidate {counted}, round {record.rounds + 1} of {len(PAUSES)}"
 
         def callback(progress: TrainingProgress) -> None:
-            self._callback(dataclasses.replace(progress, stage=stage))
+            total = min(progress.total, until * progress.epoch_rows)  # a bar is full at the end of the round
+            self._callback(dataclasses.replace(progress, stage=stage, total=max(math.ceil(total), progress.rows)))
 
         try:
             if not candidate.finished:
