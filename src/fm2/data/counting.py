@@ -65,6 +65,11 @@ class Counts:
         training = self.of_split(0)
         return int(training.get("impressions", training["rows"]))
 
+    @property
+    def click_rate(self) -> float:
+        """The share of clicks in the training rows, or of impressions in them."""
+        return self.of_split(0).get("clicks", 0) / max(self.training, 1)
+
     def of_split(self, number: int) -> dict[str, int | float]:
         """Return the totals of one split."""
         return {
@@ -135,6 +140,7 @@ def learn_numbers(
     known: Sequence[Vocabulary],
     sample: Callable[[Sequence[int], int], NDArray[np.float32]],
     training_rows: int,
+    click_rate: float,
 ) -> dict[int, NDArray[np.float32]]:
     """Return the boundaries of numeric fields: the ``known`` ones, or from up to a million spaced training rows.
 
@@ -146,7 +152,9 @@ def learn_numbers(
         return {index: known[index].boundaries for index in fields}
     step = -(-training_rows // NUMBER_SAMPLE)
     numbers = sample(list(fields), step)
-    return {index: learn_boundaries(numbers[i], field, step) for i, (index, field) in enumerate(fields.items())}
+    return {
+        index: learn_boundaries(numbers[i], field, step, click_rate) for i, (index, field) in enumerate(fields.items())
+    }
 
 
 def sample_numbers(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2.data.label_variance import label_variance
 from fm2.data.rows import Lists
 from fm2.data.vocabulary import UNKNOWN
 from fm2.schema import Field, Schema
@@ -75,7 +76,7 @@ class NumberCodes:
         return codes, {index: Lists(*arrays) for index, arrays in zip(lists, expanded, strict=True)}
 
 
-def learn_boundaries(values: Floats, field: Field, step: int = 1) -> Floats:
+def learn_boundaries(values: Floats, field: Field, step: int = 1, click_rate: float = 0.0) -> Floats:
     """Return what a field's transform learns from its numbers in every ``step``-th row; NaN means missing.
 
     These are the boundaries between the buckets of ``quantiles``, the knots of ``interpolate``, or the mean and the
@@ -87,7 +88,8 @@ def learn_boundaries(values: Floats, field: Field, step: int = 1) -> Floats:
         return numbers
     min_count = -(-field.min_count // step)
     if field.transform == "quantiles":
-        return bucket_starts(numbers, field.buckets or bucket_count(len(numbers) * step), min_count)[1:]
+        buckets = field.buckets or bucket_count(len(numbers) * step, click_rate)
+        return bucket_starts(numbers, buckets, min_count)[1:]
     if field.transform == "linear":
         return mean_and_deviation(numbers)
     if field.spacing == "log":
@@ -95,16 +97,20 @@ def learn_boundaries(values: Floats, field: Field, step: int = 1) -> Floats:
     return quantile_knots(numbers, field.knots, min_count)
 
 
-def bucket_count(numbers: int) -> int:
+def bucket_count(numbers: int, click_rate: float = 0.0) -> int:
     """Return how many quantile buckets that many numbers get by default: half their cube root.
 
     More buckets follow a curve more closely, but each then has fewer rows to learn from. The best number for a smooth
-    curve grows with the cube root of the rows. There are at least 8 buckets, unless they would have fewer than 20 rows.
+    curve grows with the cube root of the rows. Rare clicks count as fewer rows; a rate of 0 is an unknown one. There
+    are at least 8 buckets, unless they would have fewer than 20 rows.
 
     >>> [bucket_count(10**power) for power in (1, 2, 3, 4, 5, 6, 8)]
     [2, 5, 8, 11, 23, 50, 232]
+    >>> bucket_count(400_000), bucket_count(400_000, click_rate=0.005)
+    (37, 13)
     """
-    return max(round(float(np.cbrt(numbers)) / 2), min(FEWEST_BUCKETS, numbers // FEWEST_PER_BUCKET), 2)
+    informative = numbers * label_variance(click_rate)
+    return max(round(float(np.cbrt(informative)) / 2), min(FEWEST_BUCKETS, numbers // FEWEST_PER_BUCKET), 2)
 
 
 def mean_and_deviation(numbers: Floats) -> Floats:

@@ -124,7 +124,9 @@ def prepare(
         if not counts.totals.get("weight", np.ones(1)).any():
             raise Fm2Error(f"prepare: all weights are zero (column '{schema.weight}')")
         sample = functools.partial(passes.sample_numbers, assign)
-        number_codes = NumberCodes(schema, counting.learn_numbers(schema, known, sample, counts.training))
+        number_codes = NumberCodes(
+            schema, counting.learn_numbers(schema, known, sample, counts.training, counts.click_rate)
+        )
         of_numbers = passes.count_numbers(assign, number_codes)
         code_counts = [of_numbers.get(index, count) for index, count in enumerate(counts.codes)]
         fields = counting.build_vocabularies(schema, code_counts, number_codes, passes.values, known)

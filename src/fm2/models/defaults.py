@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fm2.data.label_variance import label_variance
 from fm2.models.choices import Interaction
 
 Values = Mapping[str, Any]
@@ -73,12 +74,10 @@ WIDEST = 312  # sum of all fields' dimensions, as with 39 fields of 8: FmFM's ti
 # usual density, that of Avazu's log; Criteo's is twice, that of census income a seventh of it.
 USUAL_DENSITY, LOWEST_L2_FACTOR, HIGHEST_L2_FACTOR = 0.1, 0.02, 2.0
 
-# If clicks are rare, a row carries less information: the variance of its label is lower. The rules above then apply to
-# fewer rows, and an l2 that does not depend on counts, such as FFM's, is proportional to the variance, like the
-# curvature of the loss. Test log loss against the true probabilities on rare_clicks of benchmarks/panel.py, with 0.5%
-# clicks, before and after: FFM .02873 and .02791, FwFM .02833 and .02812, LR .02824 and .02819, FM .02841 and .02841.
-# The logs that the defaults were found on have at least 15% clicks.
-USUAL_VARIANCE = 0.125
+# If clicks are rare, the rules above apply to fewer rows, and an l2 that does not depend on counts, such as FFM's, is
+# proportional to the variance of the labels, like the curvature of the loss. Test log loss against the true
+# probabilities on rare_clicks of benchmarks/panel.py, with 0.5% clicks, before and after: FFM .02873 and .02791, FwFM
+# .02833 and .02812, LR .02824 and .02819, FM .02841 and .02841.
 
 # Adagrad's first steps are long if its sums of squared gradients begin near zero, so features that occur a few times
 # overfit. Larger initial sums shorten these steps; small logs, where all features are rare, then learn too little.
@@ -142,16 +141,6 @@ def adapt_defaults(
         highest_factor = highest_rate / small["learning_rate"] if highest_rate else 1.0
         values |= _for_few_fields(values, field_sizes, interaction, highest_factor)
     return values
-
-
-def label_variance(click_rate: float) -> float:
-    """Return the variance of labels with this mean as a share of the usual one, at most 1; 1 if there is none.
-
-    >>> [round(label_variance(rate), 3) for rate in (0, 0.005, 0.1, 0.25, 0.9, 1)]
-    [1.0, 0.04, 0.72, 1.0, 0.72, 1.0]
-    """
-    variance = click_rate * (1 - click_rate) / USUAL_VARIANCE
-    return min(variance, 1.0) if variance > 0 else 1.0
 
 
 def _share(rows: int, few: int, many: int) -> float:

@@ -7,8 +7,9 @@ from typing import Any
 
 from fm2.artifacts.settings import Settings
 from fm2.data.dataset import Dataset
+from fm2.data.label_variance import label_variance
 from fm2.errors import Fm2Error
-from fm2.models.defaults import WIDEST, label_variance
+from fm2.models.defaults import WIDEST
 from fm2.models.registry import get_spec, specs
 from fm2.training.resolve import log_for_defaults, resolve_settings
 
