@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.data.label_variance import label_variance
+from fm2.data.label_variance import informative_rows
 from fm2.data.rows import Lists
 from fm2.data.vocabulary import UNKNOWN
 from fm2.schema import Field, Schema
@@ -107,10 +107,10 @@ def bucket_count(numbers: int, click_rate: float = 0.0) -> int:
     >>> [bucket_count(10**power) for power in (1, 2, 3, 4, 5, 6, 8)]
     [2, 5, 8, 11, 23, 50, 232]
     >>> bucket_count(400_000), bucket_count(400_000, click_rate=0.005)
-    (37, 13)
+    (37, 22)
     """
-    informative = numbers * label_variance(click_rate)
-    return max(round(float(np.cbrt(informative)) / 2), min(FEWEST_BUCKETS, numbers // FEWEST_PER_BUCKET), 2)
+    rows = informative_rows(numbers, click_rate)
+    return max(round(float(np.cbrt(rows)) / 2), min(FEWEST_BUCKETS, numbers // FEWEST_PER_BUCKET), 2)
 
 
 def mean_and_deviation(numbers: Floats) -> Floats:

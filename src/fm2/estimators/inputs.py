@@ -81,7 +81,10 @@ def _columns(x: Any, names: Sequence[str]) -> Iterator[polars.Series]:
     if hasattr(x, "iloc"):
         for index, name in enumerate(names):
             column = x.iloc[:, index]
-            yield _series(column.to_numpy(), name) if column.dtype == object else polars.Series(values=column)
+            if column.dtype == object or column.dtype.name in ("str", "string"):  # polars needs PyArrow for the latter
+                yield _series(column.to_numpy(dtype=object), name)
+            else:
+                yield polars.Series(values=column)
     elif is_frame(x):
         yield from polars.DataFrame(x).get_columns()
     else:

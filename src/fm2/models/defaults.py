@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fm2.data.label_variance import label_variance
+from fm2.data.label_variance import informative_rows, label_variance
 from fm2.models.choices import Interaction
 
 Values = Mapping[str, Any]
@@ -117,7 +117,7 @@ def adapt_defaults(
     """
     values = dict(small)
     all_rows, variance = rows, label_variance(click_rate)
-    rows = max(round(rows * math.sqrt(variance)), 1) if rows else 0  # 0: unknown
+    rows = informative_rows(rows, click_rate)  # 0: unknown
     varying = [size for size in field_sizes if size > 1]  # fields with only the unknown feature do not count
     if 0 < rows < ENOUGH_ROWS:
         share = max(_share(rows, FEW_ROWS, ENOUGH_ROWS), 0.0)
