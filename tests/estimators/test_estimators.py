@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from tests.helpers.planted import LEARNED, QUICK, SCHEMA, planted
+from tests.helpers.processes import run_python
 
 import fm2
 from fm2 import Field, FmFMClassifier, LRClassifier, Poly2Classifier, Run, Schema
@@ -325,3 +326,16 @@ def test_fields_may_have_crosses(form):
     crossed = LRClassifier(fields=fields, epochs=10, learning_rate=0.05).fit(x, y).score(x, y)
     assert plain < 0.8
     assert crossed == 1
+
+
+def test_pandas_texts_need_no_pyarrow():
+    done = run_python(
+        "import sys; sys.modules['pyarrow'] = None\n"  # as if it were not installed
+        "import pandas\n"
+        "from fm2.estimators import LRClassifier\n"
+        "X = pandas.DataFrame({'site': ['a', 'b', None, 'a'] * 10})\n"
+        "X['text'] = X['site'].astype('string')\n"
+        "model = LRClassifier(epochs=1).fit(X, [0, 1, 1, 0] * 10)\n"
+        "print([len(vocabulary) for vocabulary in model.run_.encoder.vocabularies])\n"
+    )
+    assert done.stdout == "[4, 4]\n", done.stderr  # unknown, a, b, missing
