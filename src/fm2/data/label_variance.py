@@ -1,4 +1,4 @@
-"""How much rows tell about clicks, by their rate."""
+"""How much information the rows of a log carry, which depends on its click rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def label_variance(click_rate: float) -> float:
 
 
 def informative_rows(rows: float, click_rate: float) -> int:
-    """Return how many rows with the usual variance of labels choose the same defaults as ``rows`` with this rate.
+    """Return the number of rows with usual labels that have the same defaults as ``rows`` with this click rate.
 
     The root of the variance suits rare clicks better than the variance itself.
 

@@ -101,7 +101,7 @@ def bucket_count(numbers: int, click_rate: float = 0.0) -> int:
     """Return how many quantile buckets that many numbers get by default: half their cube root.
 
     More buckets follow a curve more closely, but each then has fewer rows to learn from. The best number for a smooth
-    curve grows with the cube root of the rows. Rare clicks count as fewer rows; a rate of 0 is an unknown one. There
+    curve grows with the cube root of the rows. Rare clicks count as fewer rows; a rate of 0 means unknown. There
     are at least 8 buckets, unless they would have fewer than 20 rows.
 
     >>> [bucket_count(10**power) for power in (1, 2, 3, 4, 5, 6, 8)]

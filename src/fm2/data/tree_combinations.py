@@ -23,7 +23,7 @@ MOST_PARTS = 40  # that are combined: the number of pairs, and the time to rank 
 AT_ONCE = 45  # candidates whose inputs are in memory
 MOST_ROWS = 100_000  # that rank candidates
 TREES = 50  # that rank candidates
-PERCENT = 50  # of the time to fit trees, on most logs
+SELECTION_PERCENT = 50  # of the time to fit trees, on most logs
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -49,7 +49,7 @@ def select_combinations(
     candidates = list[Parts](combinations(parts, 2))
     while candidates:
         size, groups = len(candidates[0]), -(-len(candidates) // AT_ONCE)
-        start, end = (PERCENT * (size - first) / (LARGEST - 1) for first in (2, 1))
+        start, end = (SELECTION_PERCENT * (size - first) / (LARGEST - 1) for first in (2, 1))
         progress.begin(start, end, groups + (groups > 1) + len(COMPARED))
         ranked = list(islice(filter(trees.can_judge, trees.rank(candidates)), MOST_CHOSEN))
         added = trees.add_best(ranked)

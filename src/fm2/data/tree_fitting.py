@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.tree_boosting import Boosting, TreeProgress
-from fm2.data.tree_combinations import PERCENT, select_combinations
+from fm2.data.tree_combinations import SELECTION_PERCENT, select_combinations
 from fm2.data.tree_inputs import FOLDS, Table, TreeRows, add_combinations, hide_features, part_inputs
 from fm2.data.trees import NODE, Pair, Trees
 
@@ -47,7 +47,7 @@ def fit_trees(
     chosen = select_combinations(rows, validation, seed, threads, progress)
     rows, pair_tables, pair_columns = add_combinations(rows, chosen)
     numbers = np.stack([*columns, *pair_columns], axis=1)
-    progress.begin(PERCENT, 100, FOLDS + 1)
+    progress.begin(SELECTION_PERCENT, 100, FOLDS + 1)
     predictions, size = boosting.predict_held_out(numbers)
     final = boosting.fit_all(numbers, size)
     boundaries = _boundaries(predictions, rows.weights, buckets)

@@ -77,7 +77,7 @@ def check_same_encoding(operation: str, model: Encoding, dataset: Dataset, path:
 
 
 def _ignoring_counts(field: Field) -> Field:
-    """Return a field without the settings that only affect what is learned: values and boundaries."""
+    """Return a field with default counts: values and boundaries are compared on their own."""
     return dataclasses.replace(field, min_count=DEFAULT_MIN_COUNT, buckets=0)
 
 
