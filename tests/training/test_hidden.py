@@ -120,6 +120,27 @@ def test_training_hides_values_of_fields_with_new_values_only(tmp_path):
     assert not hidden_features(data, data.vocabularies, 0.0)
 
 
+@pytest.mark.parametrize(("in_training", "is_hidden"), [(0.0, True), (0.09, True), (0.12, False), (0.3, False)])
+def test_training_hides_no_values_if_it_has_many_unknown_ones(tmp_path, in_training, is_hidden):
+    rows, random = 20_000, np.random.default_rng(3)
+    day = 1 + np.arange(rows) * 28 // rows
+    is_rare = random.random(rows) < np.where(day <= 23, in_training, 0.42)
+    users = np.where(is_rare, 100 + np.arange(rows), random.integers(0, 20, rows))
+    table = pl.DataFrame(
+        {
+            "click": random.integers(0, 2, rows),
+            "time": [f"2026-03-{number:02} 10:00:00" for number in day],
+            "user": [f"u{number}" for number in users],
+        }
+    )
+    schema = Schema([Field("user", min_count=2), Field("time", "timestamp")], label="click")
+    data = fm2.prepare(table, schema, tmp_path / "data", split="time")
+    unknown = data.manifest["fields"][0]["unknown"]
+    assert unknown["train"] == pytest.approx(in_training * len(data.train), rel=0.08)
+    assert unknown["validation"] == pytest.approx(0.42 * len(data.validation), rel=0.08)
+    assert (0 in hidden_features(data, data.vocabularies, 0.3).probabilities) == is_hidden
+
+
 @pytest.mark.parametrize("name", ["lr", "ffm", "poly2", "fmfm", "deepfm"])
 def test_the_unknown_feature_is_learned_from_hidden_ones(tmp_path, name):
     data = later_users(tmp_path)

@@ -22,8 +22,9 @@ from fm2.data.vocabulary import Vocabulary
 from fm2.models import build
 from fm2.models.registry import get_spec, specs
 from fm2.models.rows import to_tensors
+from fm2.training import construction
 from fm2.training import run as run_module
-from fm2.training.construction import make_backend, make_model
+from fm2.training.construction import l2_scale, make_backend, make_model
 from fm2.training.forward_backward import AutogradForwardBackward
 from fm2.training.inputs import feature_counts
 from fm2.training.loop import TrainingLoop
@@ -292,3 +293,39 @@ def test_a_warm_start_copies_shared_rows_once_vocabularies_have_grown():
     rows, mapped = np.array([[1, 1, 3], [2, 0, 1]]), np.array([[3, 1, 1], [4, 0, 3]])
     torch.testing.assert_close(new(torch.from_numpy(mapped)), old(torch.from_numpy(rows)))
     assert not new.embedding.rows(2)[2].any()
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_a_value_of_lists_has_the_penalty_of_a_value_outside_lists_over_an_epoch(power):
+    rows, batch, random = 20_000, 100, np.random.default_rng(8)
+    settings = Settings.of("lr", l2_power=power, batch_size=batch)
+    chances = np.array([0.002, 0.01, 0.1, 0.9])  # that the value is in a row
+    for weight in (1.0, 0.5, 0.1):
+        occurs = random.random((rows, 4)) < chances
+        counts = occurs.sum(axis=0)
+        evidence = counts * weight**2
+        touched = occurs.reshape(-1, batch, 4).any(axis=1).sum(axis=0)
+        penalty = touched * l2_scale(settings, counts, evidence, rows)
+        alike = rows / batch * (1 - (1 - evidence / rows) ** batch)  # batches with a value that occurs this often
+        np.testing.assert_allclose(penalty, alike * evidence**-power, rtol=0.25)
+
+
+def test_training_regularizes_lists_by_the_rows_of_the_log(tmp_path, monkeypatch):
+    random, rows = np.random.default_rng(9), []
+    table = pl.DataFrame(
+        {
+            "click": random.integers(0, 2, 500),
+            "site": [f"s{number}" for number in random.integers(0, 9, 500)],
+            "seen": ["|".join(f"v{value}" for value in values) for values in random.integers(0, 30, (500, 12))],
+        }
+    )
+    seen = Field("seen", multivalued=True, separator="|", min_count=1)
+    data = prepare(table, Schema([Field("site", min_count=1), seen], label="click"), tmp_path / "data")
+
+    def record(settings, occurrences, evidence, log_rows):
+        rows.append(log_rows)
+        return l2_scale(settings, occurrences, evidence, log_rows)
+
+    monkeypatch.setattr(construction, "l2_scale", record)
+    train("fm", data, tmp_path / "run", **{**QUICK, "epochs": 1})
+    assert set(rows) == {len(data.train)}

@@ -56,8 +56,8 @@ def make_distributed_backend(
     means = inputs.mean_squares_by_field(dataset, vocabularies)
     squares = [own * mean[part] for own, mean in zip(counts, means, strict=True)]
     numbers = inputs.number_fields(dataset)
-    sizes = dataset.field_sizes
-    backend = shard_backend(settings, sizes, counts, squares, workers, dataset.schema.owners, numbers, hidden)
+    sizes, rows = dataset.field_sizes, inputs.counted_rows(dataset)
+    backend = shard_backend(settings, sizes, counts, squares, workers, dataset.schema.owners, numbers, hidden, rows)
     backend.model.bias.data.fill_(inputs.click_log_odds(dataset, settings.positive_weight, row_weights))
     return backend
 
@@ -71,10 +71,14 @@ def shard_backend(
     owners: Sequence[int] = (),
     numbers: Sequence[int] = (),
     hidden: Hidden | None = None,
+    rows: int = 0,
 ) -> DistributedBackend:
-    """Build a backend from the ``counts`` of this worker's features and the sums of ``squares`` of their weights."""
+    """Build a backend from the ``counts`` of this worker's features and the sums of ``squares`` of their weights.
+
+    ``rows`` are the training rows of all workers (0: unknown).
+    """
     check_distributed(settings)
-    with sharded_tables(settings, counts, squares, workers.index, workers.count) as shards:
+    with sharded_tables(settings, counts, squares, rows, workers.index, workers.count) as shards:
         model = make_model(settings, field_sizes, owners=owners)
     _check_model(model)
     assert isinstance(model, GatheredModel)

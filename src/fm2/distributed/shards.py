@@ -29,12 +29,19 @@ class TableShard:
 
     ``owners`` has for each field the first field with the same rows, ``groups`` are these first fields, and ``rows``
     the numbers of rows of each group in the whole table. ``counts`` and ``squares`` are those of the worker's features,
-    field by field. Feature ``id`` is row ``id // workers`` of worker ``id %
+    field by field, in a log of ``log_rows`` training rows. Feature ``id`` is row ``id // workers`` of worker ``id %
     workers``.
     """
 
     def __init__(
-        self, table: FlatEmbedding, settings: Settings, counts: ByField, squares: ByField, worker: int, workers: int
+        self,
+        table: FlatEmbedding,
+        settings: Settings,
+        counts: ByField,
+        squares: ByField,
+        log_rows: int,
+        worker: int,
+        workers: int,
     ) -> None:
         self.worker, self.workers = worker, workers
         self.weight: nn.Parameter | None = None
@@ -50,7 +57,7 @@ class TableShard:
         self.offsets = [offset_of[owner] for owner in self.owners]
         self.counts = [self._per_group(counts, group) for group in self.groups]
         evidence = [self._per_group(squares, group) for group in self.groups]
-        scales = [l2_scale(settings, own, sums) for own, sums in zip(self.counts, evidence, strict=True)]
+        scales = [l2_scale(settings, own, sums, log_rows) for own, sums in zip(self.counts, evidence, strict=True)]
         self.optimizer: Optimizer = make_optimizer(settings)
         self.table = EmbeddingTable(
             self.sizes.tolist(),
@@ -149,7 +156,7 @@ class TableShard:
 
 @contextmanager
 def sharded_tables(
-    settings: Settings, counts: ByField, squares: ByField, worker: int, workers: int
+    settings: Settings, counts: ByField, squares: ByField, log_rows: int, worker: int, workers: int
 ) -> Iterator[list[TableShard]]:
     """Store only this worker's shard of the tables that are created within a context; yield the shards.
 
@@ -158,7 +165,7 @@ def sharded_tables(
     shards: list[TableShard] = []
 
     def make(table: FlatEmbedding, floats: int) -> nn.Parameter:
-        shard = TableShard(table, settings, counts, squares, worker, workers)
+        shard = TableShard(table, settings, counts, squares, log_rows, worker, workers)
         shards.append(shard)
         weight = nn.Parameter(torch.empty(floats, device="meta"))
         weight.receive = shard.receive  # type: ignore[attr-defined]

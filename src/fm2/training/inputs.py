@@ -60,6 +60,12 @@ def read_row_weights(source: ArrayLike | str | Path, dataset: Dataset, operation
     return weights
 
 
+def counted_rows(dataset: Dataset, split: str = "train") -> int:
+    """Return how many rows, or impressions of aggregated rows, the counts of features are out of; at least 1."""
+    entry = dataset.manifest["splits"][split]
+    return max(int(entry.get("impressions", entry["rows"])), 1)
+
+
 def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.int64]:
     """Count how often each feature occurs in training, field by field, the unknown feature of each field first."""
     return np.concatenate(list(counts_by_field(dataset, vocabularies)))

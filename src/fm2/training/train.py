@@ -217,6 +217,7 @@ def _make_backend(
         inputs.feature_weights(dataset, vocabularies),
         inputs.number_fields(dataset),
         hidden,
+        inputs.counted_rows(dataset),
     )
     return backend, vocabularies, trees
 
