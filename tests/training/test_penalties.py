@@ -35,24 +35,26 @@ def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model, monk
     stages = {}
     run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
+    defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     # l2_power, and the penalty of features that occur 100 times; LR tries the second form with two strengths
     penalties = [(1, 1), (1, 2), (0, 1)] if model == "lr" else [(1, 1), (0, 1)]
-    penalties += [(1, 1), (0, 1), (1, 1)] if model == "fmfm" else []
+    penalties += [(1, 1), (0, 1), (1, 1), (defaults.l2_power, 1)] if model == "fmfm" else []
     count = 1 + len(penalties)
     assert list(stages)[:count] == [f"candidate {number} of {count}, round 1 of 3" for number in range(1, count + 1)]
     assert record.summary().startswith(f"compared {count} variants: chose ")
-    defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     others = [candidate.changes for candidate in record.candidates[1:]]
-    matrices = [None, None, "diagonal", "diagonal", "scalar"] if model == "fmfm" else [None] * (count - 1)
+    matrices = [None, None, "diagonal", "diagonal", "scalar", "scalar"] if model == "fmfm" else [None] * (count - 1)
     assert [each.get("matrices") for each in others] == matrices
+    unchanged = {"l2": defaults.l2, "l2_power": defaults.l2_power, "field_dropout": defaults.field_dropout}
     for other, (power, strength) in zip(others, penalties, strict=True):
-        assert other["l2_power"] == power
+        values = {**unchanged, **other}
+        assert values["l2_power"] == power
         before = defaults.l2 / 100**defaults.l2_power
-        assert other["l2"] / 100**power == pytest.approx(strength * before, rel=0.01)
-        assert other.get("field_dropout", 0) == 0
+        assert values["l2"] / 100**power == pytest.approx(strength * before, rel=0.01)
+        assert values["field_dropout"] == (0 if "l2" in other else defaults.field_dropout)
     scores = []
-    for number, changes in enumerate(({"l2": defaults.l2}, *others)):  # a penalty that is given is the only one
-        alone = train(model, dataset, tmp_path / str(number), **changes, **FAST)
+    for number, changes in enumerate(({}, *others)):  # a penalty that is given is the only one
+        alone = train(model, dataset, tmp_path / str(number), **{"l2": defaults.l2, **changes}, **FAST)
         assert names(alone.path) == ORDINARY
         scores.append(alone.metrics["log_loss"])
     assert [candidate.scores[-1] for candidate in record.candidates] == scores
@@ -87,7 +89,7 @@ def test_a_comparison_of_penalties_can_be_resumed(dataset, tmp_path):
 def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
     record = record_of(train("auto", dataset, tmp_path / "run", **FAST))
     models = [candidate.model for candidate in record.candidates]
-    assert models == [*["lr"] * 4, *["fm"] * 3, "ffm", *["fwfm"] * 3, *["fmfm"] * 6]
+    assert models == [*["lr"] * 4, *["fm"] * 3, "ffm", *["fwfm"] * 3, *["fmfm"] * 7]
     assert record.summary().endswith("the best of 5 models")
     again = record_of(train("auto", dataset, tmp_path / "more", effort=2, **FAST))
     entered = [(each.model, json.dumps(each.changes, sort_keys=True)) for each in again.candidates]

@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from fm2.estimators import LRClassifier
 from fm2.models.registry import model_names
 from fm2.training.candidates import NUMBER, models_to_race, settings_around
 from fm2.training.construction import make_model
-from fm2.training.loop import DivergedError, TrainingLoop
+from fm2.training.loop import WITHOUT_TREES, DivergedError, TrainingLoop
 from fm2.training.race import Race, new_record
 from fm2.training.race_record import Candidate, Record
 from fm2.training.train import train
@@ -385,14 +386,25 @@ def test_more_effort_keeps_the_variants_that_an_ordinary_training_keeps(dataset,
     assert more.candidates[more.winner].scores[-1] <= ordinary.candidates[ordinary.winner].scores[-1]
 
 
-# After the second round, and at the end: the defaults are far behind, and the best of all starts slowly.
+METRICS = ("log_loss", "auc", "rig")
+# Losses after the second round, and at the end: the defaults are far behind, and the best of all starts slowly.
 LOSSES = [(0.55, 0.5), (0.5, 0.49), (0.509, 0.47), (0.53, 0.45), (0.54, 0.53), (0.511, 0.48), (0.56, 0.5)]
 
 
+def evaluation(epoch: float, loss: float, metric: str, has_trees: bool) -> dict[str, Any]:
+    """Return a planned evaluation. With trees, all models are nearly equally good."""
+    values = {key: loss if key == "log_loss" else 1 - loss for key in METRICS}
+    if not has_trees:
+        return {"epoch": epoch, "best": True, **values}
+    blended = {key: 0.5 + value / 100 for key, value in values.items()}
+    return {"epoch": epoch, "best": True, **blended, WITHOUT_TREES: values[metric]}
+
+
 @pytest.mark.parametrize("effort", [1, 2])
-@pytest.mark.parametrize("metric", ["log_loss", "auc", "rig"])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("has_trees", [False, True])
 def test_variants_that_are_far_behind_are_dropped_after_the_second_round(
-    dataset, tmp_path, monkeypatch, metric, effort
+    dataset, tmp_path, monkeypatch, has_trees, metric, effort
 ):
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 100)
     monkeypatch.setattr("fm2.training.candidates.FEWEST_FOR_MATRICES", 100)
@@ -402,11 +414,7 @@ def test_variants_that_are_far_behind_are_dropped_after_the_second_round(
         # Other settings, which only more effort tries, are better than all variants until the end.
         first, second, last = (0.6, *LOSSES[number]) if number < len(LOSSES) else (0.58, 0.48, 0.475)
         epochs = {2.0: first, 4.0: second, 8.0: last}
-        history = [
-            {"epoch": epoch, "best": True, "log_loss": loss, "auc": 1 - loss, "rig": 1 - loss}
-            for epoch, loss in epochs.items()
-            if epoch <= until
-        ]
+        history = [evaluation(epoch, loss, metric, has_trees) for epoch, loss in epochs.items() if epoch <= until]
         path.mkdir(parents=True, exist_ok=True)
         write_history(path / HISTORY, history)
         return math.isinf(until)

@@ -25,7 +25,7 @@ from fm2.models.embedding import per_field
 from fm2.models.registry import get_spec
 from fm2.training.candidates import AUTO, NUMBER, default_candidates, models_to_race, settings_around
 from fm2.training.inputs import check_splits
-from fm2.training.loop import HIGHER_IS_BETTER, DivergedError, TrainingProgress
+from fm2.training.loop import HIGHER_IS_BETTER, WITHOUT_TREES, DivergedError, TrainingProgress
 from fm2.training.race_record import Candidate, Record, final_score, plain
 from fm2.training.resolve import log_for_defaults, resolve_settings
 
@@ -127,19 +127,24 @@ class Race:
     def _kept_variants(self, ranked: Sequence[int]) -> list[int]:
         """Return the defaults and, after the second round, only the other variants that are not far behind.
 
-        This depends on nothing but the variants, so more effort keeps those that an ordinary training keeps.
+        This depends on nothing but the variants, so more effort keeps those that an ordinary training keeps. Models
+        that are blended with trees are compared without them, because trees hide most of the differences.
         """
         record = self._record
         variants = record.entered[: record.variants]
-        ranked_variants = [number for number in ranked if number in variants]
-        if record.rounds == 0 or not ranked_variants:
+        compared = [number for number in ranked if number in variants]
+        if record.rounds == 0 or not compared:
             return variants
-        higher = HIGHER_IS_BETTER[record.metric]
-        scores = (final_score(record.candidates[number]) for number in ranked_variants)
-        losses = [1 - score if higher else score for score in scores]
-        limit = (1 + FAR_BEHIND) * losses[0]
-        near = [number for number, loss in zip(ranked_variants, losses, strict=True) if loss <= limit]
+        losses = [self._loss_without_trees(number) for number in compared]
+        limit = (1 + FAR_BEHIND) * min(losses)
+        near = [number for number, loss in zip(compared, losses, strict=True) if loss <= limit]
         return [*{variants[0], *near}]
+
+    def _loss_without_trees(self, number: int) -> float:
+        """Return a loss of the model that was a candidate's best one at the end of this round."""
+        metric, until = self._record.metric, pause(self._settings(number), self._record.rounds)
+        own = score(candidate_path(self._path, number), metric, until, without_trees=True)
+        return 1 - own if HIGHER_IS_BETTER[metric] else own
 
     def _ranked(self, numbers: Sequence[int]) -> list[int]:
         """Return candidates without those that failed, the best first; of equals, the earlier one."""
@@ -267,12 +272,12 @@ def pause(settings: Settings, round: int) -> float:
     return PAUSES[round] * (min(settings.epochs, COMPARED_EPOCHS) if constant else settings.epochs)
 
 
-def score(run: Path, metric: str, until: float) -> float:
-    """Return the metric of the model that was the best one when the run paused."""
+def score(run: Path, metric: str, until: float, without_trees: bool = False) -> float:
+    """Return the metric of the model that was the best one when the run paused, if required without its trees."""
     best = math.nan
     for evaluation in read_history(run / HISTORY):
         if evaluation["best"]:
-            best = float(evaluation[metric])
+            best = float(evaluation.get(WITHOUT_TREES, evaluation[metric]) if without_trees else evaluation[metric])
         if evaluation["epoch"] >= until:
             break
     return best
