@@ -57,10 +57,10 @@ def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
         (80, "", " training  25% loss 0.5000; validation log loss 0.4500, AUC 0.7500 "),
         (
             90,
-            "candidate 12 of 16, round 1 of 3",
-            " training  25% candidate 12 of 16, round 1 of 3: validation log loss 0.4500 ",
+            "candidate 12 of 16, round 1 of 4",
+            " training  25% candidate 12 of 16, round 1 of 4: validation log loss 0.4500 ",
         ),
-        (50, "candidate 12 of 16, round 1 of 3", " training  25% validation log loss 0.4500 "),
+        (50, "candidate 12 of 16, round 1 of 4", " training  25% validation log loss 0.4500 "),
     ],
 )
 def test_a_narrow_terminal_cuts_nothing_off(monkeypatch, width, stage, expected):
@@ -117,9 +117,9 @@ def test_a_log_file_gets_a_line_after_ten_seconds_and_then_every_thirty(capsys, 
 def test_a_race_promises_no_end(capsys, clock):
     with TrainingDisplay() as watch:
         clock[0] += 10
-        watch(report(loss=float("nan"), evaluation=None, stage="candidate 1 of 6, round 1 of 3"))
+        watch(report(loss=float("nan"), evaluation=None, stage="candidate 1 of 6, round 1 of 4"))
     line = capsys.readouterr().err.strip()
-    assert line == "fm2: training: epoch 0.5; candidate 1 of 6, round 1 of 3: 500 rows/s"
+    assert line == "fm2: training: epoch 0.5; candidate 1 of 6, round 1 of 4: 500 rows/s"
 
 
 def test_a_log_file_shows_the_progress_of_long_tasks(capsys, clock):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from tests.helpers.planted import SCHEMA, planted
@@ -31,7 +32,7 @@ def medium(monkeypatch):
 @pytest.mark.usefixtures("medium")
 @pytest.mark.parametrize("model", ["lr", "fm", "fwfm", "fvfm", "fmfm"])
 def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model, monkeypatch):
-    monkeypatch.setattr("fm2.training.race.FAR_BEHIND", 1.0)  # all variants train to the end
+    monkeypatch.setattr("fm2.training.race.FAR_BEHIND", (math.inf,) * 3)  # all variants train to the end
     stages = {}
     run = train(model, dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
@@ -40,7 +41,7 @@ def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model, monk
     penalties = [(1, 1), (1, 2), (0, 1)] if model == "lr" else [(1, 1), (0, 1)]
     penalties += [(1, 1), (0, 1), (1, 1), (defaults.l2_power, 1)] if model == "fmfm" else []
     count = 1 + len(penalties)
-    assert list(stages)[:count] == [f"candidate {number} of {count}, round 1 of 3" for number in range(1, count + 1)]
+    assert list(stages)[:count] == [f"candidate {number} of {count}, round 1 of 4" for number in range(1, count + 1)]
     assert record.summary().startswith(f"compared {count} variants: chose ")
     others = [candidate.changes for candidate in record.candidates[1:]]
     matrices = [None, None, "diagonal", "diagonal", "scalar", "scalar"] if model == "fmfm" else [None] * (count - 1)

@@ -325,8 +325,9 @@ def test_the_progress_names_round_and_candidate(dataset, tmp_path):
     train("lr", dataset, tmp_path / "run", effort=2, callback=follow, **FAST)
     assert max(shares[: len(shares) // 3]) == 1  # the bar is full at the end of a round
     assert max(shares) <= 1
-    assert list(stages)[:6] == [f"candidate {number} of 6, round 1 of 3" for number in range(1, 7)]
-    assert re.fullmatch(r"candidate \d( of 3| \(\d of 3\)), round 3 of 3", list(stages)[-1])
+    assert list(stages)[:6] == [f"candidate {number} of 6, round 1 of 4" for number in range(1, 7)]
+    # The four epochs end in the third round.
+    assert re.fullmatch(r"candidate \d( of 3| \(\d of 3\)), round 3 of 4", list(stages)[-1])
 
 
 def test_the_command_reports_what_it_chose(dataset, tmp_path, capsys):
@@ -387,8 +388,18 @@ def test_more_effort_keeps_the_variants_that_an_ordinary_training_keeps(dataset,
 
 
 METRICS = ("log_loss", "auc", "rig")
-# Losses after the second round, and at the end: the defaults are far behind, and the best of all starts slowly.
-LOSSES = [(0.55, 0.5), (0.5, 0.49), (0.509, 0.47), (0.53, 0.45), (0.54, 0.53), (0.511, 0.48), (0.56, 0.5)]
+# Losses after the second and the third round, and at the end: the defaults are far behind, and variants that would be
+# the best ones start too slowly.
+LOSSES = [
+    (0.55, 0.53, 0.5),
+    (0.5, 0.49, 0.49),
+    (0.509, 0.494, 0.47),
+    (0.53, 0.48, 0.45),
+    (0.54, 0.53, 0.53),
+    (0.509, 0.496, 0.46),
+    (0.56, 0.5, 0.5),
+]
+DROPPED = [None, None, None, 2, 2, 3, 2]
 
 
 def evaluation(epoch: float, loss: float, metric: str, has_trees: bool) -> dict[str, Any]:
@@ -403,7 +414,7 @@ def evaluation(epoch: float, loss: float, metric: str, has_trees: bool) -> dict[
 @pytest.mark.parametrize("effort", [1, 2])
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("has_trees", [False, True])
-def test_variants_that_are_far_behind_are_dropped_after_the_second_round(
+def test_variants_that_are_far_behind_are_dropped(
     dataset, tmp_path, monkeypatch, has_trees, metric, effort
 ):
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 100)
@@ -412,8 +423,8 @@ def test_variants_that_are_far_behind_are_dropped_after_the_second_round(
     def train_as_planned(settings, path, name, resume, until, callback) -> bool:
         number = int(name.removeprefix("candidate-")) - 1
         # Other settings, which only more effort tries, are better than all variants until the end.
-        first, second, last = (0.6, *LOSSES[number]) if number < len(LOSSES) else (0.58, 0.48, 0.475)
-        epochs = {2.0: first, 4.0: second, 8.0: last}
+        losses = (0.6, *LOSSES[number]) if number < len(LOSSES) else (0.58, 0.48, 0.478, 0.475)
+        epochs = dict(zip((2.0, 4.0, 8.0, 9.0), losses, strict=True))
         history = [evaluation(epoch, loss, metric, has_trees) for epoch, loss in epochs.items() if epoch <= until]
         path.mkdir(parents=True, exist_ok=True)
         write_history(path / HISTORY, history)
@@ -421,5 +432,5 @@ def test_variants_that_are_far_behind_are_dropped_after_the_second_round(
 
     record = new_record("fmfm", effort, dataset, {"metric": metric}, None, {})
     Race(tmp_path, record, dataset, None, train_as_planned, lambda progress: None).run()
-    assert [each.dropped for each in record.candidates[: len(LOSSES)]] == [None, None, None, 2, 2, 2, 2]
+    assert [each.dropped for each in record.candidates[: len(LOSSES)]] == DROPPED
     assert record.winner == 2

@@ -30,13 +30,13 @@ from fm2.training.race_record import Candidate, Record, final_score, plain
 from fm2.training.resolve import log_for_defaults, resolve_settings
 
 DIRECTORY = "race"
-PAUSES = (1 / 4, 1 / 2, math.inf)  # of the epochs to compare candidates at
+PAUSES = (1 / 4, 1 / 2, 1, math.inf)  # of the epochs to compare candidates at
 COMPARED_EPOCHS = 8  # with a constant schedule; most trainings stop early, long before the last epoch
 FEWEST_KEPT = 2  # a slow starter may be the best in the end
-# Variants are dropped after the second round if their loss (1 - AUC or 1 - RIG with these metrics) exceeds that of the
-# best variant by more than this share. On logs of benchmarks/panel.py, the eventual winner was at most 1% behind in log
-# loss and 0.6% in 1 - AUC; dropped variants were 2% to 5% behind.
-FAR_BEHIND = 0.02
+# Variants are dropped after a round if their loss (1 - AUC or 1 - RIG with these metrics) exceeds that of the best
+# variant by more than this share. On logs of benchmarks/panel.py, the eventual winner was at most 1% behind in log loss
+# and 0.6% in 1 - AUC after the second round, and 0.1% in log loss after the third one.
+FAR_BEHIND = (math.inf, 0.02, 0.01)
 FILES = (MODEL, HISTORY, CHECKPOINT, SETTINGS)
 DIVERGED, OUT_OF_MEMORY = "diverged", "ran out of memory"
 WAYS_OUT = {DIVERGED: "lower learning_rate=", OUT_OF_MEMORY: "lower batch_size=, or dim= if the model has one"}
@@ -125,7 +125,7 @@ class Race:
         record.save(self._path)
 
     def _kept_variants(self, ranked: Sequence[int]) -> list[int]:
-        """Return the defaults and, after the second round, only the other variants that are not far behind.
+        """Return the defaults and the other variants that are not far behind.
 
         This depends on nothing but the variants, so more effort keeps those that an ordinary training keeps. Models
         that are blended with trees are compared without them, because trees hide most of the differences.
@@ -133,10 +133,10 @@ class Race:
         record = self._record
         variants = record.entered[: record.variants]
         compared = [number for number in ranked if number in variants]
-        if record.rounds == 0 or not compared:
+        if math.isinf(FAR_BEHIND[record.rounds]) or not compared:
             return variants
         losses = [self._loss_without_trees(number) for number in compared]
-        limit = (1 + FAR_BEHIND) * min(losses)
+        limit = (1 + FAR_BEHIND[record.rounds]) * min(losses)
         near = [number for number, loss in zip(compared, losses, strict=True) if loss <= limit]
         return [*{variants[0], *near}]
 
@@ -263,10 +263,10 @@ def resumed_race(path: Path, model: str, effort: int, settings: Mapping[str, Any
 def pause(settings: Settings, round: int) -> float:
     """Return after how many epochs a round ends.
 
-    >>> [pause(Settings.of("fmfm", epochs=50), round) for round in range(3)]
-    [2.0, 4.0, inf]
-    >>> [pause(Settings.of("fmfm", epochs=4, schedule="linear"), round) for round in range(3)]
-    [1.0, 2.0, inf]
+    >>> [pause(Settings.of("fmfm", epochs=50), round) for round in range(4)]
+    [2.0, 4.0, 8, inf]
+    >>> [pause(Settings.of("fmfm", epochs=4, schedule="linear"), round) for round in range(4)]
+    [1.0, 2.0, 4, inf]
     """
     constant = settings.schedule == "constant"
     return PAUSES[round] * (min(settings.epochs, COMPARED_EPOCHS) if constant else settings.epochs)
