@@ -41,7 +41,8 @@ def main() -> None:
     missed: list[str] = []
     with working_directory(options.directory) as directory:
         for name in options.logs:
-            report = run(name, _own_log(options) if options.log else find_log(name, directory), directory, options)
+            log = _own_log(options) if options.log else find_log(name, directory, options.draw)
+            report = run(name, log, directory, options)
             for rank, index in enumerate(np.argsort(report.log_loss.values), 1):
                 ranks[report.names[index]].append(rank)
             missed += [f"{name}: {target.title}" for target in report.targets() if target.verdict() == "MISSED"]
@@ -86,6 +87,9 @@ def _options() -> argparse.Namespace:
     logs = [*(REAL_LOGS if "FM2_DATA" in os.environ else ()), *KINDS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("logs", nargs="*", metavar="LOG", help=f"{', '.join((*REAL_LOGS, *KINDS))} (default: all)")
+    parser.add_argument(
+        "--draw", type=int, default=0, help="other rows of the generated logs, from other models (0, 1, ...)"
+    )
     parser.add_argument("--log", type=Path, help="a log of your own: CSV or TSV with a header, or Parquet")
     parser.add_argument("--label", help="its click column")
     parser.add_argument("--schema", type=Path, help="its schema (default: inferred)")

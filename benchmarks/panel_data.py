@@ -81,9 +81,12 @@ class Log:
         return polars.DataFrame(columns), categories
 
 
-def find_log(name: str, directory: Path) -> Log:
-    """Return the log with this name; generate it in ``directory`` if it is a generated one and not there yet."""
-    return _generated(name, directory) if name in KINDS else _real(name, directory)
+def find_log(name: str, directory: Path, draw: int = 0) -> Log:
+    """Return the log with this name; generate it in ``directory`` if it is a generated one and not there yet.
+
+    Every ``draw`` of a generated log has other rows, from another model of the same kind.
+    """
+    return _generated(name, directory, draw) if name in KINDS else _real(name, directory)
 
 
 def _real(name: str, directory: Path) -> Log:
@@ -147,12 +150,14 @@ REAL_LOGS: dict[str, Callable[[Path, Path], Log]] = {
 }
 
 
-def _generated(name: str, directory: Path) -> Log:
-    log, truth = directory / name / "log.parquet", directory / name / "truth.npy"
+def _generated(name: str, directory: Path, draw: int) -> Log:
+    folder = directory / (f"{name}-{draw}" if draw else name)
+    log, truth = folder / "log.parquet", folder / "truth.npy"
     if not truth.exists():
-        print(f"generating {name} ...", flush=True)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        table, probabilities = KINDS[name]()
+        print(f"generating {folder.name} ...", flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        seed = 1 + list(KINDS).index(name) + draw * len(KINDS)
+        table, probabilities = KINDS[name](seed)
         table.write_parquet(log)
         np.save(truth, probabilities)
     types = polars.read_parquet_schema(log).items()

@@ -21,7 +21,7 @@ Generated = tuple[polars.DataFrame, Floats]
 LABEL = "click"
 
 
-def user_item(seed: int = 1) -> Generated:
+def user_item(seed: int) -> Generated:
     """Draw clicks of users on items, each with four sampled items that were not clicked.
 
     Users prefer items by latent factors, return to a few favorites, and prefer other categories on other devices. An
@@ -66,7 +66,7 @@ def user_item(seed: int = 1) -> Generated:
     return polars.DataFrame({LABEL: clicked.astype(np.uint8), **table}), odds / (1 + odds)
 
 
-def few_fields(seed: int = 2) -> Generated:
+def few_fields(seed: int) -> Generated:
     """Draw 100,000 rows of four fields: sites, ads, hours and devices, with effects of pairs and of a triple."""
     random = np.random.default_rng(seed)
     rows, sizes = 100_000, {"site": 800, "ad": 300, "hour": 24, "device": 6}
@@ -80,7 +80,7 @@ def few_fields(seed: int = 2) -> Generated:
     return _clicks(columns, logits, 0.2, random)
 
 
-def rare_clicks(seed: int = 3) -> Generated:
+def rare_clicks(seed: int) -> Generated:
     """Draw 500,000 rows of 20 fields with 0.5% clicks: 15 categories with 3 to 20,000 values, and 5 numbers."""
     random = np.random.default_rng(seed)
     rows = 500_000
@@ -99,7 +99,7 @@ def rare_clicks(seed: int = 3) -> Generated:
     return _clicks(columns | counts, logits, 0.005, random)
 
 
-def numbers_only(seed: int = 4) -> Generated:
+def numbers_only(seed: int) -> Generated:
     """Draw 100,000 rows of 15 numbers: counts, amounts with heavy tails, zeros, missing values; curves and products."""
     random = np.random.default_rng(seed)
     rows = 100_000
@@ -128,7 +128,7 @@ def numbers_only(seed: int = 4) -> Generated:
     return table.with_columns(polars.when(~polars.Series(missing)).then("score")), truth
 
 
-def drift(seed: int = 5) -> Generated:
+def drift(seed: int) -> Generated:
     """Draw 200,000 rows of 28 days in which ads and users come and go, so that many values of the last days are new.
 
     An ad's effect consists of those of its advertiser, category and size, which persist, and its own.
@@ -165,7 +165,7 @@ def drift(seed: int = 5) -> Generated:
     return _clicks(columns, logits, 0.15, random)
 
 
-KINDS: dict[str, Callable[[], Generated]] = {
+KINDS: dict[str, Callable[[int], Generated]] = {
     "user_item": user_item,
     "few_fields": few_fields,
     "rare_clicks": rare_clicks,
