@@ -171,6 +171,7 @@ def test_a_cross_with_a_hidden_part_is_unknown(tmp_path):
     data = later_users(tmp_path, Field("user_site", cross=["user", "site"], min_count=1))
     cross, user = (data.schema.names.index(name) for name in ("user_site", "user"))
     hidden = hidden_features(data, data.vocabularies, 0.3)
+    assert list(hidden.probabilities) == [user]  # hidden parts leave enough unknown crosses
     assert hidden.parts == {cross: [user, data.schema.names.index("site")]}
     rows, random = data.train.encoded, np.random.default_rng(0)
     seen = hide(rows, hidden, random).ids

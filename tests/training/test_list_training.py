@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -308,6 +309,9 @@ def test_a_value_of_lists_has_the_penalty_of_a_value_outside_lists_over_an_epoch
         penalty = touched * l2_scale(settings, counts, evidence, rows)
         alike = rows / batch * (1 - (1 - evidence / rows) ** batch)  # batches with a value that occurs this often
         np.testing.assert_allclose(penalty, alike * evidence**-power, rtol=0.25)
+        for optimizer in ("ftrl", "dense_adam"):  # whose penalty does not depend on batches
+            scale = l2_scale(dataclasses.replace(settings, optimizer=optimizer), counts, evidence, rows)
+            np.testing.assert_allclose(scale, evidence**-power, rtol=1e-5)
 
 
 def test_training_regularizes_lists_by_the_rows_of_the_log(tmp_path, monkeypatch):

@@ -106,6 +106,20 @@ def test_no_other_share_has_a_lower_loss():
         assert losses[0] <= min(losses) + 1e-9
 
 
+@pytest.mark.parametrize("scale", [3, 10, 30])
+def test_the_share_is_fitted_to_confident_models_that_contradict_each_other(scale):
+    random = np.random.default_rng(0)
+    truth = random.normal(size=5000)
+    labels = (random.random(5000) < sigmoid(truth)).astype(np.uint8)
+    trees = scale * truth
+    own = random.normal(size=5000) - trees
+    losses = [
+        log_loss(labels, sigmoid((1 - share) * own + share * trees))
+        for share in (fit_share(own, trees, labels, None), *np.linspace(0, 0.99, 1000))
+    ]
+    assert losses[0] <= min(losses) + 1e-9
+
+
 def test_the_share_is_between_0_and_99_percent():
     random = np.random.default_rng(0)
     truth = random.normal(size=500)

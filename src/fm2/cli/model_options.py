@@ -44,8 +44,8 @@ SHARED: tuple[tuple[str, Any, str, str], ...] = (
     (
         "unknown_dropout",
         float,
-        "maximum share of values replaced by the unknown value, in fields with more unknown values in validation rows "
-        "than in training rows (default: 0.3)",
+        "maximum share of values replaced by the unknown value, in fields with far more unknown values in "
+        "validation rows than in training rows (default: 0.3)",
         REGULARIZATION,
     ),
     ("ema_decay", float, "decay of the exponential moving average of the weights; 0 disables it", REGULARIZATION),

@@ -9,6 +9,7 @@ from typing import Any
 
 from fm2.data.bad_rows import BAD_ROWS
 from fm2.data.dataset import Dataset
+from fm2.data.manifest import counted_splits, impressions
 from fm2.data.number_ranges import feature_text
 from fm2.data.row_identifiers import is_nearly_unique
 from fm2.data.vocabulary import Vocabulary
@@ -28,8 +29,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     ``nearly_unique`` if there are nearly as many values as training rows.
     """
     splits = {name: {**entry, "click_rate": _click_rate(entry)} for name, entry in dataset.manifest["splits"].items()}
-    rows = {name: entry.get("impressions", entry["rows"]) for name, entry in splits.items()}
-    counted = list(rows) if dataset.manifest["settings"]["vocabulary"] == "all" else ["train"]
+    rows = {name: impressions(entry) for name, entry in splits.items()}
+    counted = counted_splits(dataset.manifest)
     fields = [
         _describe_field(field, entry, vocabulary, rows, counted)
         for field, entry, vocabulary in zip(
@@ -46,7 +47,7 @@ def _click_rate(totals: dict[str, Any]) -> float | None:
     if "weight" in totals:
         clicks, rows = totals["weighted_clicks"], totals["weight"]
     else:
-        clicks, rows = totals["clicks"], totals.get("impressions", totals["rows"])
+        clicks, rows = totals["clicks"], impressions(totals)
     return clicks / rows if rows else None
 
 

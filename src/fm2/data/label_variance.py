@@ -20,7 +20,7 @@ def label_variance(click_rate: float) -> float:
 
 
 def informative_rows(rows: float, click_rate: float) -> int:
-    """Return the number of rows with usual labels that have the same defaults as ``rows`` with this click rate.
+    """Return the number of rows with usual labels that get the same defaults as ``rows`` with this click rate.
 
     The root of the variance suits rare clicks better than the variance itself.
 

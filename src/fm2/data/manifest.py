@@ -47,6 +47,16 @@ def negative_rate(manifest: dict[str, Any]) -> float:
     return float(manifest["settings"].get("negative_rate", 1.0))
 
 
+def impressions(totals: dict[str, Any]) -> int:
+    """Return the number of rows of a split, or of impressions if its rows are aggregated."""
+    return int(totals.get("impressions", totals["rows"]))
+
+
+def counted_splits(manifest: dict[str, Any]) -> list[str]:
+    """Return the splits whose values the vocabularies count."""
+    return [*SPLITS] if manifest["settings"]["vocabulary"] == "all" else ["train"]
+
+
 def array_files(manifest: dict[str, Any], name: str) -> list[str]:
     """Return the files of an array of a split, such as ``train/ids.npy``: one, or one per part of the dataset.
 

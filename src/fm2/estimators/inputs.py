@@ -81,10 +81,8 @@ def _columns(x: Any, names: Sequence[str]) -> Iterator[polars.Series]:
     if hasattr(x, "iloc"):
         for index, name in enumerate(names):
             column = x.iloc[:, index]
-            if column.dtype == object or column.dtype.name in (
-                "str",
-                "string",
-            ):  # polars would need PyArrow for these texts
+            # Polars would need PyArrow for these texts.
+            if column.dtype == object or column.dtype.name in ("str", "string"):
                 yield _series(column.to_numpy(dtype=object), name)
             else:
                 yield polars.Series(values=column)

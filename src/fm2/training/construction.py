@@ -25,6 +25,7 @@ MOST_FIELDS = 1_000  # of a model that computes or stores something for every pa
 # Operations per step from which several torch threads are worthwhile. They wait for one another after every product: on
 # a busy machine, a step of FwFM or FvFM takes five to thirty times as long with two of them as with one.
 THREADED_OPERATIONS = 500e6
+L2_WITHOUT_BATCHES = ("ftrl", "dense_adam")  # optimizers that apply L2 to all weights, or once for all steps
 
 
 def make_model(
@@ -108,9 +109,9 @@ def l2_scale(
 
     A value with the weight w in a list contributes w² to the curvature of the loss, as if it occurred w² times. Over an
     epoch it should have the penalty of a value outside lists with that many occurrences. L2 applies once to each batch
-    in which a feature occurs, and a value that occurs in many long lists is in nearly every batch. Without regard to
-    this, FmFM's test log loss was .5582 instead of .5553 on movies of benchmarks/panel.py, and .5571 instead of .5544
-    on movies_users.
+    in which a feature occurs, and a value that occurs in many long lists is in nearly every batch. Without this
+    correction, FmFM's test log loss was .5582 instead of .5553 on movies of benchmarks/panel.py, and .5571 instead of
+    .5544 on movies_users. Some optimizers apply L2 independently of batches and need none.
 
     >>> settings = Settings.of("lr", l2_power=1, batch_size=256)
     >>> (l2_scale(settings, np.array([100, 50]), np.array([100.0, 0.5])) * 100).round().tolist()
@@ -120,12 +121,13 @@ def l2_scale(
     """
 
     def batches(count: NDArray[Any]) -> NDArray[np.float64]:
-        """Return in which share of all batches, or how often, a value outside lists with this count occurs."""
+        """Return the expected share of batches with a value of this count; the count itself without ``rows``."""
         return -np.expm1(count * (-settings.batch_size / rows)) if rows else count.astype(np.float64)
 
     occurs = evidence > 0
     scale = np.where(occurs, evidence, 1.0) ** -settings.l2_power
-    scale *= np.divide(batches(evidence), batches(occurrences), out=np.ones_like(scale), where=occurs)
+    if settings.optimizer not in L2_WITHOUT_BATCHES:
+        scale *= np.divide(batches(evidence), batches(occurrences), out=np.ones_like(scale), where=occurs)
     return scale.astype(np.float32)
 
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2.data.dataset import Dataset
+from fm2.data.manifest import impressions
 from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
-from fm2.training.inputs import counted_rows, counts_by_field
+from fm2.training.inputs import counts_by_field
 
 Counts = NDArray[np.int64]
 
@@ -25,12 +26,13 @@ HIGHEST = 0.5  # probability
 # times are unknown more often in rows that training does not count. Hiding them changed the test log loss of FmFM, FFM
 # and LR on criteo_inferred and avazu of benchmarks/panel.py by at most .0001, and it would take time.
 LEAST_GAP = 0.03
-# With a quarter as many unknown values in training as in validation rows, a model learns from these what to predict for
-# unknown values; hiding others would only take known values away. Test log loss with and without hidden values:
-# movies_users, with unknown movies in 9% of the training and 19% of the validation rows, FmFM .5576 and .5571, FFM
-# .5610 and .5597, LR .5676 and .5666; with a threshold of 2, 3.5% and 11.6%, FmFM .5653 and .5585, FFM .5625 and .5618,
-# LR .5679 and .5671; movies, 9% and 21%, FmFM .5651 and .5583, FFM .5665 and .5606, LR .5648 and .5640. Hiding is
-# better on drift, with unknown users in 8% and 43%: FmFM .3972 and .3995, FFM .3951 and .3970, LR .4198 and .4205.
+# If the share of unknown values in training is at least a quarter of that in validation, a model learns from them what
+# to predict for unknown values; hiding others would only take known values away. Test log loss with and without hidden
+# values: movies_users, with unknown movies in 9% of the training and 19% of the validation rows, FmFM .5576 and .5571,
+# FFM .5610 and .5597, LR .5676 and .5666; with a threshold of 2, 3.5% and 11.6%, FmFM .5653 and .5585, FFM .5625 and
+# .5618, LR .5679 and .5671; movies, 9% and 21%, FmFM .5651 and .5583, FFM .5665 and .5606, LR .5648 and .5640. Hiding
+# is better on drift, with unknown users in 8% and 43%: FmFM .3972 and .3995, FFM .3951 and .3970, LR .4198 and .4205.
+# So the best limit is between 8% / 43% and 3.5% / 11.6%.
 ENOUGH = 1 / 4
 
 
@@ -57,19 +59,20 @@ class Hidden:
 def hidden_features(dataset: Dataset, vocabularies: Sequence[Vocabulary], most: float) -> Hidden:
     """Return which features training hides, in fields whose values are unknown in far more of the validation rows.
 
-    The share of hidden values is the difference between the two splits, but not above ``most``. That of a cross is what
-    its hidden parts leave of the difference.
+    The share of hidden values is the difference between the two splits, but not above ``most``. Hidden parts of a cross
+    make it unknown in training, too.
     """
     fields, names = dataset.schema.fields, dataset.schema.names
     unknown = [entry["unknown"] for entry in dataset.manifest["fields"]]
-    seen, later = ([own[split] / counted_rows(dataset, split) for own in unknown] for split in ("train", "validation"))
+    rows = {name: max(impressions(totals), 1) for name, totals in dataset.manifest["splits"].items()}
+    seen, later = ([own[split] / rows[split] for own in unknown] for split in ("train", "validation"))
     shares = [
         0.0 if each.is_list or each.trees or each.cross else _share(seen[i], later[i], most)
         for i, each in enumerate(fields)
     ]
     parts = {i: [names.index(name) for name in each.cross] for i, each in enumerate(fields) if each.cross}
     for index, of_cross in parts.items():
-        shares[index] = _share(seen[index], later[index] - sum(shares[part] for part in of_cross), most)
+        shares[index] = _share(seen[index] + sum(shares[part] for part in of_cross), later[index], most)
     probabilities = {
         index: hiding_probabilities(counts, shares[index])
         for index, counts in enumerate(counts_by_field(dataset, vocabularies))

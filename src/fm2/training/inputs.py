@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fm2.data.dataset import Dataset, Split, read_row_values
+from fm2.data.manifest import counted_splits, impressions
 from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
 from fm2.errors import Fm2Error
@@ -60,10 +61,10 @@ def read_row_weights(source: ArrayLike | str | Path, dataset: Dataset, operation
     return weights
 
 
-def counted_rows(dataset: Dataset, split: str = "train") -> int:
-    """Return how many rows, or impressions of aggregated rows, the counts of features are out of; at least 1."""
-    entry = dataset.manifest["splits"][split]
-    return max(int(entry.get("impressions", entry["rows"])), 1)
+def counted_rows(dataset: Dataset) -> int:
+    """Return the number of rows, or of impressions, that the counts of features refer to; at least 1."""
+    splits = dataset.manifest["splits"]
+    return max(sum(impressions(splits[name]) for name in counted_splits(dataset.manifest)), 1)
 
 
 def feature_counts(dataset: Dataset, vocabularies: Sequence[Vocabulary]) -> NDArray[np.int64]:

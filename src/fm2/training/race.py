@@ -106,7 +106,10 @@ class Race:
         finish(self._path, record)
 
     def _run_round(self) -> None:
-        """Train all candidates up to the next pause, then drop the worse half; keep variants that may still win."""
+        """Train all candidates up to the next pause, then drop the worse half; keep variants that may still win.
+
+        A race of models keeps the best candidate of each of the two best models, which then race with other settings.
+        """
         record = self._record
         self._remove_dropped()
         racing = record.alive
@@ -117,7 +120,8 @@ class Race:
         ranked = self._ranked(racing)
         if record.rounds + 1 < len(PAUSES):
             better_half = 0 if record.compares_variants else max(math.ceil(len(ranked) / 2), FEWEST_KEPT)
-            kept = {*ranked[:better_half], *self._kept_variants(ranked)}
+            best_models = self._best_of_each_model(ranked)[:FEWEST_KEPT] if record.models else []
+            kept = {*ranked[:better_half], *best_models, *self._kept_variants(ranked)}
             for number in racing:
                 if number not in kept or record.candidates[number].failed:
                     record.candidates[number].dropped = record.rounds + 1
@@ -125,7 +129,7 @@ class Race:
         record.save(self._path)
 
     def _kept_variants(self, ranked: Sequence[int]) -> list[int]:
-        """Return the defaults and the other variants that are not far behind.
+        """Return the defaults, variants that have finished, and the others that are not far behind.
 
         This depends on nothing but the variants, so more effort keeps those that an ordinary training keeps. Models
         that are blended with trees are compared without them, because trees hide most of the differences.
@@ -138,7 +142,8 @@ class Race:
         losses = [self._loss_without_trees(number) for number in compared]
         limit = (1 + FAR_BEHIND[record.rounds]) * min(losses)
         near = [number for number, loss in zip(compared, losses, strict=True) if loss <= limit]
-        return [*{variants[0], *near}]
+        finished = [number for number in compared if record.candidates[number].finished]
+        return [*{variants[0], *near, *finished}]
 
     def _loss_without_trees(self, number: int) -> float:
         """Return a loss of the model that was a candidate's best one at the end of this round."""
@@ -273,7 +278,7 @@ def pause(settings: Settings, round: int) -> float:
 
 
 def score(run: Path, metric: str, until: float, without_trees: bool = False) -> float:
-    """Return the metric of the model that was the best one when the run paused, if required without its trees."""
+    """Return the metric of the model that was the best one when the run paused, optionally without its trees."""
     best = math.nan
     for evaluation in read_history(run / HISTORY):
         if evaluation["best"]:

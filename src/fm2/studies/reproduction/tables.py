@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fm2.data.dataset import Dataset
+from fm2.data.manifest import impressions
 from fm2.data.splits import SPLITS
 from fm2.studies.comparison.printing import optional, score
 from fm2.studies.comparison.results import Comparison
@@ -63,7 +64,7 @@ def samples(log: str, dataset: Dataset) -> Table:
     rows.append(["fields", str(len(dataset.schema.fields)), str(published.fields)])
     rows.append(["features", f"{sum(features_of(dataset)):,}", f"{published.features:,}"])
     clicks = sum(entry["clicks"] for entry in splits.values())
-    total = sum(entry.get("impressions", entry["rows"]) for entry in splits.values())
+    total = sum(map(impressions, splits.values()))
     rows.append(["pos:neg", f"1:{(total - clicks) / clicks:.2f}" if clicks else "", f"~1:{published.negatives}"])
     notes = ["Features do not include the unknown one that every field has."]
     missing = sum(bool(np.any(np.diff(values.ends, prepend=np.uint64(0)) == 0)) for values in dataset.vocabularies)
