@@ -55,7 +55,8 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
     bad = write("bad.csv", "click,site\n1,a\n5,b\n")
     assert main(["prepare", str(bad), "--label", "click", "--out", out]) == 1
     assert capsys.readouterr().err == (
-        f"fm2: prepare: {bad} line 3: label 'click' is '5', not 0 or 1; --bad-rows skip ignores such rows\n"
+        f"fm2: prepare: {bad} line 3: label 'click' is '5', not 0 or 1; write labels as 0 and 1, or set --impressions "
+        "if they count clicks; --bad-rows skip ignores such rows\n"
     )
     assert main(["prepare", str(bad), "--label", "click", "--out", out, "--bad-rows", "skip"]) == 0
     assert "1 bad rows (50.0%) were skipped (label 1)" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import ast
 import errno
 import io
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.helpers.planted import QUICK, planted
 
 import fm2
 from fm2 import Fm2Error
+from fm2.cli.exit_codes import explain
 from fm2.cli.main import main
 from fm2.training.train import train
 
@@ -68,6 +70,21 @@ def test_an_error_is_one_line(error, message, code, monkeypatch, capsys):
         for words in (["--debug", "describe", "data"], ["describe", "data", "--debug"]):
             with pytest.raises(type(error)):
                 main(words)
+
+
+def test_a_second_interrupt_does_not_interrupt_the_message_of_the_first(monkeypatch, capsys):
+    def fail(path: str) -> None:
+        raise KeyboardInterrupt
+
+    def explain_slowly(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return explain(*arguments)
+
+    monkeypatch.setattr("fm2.data.dataset.Dataset.open", fail)
+    monkeypatch.setattr("fm2.cli.main.explain", explain_slowly)
+    assert main(["describe", "data"]) == 130
+    assert capsys.readouterr().err == "fm2: interrupted; no output was written\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_full_disk_is_reported_and_leaves_nothing(dataset, tmp_path, capsys):

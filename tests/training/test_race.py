@@ -460,6 +460,28 @@ def test_variants_that_have_finished_are_kept(dataset, tmp_path):
 
 
 @pytest.mark.usefixtures("medium")
+@pytest.mark.parametrize(("other", "gain"), [(0.42, 0.03), (0.48, 0.0)])
+def test_the_gain_of_more_effort_is_compared_with_the_best_variant(dataset, tmp_path, other, gain):
+    losses = [0.5, 0.49, 0.48, 0.45, 0.46, 0.47, 0.49]
+
+    def train_as_planned(settings, path, name, resume, until, callback) -> bool:
+        number = int(name.removeprefix("candidate-")) - 1
+        loss = losses[number] if number < len(losses) else other
+        write_evaluations(path, [evaluation(1.0, loss, "log_loss")], until)
+        return True
+
+    record = new_record("fmfm", 2, dataset, {}, None, {})
+    Race(tmp_path, record, dataset, None, train_as_planned, lambda progress: None).run()
+    assert record.gain == pytest.approx(gain)
+    best = "l2_power=1.0 l2=0.143 field_dropout=0.0 matrices=diagonal matrix_std=0.3"
+    text = record.summary().replace(f"l2={record.candidates[3].changes['l2']}", "l2=0.143")
+    if gain:
+        assert text.endswith(f"validation log loss 0.4200, 0.0300 lower than with {best}")
+    else:
+        assert text == f"race: chose {best}: validation log loss 0.4500; none of 5 other candidates was better"
+
+
+@pytest.mark.usefixtures("medium")
 def test_auto_races_other_settings_of_two_models_even_if_all_variants_of_one_are_the_best(dataset, tmp_path):
     losses = {"fmfm": 0.4, "fwfm": 0.44, "fm": 0.45, "ffm": 0.46}
 

@@ -81,10 +81,11 @@ def _run(name: str, words: Sequence[str], debug: bool) -> int:
             raise
         if options.debug and not isinstance(error, KeyboardInterrupt):
             raise
-        message, code = explain(error, command, options)
-        if isinstance(error, OSError):
-            _discard_output()  # it may be standard output that cannot be written
-        print(f"fm2: {_name_options(message, command)}", file=sys.stderr)
+        with _without_interrupts():
+            message, code = explain(error, command, options)
+            if isinstance(error, OSError):
+                _discard_output()  # it may be standard output that cannot be written
+            print(f"fm2: {_name_options(message, command)}", file=sys.stderr)
         return code
     return SUCCESS
 
@@ -93,6 +94,19 @@ def _name_options(message: str, command: Command) -> str:
     """Name options instead of parameters: those of the command, or of another one that a message refers to."""
     others = itertools.chain.from_iterable(other.arguments() for other in COMMANDS.values())
     return name_options(message, [*command.arguments(), *(argument for argument in others if argument.is_option)])
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C, so that an impatient second one does not interrupt the message of the first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def _train_arguments() -> Sequence[Argument]:
         shared.OVERWRITE,
         Argument(
             "--effort",
-            "2 or 3: also try 5 or 15 other settings, and keep the best (default: 1, at most seven variants)",
+            "1: only the model's variants, at most seven (default); 2 or 3: also 5 or 15 other settings",
             int,
             default=1,
         ),

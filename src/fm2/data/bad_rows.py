@@ -15,6 +15,7 @@ Policy = Literal["stop", "skip"]
 
 BAD_ROWS = "bad_rows.tsv"
 MOST_VALUES = 65_536  # as in list_cell.h
+LABELS = "write labels as 0 and 1, or set impressions= if they count clicks; "
 LARGEST_WEIGHT = 3.4028234e38  # weights are float32
 
 
@@ -80,7 +81,8 @@ class BadRows:
     def add(self, source: str, place: str, fault: str, reason: str, row: bytes) -> None:
         """Record a bad row, or raise an error."""
         if self._policy == "stop":
-            raise Fm2Error(f'prepare: {source} {place}: {reason}; bad_rows="skip" ignores such rows')
+            hint = LABELS if fault == "label" else ""
+            raise Fm2Error(f'prepare: {source} {place}: {reason}; {hint}bad_rows="skip" ignores such rows')
         file = self._file or self._start(f"{source} {place}: {reason}")
         cells = [printable(source).encode(), place.encode(), reason.encode(), row.replace(b"\t", b"\\t")]
         file.write(b"\t".join(cells).replace(b"\n", b"\\n") + b"\n")

@@ -1,9 +1,9 @@
 """Races: candidates train side by side, the worse ones are dropped in rounds, and the best one becomes the run.
 
 Each candidate is an ordinary run in ``OUT/race``. It trains to a pause, where the worse half is dropped; the others
-resume. The last round has no pause. The defaults are never dropped before it, so the result is at least as good on the
-validation rows, and the gain is measured against a complete training with the defaults. The variants of an ordinary
-training are dropped only if they are far behind.
+resume. The last round has no pause. The variants of an ordinary training are dropped only if they are far behind, and
+the defaults never, so more effort is at least as good on the validation rows. Its gain is measured against the variant
+that an ordinary training chooses.
 """
 
 from __future__ import annotations
@@ -101,15 +101,12 @@ class Race:
             if record.models and record.effort > 1:
                 self._race_settings(self._best_of_each_model(best)[:2])
             else:
-                record.decide(best[0])
+                record.decide(best[0], self._baseline())
             record.save(self._path)
         finish(self._path, record)
 
     def _run_round(self) -> None:
-        """Train all candidates up to the next pause, then drop the worse half; keep variants that may still win.
-
-        A race of models keeps the best candidate of each of the two best models, which then race with other settings.
-        """
+        """Train all candidates up to the next pause, then drop the worse ones."""
         record = self._record
         self._remove_dropped()
         racing = record.alive
@@ -117,33 +114,50 @@ class Race:
             if len(record.candidates[number].scores) <= record.rounds:
                 self._train_until_pause(number, place, len(racing))
                 record.save(self._path)
-        ranked = self._ranked(racing)
+        trained = self._trained(racing)
         if record.rounds + 1 < len(PAUSES):
-            better_half = 0 if record.compares_variants else max(math.ceil(len(ranked) / 2), FEWEST_KEPT)
-            best_models = self._best_of_each_model(ranked)[:FEWEST_KEPT] if record.models else []
-            kept = {*ranked[:better_half], *best_models, *self._kept_variants(ranked)}
-            for number in racing:
-                if number not in kept or record.candidates[number].failed:
-                    record.candidates[number].dropped = record.rounds + 1
+            kept = self._kept(trained)
+            for number in set(racing) - kept:
+                record.candidates[number].dropped = record.rounds + 1
         record.rounds += 1
         record.save(self._path)
 
-    def _kept_variants(self, ranked: Sequence[int]) -> list[int]:
-        """Return the defaults, variants that have finished, and the others that are not far behind.
+    def _trained(self, numbers: Sequence[int]) -> list[int]:
+        """Return the candidates that did not fail; raise an error if there are none."""
+        candidates = self._record.candidates
+        trained = [number for number in numbers if not candidates[number].failed]
+        if not trained:
+            reasons = sorted({str(candidates[number].failed) for number in numbers})
+            ways = " and ".join(WAYS_OUT[reason] for reason in reasons)
+            raise Fm2Error(f"train: no candidate of the race could be trained ({', '.join(reasons)}); {ways}")
+        return trained
 
-        This depends on nothing but the variants, so more effort keeps those that an ordinary training keeps. Models
-        that are blended with trees are compared without them, because trees hide most of the differences.
+    def _kept(self, trained: Sequence[int]) -> set[int]:
+        """Return the better half, variants that may still win, and candidates that have finished, which cost no time.
+
+        Models that are blended with trees are compared without them, because trees hide most of the differences. A
+        race of models keeps the best candidate of each of the two best models, which then race with other settings.
         """
         record = self._record
-        variants = record.entered[: record.variants]
-        compared = [number for number in ranked if number in variants]
-        if math.isinf(FAR_BEHIND[record.rounds]) or not compared:
-            return variants
-        losses = [self._loss_without_trees(number) for number in compared]
-        limit = (1 + FAR_BEHIND[record.rounds]) * min(losses)
-        near = [number for number, loss in zip(compared, losses, strict=True) if loss <= limit]
-        finished = [number for number in compared if record.candidates[number].finished]
-        return [*{variants[0], *near, *finished}]
+        losses = {number: self._loss_without_trees(number) for number in trained}
+        ranked = sorted(trained, key=lambda number: (losses[number], number))
+        better_half = 0 if record.compares_variants else max(math.ceil(len(ranked) / 2), FEWEST_KEPT)
+        best_models = self._best_of_each_model(ranked)[:FEWEST_KEPT] if record.models else []
+        finished = [number for number in trained if record.candidates[number].finished]
+        return {*ranked[:better_half], *best_models, *finished, *self._kept_variants(losses)}
+
+    def _kept_variants(self, losses: Mapping[int, float]) -> list[int]:
+        """Return the defaults and the other variants that are not far behind.
+
+        This depends on nothing but the variants, so more effort keeps those that an ordinary training keeps.
+        """
+        variants = self._record.entered[: self._record.variants]
+        own = {number: losses[number] for number in variants if number in losses}
+        share = FAR_BEHIND[self._record.rounds]
+        if math.isinf(share) or not own:
+            return list(own)
+        limit = (1 + share) * min(own.values())
+        return [number for number, loss in own.items() if number == variants[0] or loss <= limit]
 
     def _loss_without_trees(self, number: int) -> float:
         """Return a loss of the model that was a candidate's best one at the end of this round."""
@@ -154,13 +168,19 @@ class Race:
     def _ranked(self, numbers: Sequence[int]) -> list[int]:
         """Return candidates without those that failed, the best first; of equals, the earlier one."""
         candidates = self._record.candidates
-        scores = {number: final_score(candidates[number]) for number in numbers if not candidates[number].failed}
         sign = -1 if HIGHER_IS_BETTER[self._record.metric] else 1
-        if not scores:
-            reasons = sorted({str(candidates[number].failed) for number in numbers})
-            ways = " and ".join(WAYS_OUT[reason] for reason in reasons)
-            raise Fm2Error(f"train: no candidate of the race could be trained ({', '.join(reasons)}); {ways}")
-        return sorted(scores, key=lambda number: (sign * scores[number], number))
+        return sorted(self._trained(numbers), key=lambda number: (sign * final_score(candidates[number]), number))
+
+    def _baseline(self) -> int:
+        """Return the candidate that the winner is compared with.
+
+        It is the first one, with the defaults, or with more effort the variant that an ordinary training would choose.
+        """
+        record = self._record
+        variants = record.entered[: record.variants]
+        if record.compares_variants or record.models or all(record.candidates[number].failed for number in variants):
+            return record.entered[0]
+        return self._ranked(variants)[0]
 
     def _best_of_each_model(self, ranked: Sequence[int]) -> list[int]:
         """Return the best candidate of each model, of which there may be two, from the ``ranked`` ones."""

@@ -45,8 +45,8 @@ class Record:
     ``model``, ``effort`` and ``settings`` are what the user asked for. ``entered`` are the numbers of the candidates
     of the current race, ``rounds`` is how many rounds of it are done. An ordinary training compares only the first
     ``variants`` of them. More effort keeps every variant that it keeps, so it cannot be worse on the validation
-    rows. ``auto`` first races the ``models``. In a race of settings, the first candidate to enter is the baseline: the
-    model with its defaults, or what ``auto`` chose first. ``gain`` is how much better the winner's score is.
+    rows. ``auto`` first races the ``models``. ``gain`` is how much better the score of the ``winner`` is than that of
+    the ``baseline``: the model with its defaults, with more effort the best variant, or what ``auto`` chose first.
     """
 
     model: str
@@ -60,6 +60,7 @@ class Record:
     models: bool = False
     variants: int = 1
     winner: int | None = None
+    baseline: int | None = None
     gain: float | None = None
 
     @property
@@ -72,12 +73,11 @@ class Record:
         """Whether this is an ordinary training, which compares a few variants of a model."""
         return self.effort == 1 and self.model != AUTO
 
-    def decide(self, winner: int) -> None:
+    def decide(self, winner: int, baseline: int) -> None:
         """Enter the winner and its gain over the baseline."""
-        self.winner = winner
-        baseline = self.candidates[self.entered[0]]
-        if not self.models and not baseline.failed:
-            self.gain = abs(final_score(self.candidates[winner]) - final_score(baseline))
+        self.winner, self.baseline = winner, baseline
+        if not self.models and not self.candidates[baseline].failed:
+            self.gain = abs(final_score(self.candidates[winner]) - final_score(self.candidates[baseline]))
 
     def text(self) -> str:
         """Return the content of race.json."""
@@ -142,13 +142,14 @@ class Record:
     def summary(self) -> str:
         """Return one line: what the race chose, its score, and how much better that is than the baseline."""
         assert self.winner is not None
-        winner, baseline = self.candidates[self.winner], self.candidates[self.entered[0]]
+        winner = self.candidates[self.winner]
+        baseline = self.candidates[self.entered[0] if self.baseline is None else self.baseline]
         chosen = str(winner) or "the defaults"
         if self.model == AUTO:
             chosen = f"{winner.model} with {chosen}"
         what = f"compared {len(self.entered)} variants" if self.compares_variants else "race"
         text = f"{what}: chose {chosen}: validation {metric_title(self.metric)} {winner.scores[-1]:.4f}"
-        others = len(self.entered) - 1
+        others = len(self.entered) - (1 if self.compares_variants else self.variants)
         if self.models:
             return f"{text}, the best of {len({self.candidates[number].model for number in self.entered})} models"
         if winner is baseline and others:
