@@ -38,12 +38,13 @@ class PlainLines:
 class ProgressBar:
     """A bar with a percentage, a text and the remaining time; invisible if standard error is not a terminal.
 
-    A narrow terminal shows a shorter text, without the bar if need be, so that nothing is cut off.
+    ``may_end_early`` leaves out the remaining time, because the total is only a limit. A narrow terminal shows a
+    shorter text, without the bar if need be, so that nothing is cut off.
     Lines that are printed to standard error while the bar is visible appear above it.
     """
 
-    def __init__(self, title: str, shown: bool | None = None) -> None:
-        self._title = title
+    def __init__(self, title: str, shown: bool | None = None, may_end_early: bool = False) -> None:
+        self._title, self._remaining = title, not may_end_early
         self.shown = sys.stderr.isatty() if shown is None else shown
         self._bar: rich.progress.Progress | None = None
 
@@ -54,9 +55,10 @@ class ProgressBar:
         done = min(done, total)
         started = self._bar is not None
         bar = self._bar = self._bar or _make_bar()
-        room = bar.console.width - max(len(self._title), TITLE_WIDTH) - len(" 100%  ") - REMAINING_WIDTH
+        room = bar.console.width - max(len(self._title), TITLE_WIDTH) - len(" 100%  ")
+        room -= REMAINING_WIDTH if self._remaining else 0
         text = next((text for text in texts if len(text) <= room), texts[-1])
-        bar.columns = _columns(with_bar=len(text) + 1 + BAR_WIDTH <= room)
+        bar.columns = _columns(len(text) + 1 + BAR_WIDTH <= room, self._remaining)
         if not started:
             self._task = bar.add_task(self._title, total=total, completed=int(done), text=text)
             bar.start()
@@ -111,7 +113,7 @@ def _make_bar() -> rich.progress.Progress:
     )
 
 
-def _columns(with_bar: bool) -> tuple[rich.progress.ProgressColumn, ...]:
+def _columns(with_bar: bool, with_remaining: bool) -> tuple[rich.progress.ProgressColumn, ...]:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     return (
@@ -119,5 +121,5 @@ def _columns(with_bar: bool) -> tuple[rich.progress.ProgressColumn, ...]:
         *([BarColumn(bar_width=BAR_WIDTH)] if with_bar else []),
         TaskProgressColumn(),
         TextColumn("{task.fields[text]}", markup=False),
-        TimeRemainingColumn(),
+        *([TimeRemainingColumn()] if with_remaining else []),
     )

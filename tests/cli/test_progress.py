@@ -29,9 +29,9 @@ def open_terminal(monkeypatch, width=120) -> Terminal:
     return terminal
 
 
-def report(rows=5_000, loss=0.5, evaluation=EVALUATION, **more):
+def report(rows=5_000, loss=0.5, evaluation=EVALUATION, begun=0, **more):
     return TrainingProgress(
-        rows=rows, total=20_000, begun=0, epoch_rows=10_000, loss=loss, evaluation=evaluation, **more
+        rows=rows, total=20_000, begun=begun, epoch_rows=10_000, loss=loss, evaluation=evaluation, **more
     )
 
 
@@ -45,7 +45,7 @@ def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
     assert sys.stderr is terminal
     shown = terminal.getvalue()
     assert "training" in shown
-    assert "25%" in shown
+    assert "25% 0.5 of at most 2 epochs: " in shown
     assert "rows/s, loss 0.5000; validation log loss 0.4500, AUC 0.7500" in shown
     assert "a message\n" in shown
     assert shown.endswith("\x1b[2K")  # the bar is removed at the end
@@ -54,13 +54,13 @@ def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
 @pytest.mark.parametrize(
     ("width", "stage", "expected"),
     [
-        (80, "", " training  25% loss 0.5000; validation log loss 0.4500, AUC 0.7500 "),
+        (80, "", " training  25% 0.5 of at most 2 epochs: validation log loss 0.4500, AUC 0.7500"),
         (
             90,
             "candidate 12 of 16, round 1 of 4",
-            " training  25% candidate 12 of 16, round 1 of 4: validation log loss 0.4500 ",
+            " training  25% candidate 12 of 16, round 1 of 4: validation log loss 0.4500, AUC 0.7500",
         ),
-        (50, "candidate 12 of 16, round 1 of 4", " training  25% validation log loss 0.4500 "),
+        (50, "candidate 12 of 16, round 1 of 4", " training  25% validation log loss 0.4500"),
     ],
 )
 def test_a_narrow_terminal_cuts_nothing_off(monkeypatch, width, stage, expected):
@@ -72,6 +72,14 @@ def test_a_narrow_terminal_cuts_nothing_off(monkeypatch, width, stage, expected)
     shown = [line for line in lines if line.strip()]
     assert shown
     assert all(line.startswith(expected) and "…" not in line and len(line) <= width for line in shown)
+
+
+def test_the_bar_of_a_race_shows_the_progress_of_a_round(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    with TrainingDisplay() as watch:
+        watch(report(rows=12_000, begun=10_000, stage="candidate 1 of 2, round 2 of 4"))
+    assert " 20%" in terminal.getvalue()
 
 
 def test_a_message_of_restart_is_printed_after_the_bar_is_removed(monkeypatch):

@@ -21,7 +21,7 @@ class TrainingDisplay:
     """
 
     def __init__(self, terminal: bool | None = None) -> None:
-        self._bar, self._lines = ProgressBar("training", terminal), PlainLines()
+        self._bar, self._lines = ProgressBar("training", terminal, may_end_early=True), PlainLines()
         self._start = self._last_update = time.perf_counter()
         self._report: TrainingProgress | None = None
 
@@ -33,9 +33,18 @@ class TrainingDisplay:
         if self._is_due(now):
             texts = describe(report, now - self._start)
             if self._bar.shown:
-                self._bar.update(report.rows, report.total, texts)
+                self._show(report, texts)
             else:
                 self._lines.print(f"training: {_position(report, now - self._start)}; {texts[0]}")
+
+    def _show(self, report: TrainingProgress, texts: list[str]) -> None:
+        """Update the bar: it shows how much of the training is done, or in a race of a candidate's round."""
+        if report.stage:
+            self._bar.update(report.rows - report.begun, report.total - report.begun, texts)
+            return
+        limit = _count(report.total // report.epoch_rows, "epoch")
+        place = f"{report.rows / report.epoch_rows:.1f} of at most {limit}: "
+        self._bar.update(report.rows, report.total, [*(place + text for text in texts), texts[-1]])
 
     def _is_due(self, now: float) -> bool:
         """Return whether it is time to update the bar, or to print a line."""
