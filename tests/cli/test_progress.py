@@ -45,7 +45,8 @@ def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
     assert sys.stderr is terminal
     shown = terminal.getvalue()
     assert "training" in shown
-    assert "25% 0.5 of at most 2 epochs: " in shown
+    assert "25%" in shown
+    assert "0.5 of at most 2 epochs: " in shown
     assert "rows/s, loss 0.5000; validation log loss 0.4500, AUC 0.7500" in shown
     assert "a message\n" in shown
     assert shown.endswith("\x1b[2K")  # the bar is removed at the end
