@@ -276,6 +276,8 @@ class Schema:
 
 
 def _expand(field: Field) -> tuple[Field, ...]:
+    if not isinstance(field, Field):
+        raise Fm2Error(f"schema: expected a Field, got {field!r}; write Field({field!r})")
     if field.kind != "timestamp" or field.part:
         return (field,)
     return tuple(dataclasses.replace(field, name=f"{field.name}_{part}", part=part) for part in get_args(Part))

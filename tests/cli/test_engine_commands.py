@@ -74,6 +74,9 @@ assert main(["evaluate", "model.fm2", sys.argv[1]]) == 0
     ("arguments", "message"),
     [
         (["rank", "{model}", "{{", "x"], "context '{' is neither JSON nor a JSON file"),
+        (["rank", "{model}", "{lines}", '{{"c0": 1}}'], "rank: the context comes first, then the file of candidates"),
+        (["rank", "{model}", '{{"c0": 1}}', "{lines}", "--top", "0"], "rank: --top must be at least 1, got 0"),
+        (["explain", "{model}", '{{"c0": 1}}', "--top", "-1"], "explain: --top must be at least 1, got -1"),
         (["rank", "{model}", "[1]", "x"], "neither JSON nor a readable file"),
         (["rank", "{model}", '{{"c0": 1}}', "{model}"], "rank: cannot read"),
         (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "rank: unknown column 'c7'; "),

@@ -244,6 +244,23 @@ def test_columns_that_identify_rows_are_left_out(tmp_path, capsys):
     assert "warning: user" not in printed
 
 
+def test_fields_whose_values_in_a_split_are_all_unknown_are_reported(tmp_path, capsys):
+    users = [f"u{row // 20}" for row in range(600)]  # in order, so later rows have other users
+    table = pl.DataFrame({"y": [0, 1] * 300, "user": users, "site": ["a", "b", "c"] * 200})
+    prepare(table, Schema([Field("user"), Field("site")], label="y"), tmp_path / "data", split="time")
+    assert main(["describe", str(tmp_path / "data")]) == 0
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert warnings == [
+        "warning: user: all values in validation and test are unknown; check the order of the rows and min_count, or "
+        "use a coarser value"
+    ]
+
+
+def test_names_are_not_fields():
+    with pytest.raises(Fm2Error, match=r"schema: expected a Field, got 'site'; write Field\('site'\)"):
+        Schema(["site"], label="y")
+
+
 def test_a_column_can_have_several_transforms(write):
     text = (
         "label = 'y'\n[[field]]\nname = 'n'\nkind = 'numeric'\ntransform = ['log_square', 'quantiles']\nbuckets = 7\n"

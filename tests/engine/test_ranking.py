@@ -79,6 +79,8 @@ def test_invalid_rankings_raise_an_error(runs, dataset, tmp_path):
         (["c9"], [], "rank: unknown column 'c9'; choose from c0, c1, c2, c3"),
         (["c0"], ["c0", "c1"], "rank: column 'c0' is in both the context and the candidates"),
         (["c0"], ["c1"], "rank: column 'c2' is in neither the context nor the candidates"),
+        ("c0", [], r"rank: context must be a list of columns, got 'c0'; write \['c0'\]"),
+        ([], "c1", "rank: candidate must be a list of columns, got 'c1'"),
         (["c0", "c1", "c2", "c3"], [], "rank: the context and the candidates need at least one field each"),
     ):
         with pytest.raises(Fm2Error, match=message):

@@ -103,6 +103,9 @@ def inspect(options: argparse.Namespace) -> None:
 def rank(options: argparse.Namespace) -> None:
     from fm2.engine.scorer import load
 
+    shared.check_top("rank", options.top)
+    if options.candidates.lstrip().startswith("{"):
+        raise Fm2Error("rank: the context comes first, then the file of candidates: fm2 rank MODEL CONTEXT CANDIDATES")
     scorer = load(options.model)
     context = _read_object(options.context, "rank", "context")
     candidates = _read_candidates(options.candidates)
@@ -142,7 +145,7 @@ def _read_candidates(path: str) -> list[dict[str, Any]]:
         try:
             candidate = json.loads(line)
         except ValueError as error:
-            raise Fm2Error(f"rank: {path} line {number} is not JSON: {error}") from error
+            raise Fm2Error(f"rank: {path} line {number} is not JSON, which every line must be: {error}") from error
         if not isinstance(candidate, dict):
             raise Fm2Error(f"rank: {path} line {number}: expected a JSON object, got {type(candidate).__name__}")
         candidates.append(candidate)
@@ -167,6 +170,7 @@ def _read_candidates(path: str) -> list[dict[str, Any]]:
 def explain(options: argparse.Namespace) -> None:
     from fm2.engine.scorer import load
 
+    shared.check_top("explain", options.top)
     scorer = load(options.model)
     explanation = scorer.explain(_read_object(options.row, "explain", "row"))
     values = {name: [vars(value) for value in parts] for name, parts in explanation.values.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.cli.command import Argument, flag, input_path
-from fm2.errors import name_locations, printable
+from fm2.errors import Fm2Error, name_locations, printable
 
 CONTINUE = "run the same command with --resume to continue"
 
@@ -58,6 +58,12 @@ def replaces(path: str) -> str:
 def report_step(step: str) -> None:
     """Print what a command does next."""
     warn(f"{step} ...")
+
+
+def check_top(operation: str, top: int) -> None:
+    """Raise an error unless ``--top`` is positive."""
+    if top < 1:
+        raise Fm2Error(f"{operation}: --top must be at least 1, got {top}")
 
 
 def warn(message: str) -> None:

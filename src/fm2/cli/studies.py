@@ -364,8 +364,7 @@ def crosses(options: argparse.Namespace) -> None:
     from fm2.data.dataset import Dataset
 
     dataset = Dataset.open(options.data)
-    if options.top < 1:
-        raise Fm2Error(f"crosses: --top must be at least 1, got {options.top}")
+    shared.check_top("crosses", options.top)
 
     from fm2.studies.crosses.rank import rank_crosses  # after the checks: importing torch takes seconds
 

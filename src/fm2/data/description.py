@@ -123,6 +123,9 @@ def print_description(description: dict[str, Any], console: Any = None) -> None:
         if field.get("nearly_unique"):
             problem = f"{field['features'] - 1 + field['dropped']:,} values are nearly as many as rows"
             say(f"warning: {name}: {problem}; remove the field from the schema, or use a coarser value")
+        if unknown := [split for split, share in field["unknown"].items() if share == 1]:
+            problem = f"all values in {' and '.join(unknown)} are unknown"
+            say(f"warning: {name}: {problem}; check the order of the rows and min_count, or use a coarser value")
         if "lists" in field:
             shares = [f"{field['lists'][name]:.1%} of the lists are {name}" for name in ("empty", "missing")]
             say(f"{name}: {', '.join(shares)}")

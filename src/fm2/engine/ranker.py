@@ -46,6 +46,9 @@ class Ranker:
     """
 
     def __init__(self, scorer: Scorer, context: Sequence[str], candidate: Sequence[str]) -> None:
+        for name, columns in (("context", context), ("candidate", candidate)):
+            if isinstance(columns, str):
+                raise Fm2Error(f"rank: {name} must be a list of columns, got '{columns}'; write ['{columns}']")
         self.scorer = scorer
         self._context = _context_fields(scorer, context, candidate)
         with native_errors("rank"):
