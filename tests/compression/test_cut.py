@@ -50,7 +50,8 @@ def test_full_rank_is_exact_and_lower_ranks_are_close(run, dataset, tmp_path):
         small = fm2.cut(run, dataset, tmp_path / str(rank), rank=rank, training=False)
         assert (small.model.name, len(small.model.signs)) == ("fm", rank)
         errors.append(np.abs(small.logits(dataset.test.ids) - expected).max())
-        assert small.evaluate(dataset, "validation")["auc"] == pytest.approx(small.metrics["auc"], abs=1e-6)
+        auc = small.evaluate(dataset, "validation")["auc"]
+        assert auc == pytest.approx(small.metrics["auc"], abs=5e-5)  # rounding may swap two of 46,000 pairs of rows
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 0.01 and errors[-1] < 1e-4
 

@@ -144,7 +144,7 @@ def test_a_broken_file_does_not_end_the_old_model_if_the_keeper_is_replaced(name
         os.kill(keeper, 9)
         wait_for(lambda: len(server.events("refused")) == 2)
         time.sleep(1)  # the worker connects to the new keeper
-        assert _predicts(server)
+        wait_for(lambda: _predicts(server))
         put(files[1], target)
         wait_for(lambda: server.get("/v1/models/shop")["checksum"] == fm2.load(files[1]).fingerprint)
 
