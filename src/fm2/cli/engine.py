@@ -145,7 +145,7 @@ def _read_candidates(path: str) -> list[dict[str, Any]]:
         try:
             candidate = json.loads(line)
         except ValueError as error:
-            raise Fm2Error(f"rank: {path} line {number} is not JSON, which every line must be: {error}") from error
+            raise Fm2Error(f"rank: {path} line {number} is not JSON (expected one object per line): {error}") from error
         if not isinstance(candidate, dict):
             raise Fm2Error(f"rank: {path} line {number}: expected a JSON object, got {type(candidate).__name__}")
         candidates.append(candidate)
