@@ -10,7 +10,7 @@ import pytest
 
 from fm2.progress import Progress
 from fm2.training.loop import TrainingProgress
-from fm2.training.progress import TrainingDisplay
+from fm2.training.progress import Reports, TrainingDisplay
 
 EVALUATION = {"log_loss": 0.45, "auc": 0.75, "best": True}
 
@@ -38,6 +38,7 @@ def report(rows=5_000, loss=0.5, evaluation=EVALUATION, begun=0, **more):
 def test_a_terminal_shows_one_bar_and_prints_messages_above_it(monkeypatch):
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    monkeypatch.setattr("fm2.training.progress.SPEED_SECONDS", 0)
     with TrainingDisplay() as watch:
         watch(report())
         print("a message", file=sys.stderr)
@@ -129,6 +130,59 @@ def test_a_race_promises_no_end(capsys, clock):
         watch(report(loss=float("nan"), evaluation=None, stage="candidate 1 of 6, round 1 of 4"))
     line = capsys.readouterr().err.strip()
     assert line == "fm2: training: epoch 0.5; candidate 1 of 6, round 1 of 4: 500 rows/s"
+
+
+@pytest.mark.parametrize(
+    ("loss", "evaluation", "expected"),
+    [
+        (float("nan"), None, ""),
+        (0.5, None, ": loss 0.5000"),
+        (0.5, EVALUATION, ": loss 0.5000; validation log loss 0.4500, AUC 0.7500"),
+        (float("nan"), EVALUATION, ": validation log loss 0.4500, AUC 0.7500"),
+    ],
+)
+def test_no_speed_is_shown_right_after_a_switch_of_candidates(capsys, clock, loss, evaluation, expected):
+    first, second = "candidate 1 of 6, round 1 of 4", "candidate 2 of 6, round 1 of 4"
+    with TrainingDisplay() as watch:
+        watch(report(stage=first))
+        clock[0] += 10
+        watch(report(rows=256, loss=loss, evaluation=evaluation, stage=second))
+        clock[0] += 30
+        watch(report(rows=3_000, loss=loss, evaluation=evaluation, stage=second))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"fm2: training: epoch 0.0; {second}{expected}"
+    assert f"{second}: 100 rows/s" in lines[1]
+
+
+def test_a_bar_without_speed_and_loss_shows_the_epochs(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    with TrainingDisplay() as watch:
+        watch(report(loss=float("nan"), evaluation=None))
+    assert " 25% 0.5 of at most 2 epochs\n" in re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", terminal.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("called", "progress", "lines"),
+    [(False, None, 1), (False, False, 0), (True, None, 0), (True, False, 0)],
+)
+def test_progress_is_shown_unless_there_is_a_callback(capsys, clock, called, progress, lines):
+    received = []
+    with Reports(received.append if called else None, progress) as watch:
+        clock[0] += 10
+        watch(report())
+    assert len(capsys.readouterr().err.splitlines()) == lines
+    assert len(received) == called
+
+
+def test_progress_true_shows_a_bar_in_addition_to_a_callback(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    received = []
+    with Reports(received.append, True) as watch:
+        watch(report())
+    assert "training" in terminal.getvalue()
+    assert len(received) == 1
 
 
 def test_a_log_file_shows_the_progress_of_long_tasks(capsys, clock):

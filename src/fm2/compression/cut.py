@@ -50,7 +50,8 @@ def cut(
     training: bool = True,
     resume: bool = False,
     overwrite: bool = False,
-    watch: Callable[[TrainingProgress], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] | None = None,
+    progress: bool | None = None,
     on_cut: Callable[[Run], None] = lambda untrained: None,
     moments: Moments | None = None,
     **settings: Any,
@@ -77,7 +78,7 @@ def cut(
         resume, overwrite = False, True  # interrupted before the model was written
     kept = {name: value for name, value in retraining_settings(first).items() if is_used(small.name, name)}
     options = {**kept, "learning_rate_scale": RATE_SCALE, **settings, "linear": "features"}
-    options |= {"learn": training, "resume": resume, "overwrite": overwrite, "callback": watch}
+    options |= {"learn": training, "resume": resume, "overwrite": overwrite, "callback": watch, "progress": progress}
     with temporary_run(small, first, Path(out)) as start:
         on_cut(Run.open(start, first.threads))
         return train(small.name, dataset, out, start=start, **options)

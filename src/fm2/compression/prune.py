@@ -38,7 +38,8 @@ def prune(
     keep: float = 0.3,
     resume: bool = False,
     overwrite: bool = False,
-    watch: Callable[[TrainingProgress], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] | None = None,
+    progress: bool | None = None,
     on_pairs: Callable[[dict[Pair, float], list[Pair]], None] = lambda strengths, pruned: None,
     **settings: Any,
 ) -> Run:
@@ -56,7 +57,8 @@ def prune(
     strengths = pair_strengths(model, occurrences)
     pruned = weakest_pairs(strengths, keep)
     on_pairs(strengths, pruned)
-    options = retraining_settings(first) | settings | {"resume": resume, "overwrite": overwrite, "callback": watch}
+    options = retraining_settings(first) | settings
+    options |= {"resume": resume, "overwrite": overwrite, "callback": watch, "progress": progress}
     with temporary_run(without_pairs(model, pruned, occurrences), first, Path(out)) as start:
         return train(model.name, dataset, out, start=start, **options)
 

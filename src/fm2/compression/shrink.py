@@ -43,7 +43,8 @@ def shrink(
     warm: bool = False,
     resume: bool = False,
     overwrite: bool = False,
-    watch: Callable[[TrainingProgress], None] = lambda report: None,
+    watch: Callable[[TrainingProgress], None] | None = None,
+    progress: bool | None = None,
     on_bases: Callable[[list[Basis]], None] = lambda bases: None,
     **settings: Any,
 ) -> Run:
@@ -67,7 +68,7 @@ def shrink(
     on_bases(bases)
     # Simpler matrices need fields with the same dimension, and become full ones in other coordinates.
     options = {**retraining_settings(first, low_rate=warm), "matrices": "full", **settings}
-    options |= {"resume": resume, "overwrite": overwrite, "callback": watch}
+    options |= {"resume": resume, "overwrite": overwrite, "callback": watch, "progress": progress}
     if not warm:
         return train(model.name, dataset, out, dim=[basis.dim for basis in bases], **options)
     with temporary_run(project(model, bases), first, Path(out)) as start:

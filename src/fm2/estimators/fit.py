@@ -86,7 +86,8 @@ def fit_run(
         if start:
             first.mkdir()
             start.save(first)
-        options = {"row_weights": weights, "verify": False, **settings}  # the files have just been written
+        options = {"row_weights": weights, "progress": False, **settings}
+        options["verify"] = False  # the files have just been written
         run = train(model, dataset, out, start=first if start else None, **options)
         return run, read_settings(out / SETTINGS), read_history(out / HISTORY)
 

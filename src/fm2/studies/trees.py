@@ -59,7 +59,7 @@ def prepare_with_trees(
     seed: int = 0,
     threads: int = 0,
     watch: Callable[[str], None] = lambda step: None,
-    callback: Callable[[TrainingProgress], None] = lambda progress: None,
+    callback: Callable[[TrainingProgress], None] | None = None,
     **options: Any,
 ) -> tuple[Dataset, TreeGain]:
     """Prepare a log like :func:`fm2.prepare`, with a field of trees if these lower the validation loss of ``model``.
@@ -67,7 +67,7 @@ def prepare_with_trees(
     The log is prepared with :meth:`Schema.with_trees`, and the model is trained. The trees are kept if they lower its
     validation log loss by 0.05% and by a standard error of the difference; otherwise, the log is prepared again without
     them. ``options`` are those of :func:`fm2.prepare`. ``watch`` receives the name of each step, and ``callback`` the
-    progress of the training.
+    progress of the training, as in :func:`fm2.train`.
     """
     if isinstance(schema, Dataset | Encoder):
         raise Fm2Error("prepare: trees cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
@@ -89,7 +89,8 @@ def prepare_with_trees(
         if not len(dataset.validation):
             raise Fm2Error("prepare: whether trees help is measured on validation rows; the log has none")
         watch(f"training {model}")
-        run = train(model, dataset, Path(folder, "run"), seed=seed, callback=callback, **settings)
+        shown = options.get("progress")
+        run = train(model, dataset, Path(folder, "run"), seed=seed, callback=callback, progress=shown, **settings)
         gain = _measure_gain(run, dataset)
         if not gain.helps:
             watch("preparing without trees")

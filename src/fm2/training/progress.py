@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 from typing import Self
 
 from fm2.evaluation.metrics import metric_title
@@ -12,6 +13,7 @@ from fm2.progress import PlainLines, ProgressBar
 from fm2.training.loop import TrainingProgress
 
 BAR_SECONDS = 0.2  # between two updates
+SPEED_SECONDS = 1.0  # before that, the speed says nothing
 
 
 class TrainingDisplay:
@@ -35,7 +37,8 @@ class TrainingDisplay:
             if self._bar.shown:
                 self._show(report, texts)
             else:
-                self._lines.print(f"training: {_position(report, now - self._start)}; {texts[0]}")
+                line = "; ".join(text for text in (_position(report, now - self._start), texts[0]) if text)
+                self._lines.print(f"training: {line}")
 
     def _show(self, report: TrainingProgress, texts: list[str]) -> None:
         """Update the bar: it shows how much of the training is done, or in a race of a candidate's round."""
@@ -43,8 +46,9 @@ class TrainingDisplay:
             self._bar.update(report.rows - report.begun, report.total - report.begun, texts)
             return
         limit = _count(report.total // report.epoch_rows, "epoch")
-        place = f"{report.rows / report.epoch_rows:.1f} of at most {limit}: "
-        self._bar.update(report.rows, report.total, [*(place + text for text in texts), texts[-1]])
+        place = f"{report.rows / report.epoch_rows:.1f} of at most {limit}"
+        placed = [f"{place}: {text}" if text else place for text in texts]
+        self._bar.update(report.rows, report.total, [*placed, texts[-1] or place])
 
     def _is_due(self, now: float) -> bool:
         """Return whether it is time to update the bar, or to print a line."""
@@ -87,26 +91,59 @@ class TrainingDisplay:
         self._bar.stop()
 
 
+class Reports:
+    """Passes the reports of a training on to a callback and to a display, which is removed at the end.
+
+    ``shown`` is False for no display, and True for a bar. By default there is a display unless there is a callback, and
+    it is a bar on a terminal and lines elsewhere.
+    """
+
+    def __init__(self, callback: Callable[[TrainingProgress], None] | None, shown: bool | None) -> None:
+        shows = callback is None if shown is None else shown
+        self._display = TrainingDisplay(terminal=shown) if shows else None
+        self._receivers = [receiver for receiver in (callback, self._display) if receiver is not None]
+
+    def __call__(self, report: TrainingProgress) -> None:
+        for receiver in self._receivers:
+            receiver(report)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._display is not None:
+            self._display.__exit__(*error)
+
+
 def describe(report: TrainingProgress, seconds: float) -> list[str]:
     """Format the stage, the speed, the training loss and the latest validation scores, from long to short."""
-    stage = f"{report.stage}: " if report.stage else ""
-    training = [f"{_speed(report, seconds):,.0f} rows/s"]
+    training = [f"{_speed(report, seconds):,.0f} rows/s"] if seconds >= SPEED_SECONDS else []
     if not math.isnan(report.loss):
         training.append(f"loss {report.loss:.4f}")
     if not report.evaluation:
-        return [stage + ", ".join(training), stage + training[-1], training[-1]]
+        return [_join(report, ", ".join(training)), _join(report, *training[-1:]), *(training[-1:] or [report.stage])]
     metric = report.evaluation[report.metric]
     score = f"validation {metric_title(report.metric)} {metric:.4f}"
     scores = f"validation log loss {report.evaluation['log_loss']:.4f}, AUC {report.evaluation['auc']:.4f}"
     if share := report.evaluation.get("tree_share"):
         scores += f", share of trees {share:.0%}"
     return [
-        f"{stage}{', '.join(training)}; {scores}",
-        f"{stage}{training[-1]}; {scores}",
-        stage + scores,
-        stage + score,
+        _join(report, ", ".join(training), scores),
+        _join(report, *training[-1:], scores),
+        _join(report, scores),
+        _join(report, score),
         score,
     ]
+
+
+def _join(report: TrainingProgress, *parts: str) -> str:
+    """Join the stage and the parts of a text that are not empty.
+
+    >>> stage = "candidate 1 of 7, round 1 of 4"
+    >>> _join(TrainingProgress(0, 1, 0, 1, 0.5, None, stage=stage), "", "loss 0.5")
+    'candidate 1 of 7, round 1 of 4: loss 0.5'
+    """
+    return ": ".join(text for text in (report.stage, "; ".join(part for part in parts if part)) if text)
 
 
 def _position(report: TrainingProgress, seconds: float) -> str:

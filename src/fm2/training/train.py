@@ -40,6 +40,7 @@ from fm2.training.candidates import AUTO, check_effort, count_variants
 from fm2.training.construction import count_torch_threads, make_backend, make_model
 from fm2.training.hidden import counts_with_hidden, hidden_features
 from fm2.training.loop import TrainingLoop, TrainingProgress
+from fm2.training.progress import Reports
 from fm2.training.race import Race, discard_race, new_record, resumed_race
 from fm2.training.race_record import Record
 from fm2.training.resolve import resolve_settings, trains_rowwise
@@ -63,8 +64,9 @@ def train(
     effort: int = 1,
     row_weights: ArrayLike | str | Path | None = None,
     verify: bool = True,
-    callback: Callable[[TrainingProgress], None] = lambda progress: None,
+    callback: Callable[[TrainingProgress], None] | None = None,
     trackers: Sequence[Tracker] = (),
+    progress: bool | None = None,
     **settings: Any,
 ) -> Run:
     """Train a model and return its run, with the best state on the validation rows.
@@ -89,6 +91,9 @@ def train(
     ``callback`` receives a :class:`~fm2.training.loop.TrainingProgress` after every step and evaluation; an exception
     that it raises stops the training. ``trackers``, such as :class:`fm2.training.trackers.TensorBoard`, receive the
     settings, every evaluation and the result; if one fails, the training continues without it.
+
+    ``progress`` shows a bar; False shows nothing. By default, a terminal shows a bar, and other streams get a line now
+    and then, unless there is a ``callback``.
     """
     if not learn and (resume or start is None):
         raise Fm2Error("train: learn=False requires start= and cannot be combined with resume")
@@ -113,16 +118,17 @@ def train(
         dataset.verify_once()
         if first:
             verify_arrays(first.path / MODEL)
-    tracking = Tracking(trackers, callback)
+    reports = Reports(callback, progress)
+    tracking = Tracking(trackers, reports)
     source = _Source(dataset, first, weights, fingerprint, path, tracking, learn)
     if races:
         record = record or new_record(model, effort, dataset, settings, config, fingerprint)
         record.check_fingerprint(path, fingerprint)
-        race = Race(path, record, dataset, config, source.train, callback)
+        race = Race(path, record, dataset, config, source.train, reports)
         race.check()
         first_settings = race.first_settings()
         check_device(first_settings.device)
-        with training_directory(path, first_settings, resume, overwrite, record):
+        with reports, training_directory(path, first_settings, resume, overwrite, record):
             race.run()
         chosen = read_settings(path / SETTINGS)
         tracking.replay(chosen, path)
@@ -130,7 +136,8 @@ def train(
     resolved = resolve_settings(model, dataset, settings, resumed=path if resume else None, start=config)
     loop = source.make_loop(resolved, path, tracking)
     del first, source  # the backend has the weights now
-    _run_loop(loop, path, resume, overwrite, tracking, learn, warm_start=start is not None)
+    with reports:
+        _run_loop(loop, path, resume, overwrite, tracking, learn, warm_start=start is not None)
     del loop  # free its tables before the model is loaded again
     return Run.open(path, resolved.threads)
 

@@ -97,7 +97,8 @@ def prepare_with_crosses(
 
 
 def _validation_loss(model: str, dataset: Dataset, seed: int, threads: int) -> float:
-    run = train(model, dataset, dataset.path.with_name(f"{dataset.path.name}-run"), seed=seed, threads=threads)
+    path = dataset.path.with_name(f"{dataset.path.name}-run")
+    run = train(model, dataset, path, seed=seed, threads=threads, progress=False)
     return float(run.metrics["log_loss"])
 
 

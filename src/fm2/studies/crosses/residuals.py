@@ -78,15 +78,16 @@ class Residuals:
         self.known = {frozenset(field.cross) for field in dataset.schema.fields if field.cross}
         self._threads = threads
         halves = np.random.default_rng(seed).integers(0, 2, len(dataset.train)).astype(np.uint8)
+        settings = {**settings, "seed": seed, "progress": False}
         if threads:
-            settings = {**settings, "threads": threads}
+            settings["threads"] = threads
         logits = np.empty(len(halves), np.float32)
         validation = np.zeros(len(dataset.validation), np.float32)
         with tempfile.TemporaryDirectory(prefix="fm2-crosses-") as folder:
             for half in (0, 1):
                 watch(f"training {model} on half {half + 1} of 2")
                 weights = _weights_of(dataset, halves == half)
-                run = train(model, dataset, Path(folder) / str(half), row_weights=weights, seed=seed, **settings)
+                run = train(model, dataset, Path(folder) / str(half), row_weights=weights, **settings)
                 others = np.flatnonzero(halves != half)
                 logits[others] = _logits(run, dataset.train, others)
                 validation += _logits(run, dataset.validation, np.arange(len(validation))) / 2
