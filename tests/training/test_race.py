@@ -232,8 +232,10 @@ def test_every_model_accepts_its_candidates(name):
 
 
 def test_auto_chooses_the_model(dataset, tmp_path):
-    run = train("auto", dataset, tmp_path / "run", **FAST)
+    stages = {}
+    run = train("auto", dataset, tmp_path / "run", callback=lambda report: stages.setdefault(report.stage), **FAST)
     record = record_of(run)
+    assert list(stages)[2] == "ffm, candidate 3 of 5, round 1 of 4"
     assert [candidate.model for candidate in record.candidates] == ["lr", "fm", "ffm", "fwfm", "fmfm"]
     finalists = [candidate for candidate in record.candidates if candidate.dropped is None]
     assert run.metrics["log_loss"] == min(candidate.scores[-1] for candidate in finalists)
@@ -273,6 +275,21 @@ def test_auto_says_how_many_models_it_compared():
     record = Record("auto", 1, "log_loss", {}, {}, candidates, [0, 1], models=True, winner=1)
     assert record.summary().startswith("race: chose deepfm with the defaults: validation log loss 0.4800")
     assert record.summary().endswith("the best of 2 models")
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "expected"),
+    [
+        ("log_loss", (0.53672, 0.53671), "validation log loss 0.5367, no lower than with the defaults"),
+        ("auc", (0.71232, 0.71234), "validation AUC 0.7123, no higher than with the defaults"),
+        ("auc", (0.71232, 0.71252), "validation AUC 0.7125, 0.0002 higher than with the defaults"),
+    ],
+)
+def test_a_gain_that_rounds_to_zero_is_called_none(metric, scores, expected):
+    candidates = [Candidate("fm", scores=[scores[0]]), Candidate("fm", {"l2": 0.1}, [scores[1]])]
+    record = Record("fm", 2, metric, {}, {}, candidates, [0, 1])
+    record.decide(1, 0)
+    assert record.summary() == f"race: chose l2=0.1: {expected}"
 
 
 def test_a_device_that_is_not_available_leaves_no_directory(dataset, tmp_path, capsys):
@@ -325,7 +342,7 @@ def test_the_progress_names_round_and_candidate(dataset, tmp_path):
     assert max(shares) <= 1
     assert list(stages)[:6] == [f"candidate {number} of 6, round 1 of 4" for number in range(1, 7)]
     # The four epochs end in the third round.
-    assert re.fullmatch(r"candidate \d( of 3| \(\d of 3\)), round 3 of 4", list(stages)[-1])
+    assert re.fullmatch(r"candidate \d \(no. 3 of 3 left\), round 3 of 4", list(stages)[-1])
 
 
 def test_the_command_reports_what_it_chose(dataset, tmp_path, capsys):

@@ -110,9 +110,9 @@ class Race:
         record = self._record
         self._remove_dropped()
         racing = record.alive
-        for place, number in enumerate(racing):
+        for number in racing:
             if len(record.candidates[number].scores) <= record.rounds:
-                self._train_until_pause(number, place, len(racing))
+                self._train_until_pause(number)
                 record.save(self._path)
         trained = self._trained(racing)
         if record.rounds + 1 < len(PAUSES):
@@ -189,13 +189,12 @@ class Race:
             best.setdefault(self._record.candidates[number].model, number)
         return list(best.values())
 
-    def _train_until_pause(self, number: int, place: int, racing: int) -> None:
+    def _train_until_pause(self, number: int) -> None:
         record, candidate = self._record, self._record.candidates[number]
         path, began = candidate_path(self._path, number), time.perf_counter()
         settings = self._settings(number)
         until = pause(settings, record.rounds)
-        counted = f"{number + 1} of {racing}" if number == place else f"{number + 1} ({place + 1} of {racing})"
-        stage = f"candidate {counted}, round {record.rounds + 1} of {len(PAUSES)}"
+        stage = f"{record.describe(number)}, round {record.rounds + 1} of {len(PAUSES)}"
 
         def callback(progress: TrainingProgress) -> None:
             total = min(progress.total, until * progress.epoch_rows)  # a bar is full at the end of the round

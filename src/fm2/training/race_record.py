@@ -13,6 +13,7 @@ from fm2.errors import Fm2Error
 from fm2.evaluation.metrics import metric_title
 from fm2.files import write_text
 from fm2.training.candidates import AUTO
+from fm2.training.loop import HIGHER_IS_BETTER
 
 FORMAT, VERSION = "fm2 race", 1
 
@@ -72,6 +73,23 @@ class Record:
     def compares_variants(self) -> bool:
         """Whether this is an ordinary training, which compares a few variants of a model."""
         return self.effort == 1 and self.model != AUTO
+
+    def describe(self, number: int) -> str:
+        """Return the text that names a candidate in the progress, with its model in a race of models.
+
+        >>> record = Record("fm", 1, "log_loss", {}, {}, [Candidate("fm") for _ in range(7)], list(range(7)))
+        >>> record.describe(6)
+        'candidate 7 of 7'
+        >>> record.candidates[2].dropped = 2
+        >>> record.describe(6)
+        'candidate 7 (no. 6 of 6 left)'
+        """
+        left = self.alive
+        counted = f" of {len(left)}"
+        if len(left) < len(self.candidates):
+            counted = f" (no. {left.index(number) + 1} of {len(left)} left)"
+        model = f"{self.candidates[number].model}, " if self.model == AUTO else ""
+        return f"{model}candidate {number + 1}{counted}"
 
     def decide(self, winner: int, baseline: int) -> None:
         """Enter the winner and its gain over the baseline."""
@@ -159,9 +177,11 @@ class Record:
             return f"{text}; all settings were given, so that there was nothing to race"
         if baseline.failed:
             return f"{text}; with the defaults, training {baseline.failed}"
-        direction = "higher" if final_score(winner) > final_score(baseline) else "lower"
+        direction = "higher" if HIGHER_IS_BETTER[self.metric] else "lower"
+        gained = f"{self.gain:.4f}"
         compared = f"{baseline.model} with" if self.model == AUTO else "with"
-        return f"{text}, {self.gain:.4f} {direction} than {compared} {str(baseline) or 'the defaults'}"
+        difference = f"{'no' if float(gained) == 0 else gained} {direction}"
+        return f"{text}, {difference} than {compared} {str(baseline) or 'the defaults'}"
 
 
 def final_score(candidate: Candidate) -> float:
