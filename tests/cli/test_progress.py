@@ -224,6 +224,19 @@ def test_the_summary_says_why_the_training_ended(last, reason):
     assert watch.summary().endswith(f" rows/s); {reason}")
 
 
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (5_000, "early stopping: no improvement in 4 evaluations, a higher --patience continues"),
+        (20_000, "reached the maximum of 2 epochs, a higher --epochs continues"),
+    ],
+)
+def test_the_summary_of_a_finished_run_says_how_to_train_it_further(rows, text):
+    watch = TrainingDisplay(terminal=False)
+    watch(report(rows=rows, begun=rows, loss=float("nan"), waited=4))
+    assert watch.summary() == f"already finished; {text}"
+
+
 def test_the_summary_of_a_resumed_run_counts_the_epochs_before():
     watch = TrainingDisplay(terminal=False)
     assert watch.summary() == "already finished; nothing left to train"

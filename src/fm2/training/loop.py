@@ -177,6 +177,8 @@ class TrainingLoop:
         if warm_start and not self._at.steps:
             self.evaluate()
         self._begun = self._rows_done()
+        if self._ended():
+            self._report(math.nan)  # so that a display knows why nothing is trained
         with self._interrupts():
             while not self._ended() and not self._pauses():
                 self._run_epoch()

@@ -79,6 +79,9 @@ class TrainingDisplay:
         seconds = time.perf_counter() - self._start
         if report is None:
             return "already finished; nothing left to train"
+        if report.begun and report.rows == report.begun:
+            setting = "patience" if report.rows < report.total else "epochs"
+            return f"already finished; {_reason(report).partition(';')[0]}, a higher --{setting} continues"
         epochs = f"{report.rows / report.epoch_rows:.2f} epochs"
         if report.begun:
             epochs += f" ({report.begun / report.epoch_rows:.2f} before resuming)"
