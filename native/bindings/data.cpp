@@ -97,6 +97,10 @@ void init_data(nb::module_& module) {
         .def("__init__", &make_field, "column"_a, "transform"_a = "", "format"_a = "", "boundaries"_a = std::vector<float>(),
              "hash_bits"_a = 0, "list"_a = nb::none(), "parts"_a = Positions(), "trees"_a = false);
 
+    nb::class_<fm2::TimeFormat>(module, "TimeFormat", "Parses times.")
+        .def(nb::init<const std::string&>(), "format"_a)
+        .def("parse", &fm2::TimeFormat::parse, "text"_a, "The seconds since 1970, or None if the text does not match the format.");
+
     nb::class_<fm2::TextFormat>(module, "TextFormat", "How text is split into cells.")
         .def(
             "__init__",

@@ -2,38 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
 
 namespace fm2 {
-namespace {
-
-std::optional<std::int64_t> parse_integer(std::string_view text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
-
-std::optional<int> take_digits(std::string_view& text, std::size_t count) {
-    int value = 0;
-    if (text.size() < count) return std::nullopt;
-    for (std::size_t i = 0; i < count; ++i) {
-        if (text[i] < '0' || text[i] > '9') return std::nullopt;
-        value = 10 * value + (text[i] - '0');
-    }
-    text.remove_prefix(count);
-    return value;
-}
-
-constexpr std::int64_t day_seconds = 86400;
-constexpr std::int64_t latest = 1'000'000'000'000'000;  // larger numbers are not times
-
-std::int64_t floor_mod(std::int64_t value, std::int64_t by) { return ((value % by) + by) % by; }
-
-}  // namespace
 
 std::optional<double> parse_number(std::string_view text) {
     if (!text.empty() && text[0] == '+') text.remove_prefix(1);
@@ -53,56 +25,6 @@ std::int64_t log_square(double x) {
 std::size_t bucket(float value, const std::vector<float>& boundaries) {
     return static_cast<std::size_t>(std::upper_bound(boundaries.begin(), boundaries.end(), value) - boundaries.begin());
 }
-
-TimeFormat::TimeFormat(std::string format) : format_(std::move(format)) {
-    if (format_ == "unix" || format_ == "unix_ms") return;
-    for (std::size_t i = 0; i < format_.size(); ++i)
-        if (format_[i] == '%' && (++i == format_.size() || std::string_view("YymdHMS%").find(format_[i]) == std::string_view::npos))
-            throw std::invalid_argument("the time format '" + format_ + "' has a % that is not one of %Y %y %m %d %H %M %S %%");
-}
-
-std::optional<std::int64_t> TimeFormat::parse(std::string_view text) const {
-    if (!text.empty() && text[0] == '@') {
-        const auto seconds = parse_integer(text.substr(1));
-        return seconds && *seconds > -latest && *seconds < latest ? seconds : std::nullopt;
-    }
-    if (format_ == "unix" || format_ == "unix_ms") {
-        const auto value = parse_number(text);
-        if (!value || std::abs(*value) > latest) return std::nullopt;
-        return static_cast<std::int64_t>(std::floor(format_ == "unix" ? *value : *value / 1000));
-    }
-    int year = 1970, month = 1, day = 1, hour = 0, minute = 0, second = 0;
-    for (std::size_t i = 0; i < format_.size(); ++i) {
-        if (format_[i] != '%' || format_[++i] == '%') {
-            if (text.empty() || text[0] != format_[i]) return std::nullopt;
-            text.remove_prefix(1);
-            continue;
-        }
-        const char what = format_[i];
-        const auto value = take_digits(text, what == 'Y' ? 4 : 2);
-        if (!value) return std::nullopt;
-        switch (what) {
-            case 'Y': year = *value; break;
-            case 'y': year = *value + (*value < 69 ? 2000 : 1900); break;
-            case 'm': month = *value; break;
-            case 'd': day = *value; break;
-            case 'H': hour = *value; break;
-            case 'M': minute = *value; break;
-            default: second = *value;
-        }
-    }
-    const std::chrono::year_month_day date{std::chrono::year{year}, std::chrono::month(static_cast<unsigned>(month)),
-                                           std::chrono::day(static_cast<unsigned>(day))};
-    if (!text.empty() || !date.ok() || hour > 23 || minute > 59 || second > 60) return std::nullopt;
-    const std::int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
-    return days * day_seconds + hour * 3600 + minute * 60 + second;
-}
-
-int weekday(std::int64_t seconds) {  // 1970 began on a Thursday
-    return static_cast<int>((floor_mod(seconds, 7 * day_seconds) / day_seconds + 3) % 7);
-}
-
-int hour(std::int64_t seconds) { return static_cast<int>(floor_mod(seconds, day_seconds) / 3600); }
 
 std::optional<std::int64_t> Transform::token(std::string_view cell) const {
     switch (kind) {

@@ -17,18 +17,6 @@ TEST(a_number_is_the_complete_text) {
     for (const char* text : {"", "abc", "1 ", " 1", "1,5", "nan", "inf", "1e999", "0x10", "--1"}) CHECK(!fm2::parse_number(text));
 }
 
-TEST(times_are_parsed_by_their_format) {
-    const fm2::TimeFormat avazu("%y%m%d%H");
-    const auto seconds = avazu.parse("14102113");
-    CHECK(seconds && fm2::weekday(*seconds) == 1 && fm2::hour(*seconds) == 13);  // a Tuesday
-    for (const char* text : {"", "1410211", "141021135", "14132100", "14102124", "1410210x"}) CHECK(!avazu.parse(text));
-    CHECK(avazu.parse("@86400") == 86400);
-    const fm2::TimeFormat iso("%Y-%m-%dT%H:%M:%S");
-    CHECK(iso.parse("1970-01-01T00:00:01") == 1 && iso.parse("1969-12-31T23:59:59") == -1 && !iso.parse("2023-02-29T00:00:00"));
-    CHECK(fm2::weekday(-1) == 2 && fm2::hour(-1) == 23);
-    CHECK(fm2::TimeFormat("unix").parse("12.9") == 12 && fm2::TimeFormat("unix_ms").parse("-1") == -1);
-}
-
 TEST(a_boundary_belongs_to_the_bucket_above) {
     const std::vector<float> boundaries{1, 2, 5};
     CHECK(fm2::bucket(0, boundaries) == 0 && fm2::bucket(1, boundaries) == 1 && fm2::bucket(4.9f, boundaries) == 2);

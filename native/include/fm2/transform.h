@@ -11,6 +11,7 @@
 #include "fm2/cells.h"
 #include "fm2/hash.h"
 #include "fm2/list_cell.h"
+#include "fm2/time_format.h"
 
 namespace fm2 {
 
@@ -21,20 +22,6 @@ std::int64_t log_square(double x);
 
 // The bucket of a value; a boundary belongs to the bucket above it.
 std::size_t bucket(float value, const std::vector<float>& boundaries);
-
-// Parses times to seconds since 1970. A format consists of %Y %y %m %d %H %M %S and literal characters, or is "unix" or "unix_ms".
-// Every format also accepts "@" and a number of seconds, which is how format_time() writes times.
-class TimeFormat {
-public:
-    explicit TimeFormat(std::string format);  // throws std::invalid_argument
-    std::optional<std::int64_t> parse(std::string_view text) const;
-
-private:
-    std::string format_;
-};
-
-int weekday(std::int64_t seconds);  // Monday is 0
-int hour(std::int64_t seconds);
 
 struct Transform {
     enum class Kind : std::uint8_t { none, log_square, quantiles, weekday, hour, interpolate, linear };
