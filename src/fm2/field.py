@@ -22,6 +22,7 @@ DEFAULT_KNOTS = 20
 DEFAULT_TREE_BUCKETS = 200
 DEFAULT_SEPARATOR = "|"
 DEFAULT_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+DATE_FORMAT = "%Y-%m-%d"
 MAX_BUCKETS = 100_000
 MAX_HASH_BITS = 30
 MAX_VALUES = 1_000_000
@@ -42,8 +43,9 @@ class Field:
       two next to the number, so that the model is continuous in it; ``spacing`` places the knots at ``quantiles`` or
       evenly on a ``log`` scale. ``linear`` has one feature, which it multiplies by the standardized number.
     - ``timestamp``: ``part`` is the part of the time that becomes the feature, ``weekday`` (Monday is 0) or ``hour``.
-      ``format`` consists of %Y %y %m %d %H %M %S and literal characters, or is "unix" or "unix_ms" for seconds or
-      milliseconds since 1970.
+      ``format`` consists of %Y %y %m %d %H %M %S %z and literal characters, or is "unix" or "unix_ms" for seconds or
+      milliseconds since 1970. %S accepts a fraction, which is dropped. %z is Z or an offset (+02:00); such times are
+      converted to UTC. A number between literal characters may have one digit: 1/5/2024.
 
     ``column`` is the name of the column; it defaults to the name of the field. Values that occur fewer than
     ``min_count`` times become unknown, and with ``missing_is_unknown`` so do missing values. With ``hash_bits``, the
@@ -156,8 +158,8 @@ class Field:
                 yield f"{setting} must be between 2 and {MAX_BUCKETS}, got {value}"
         if (self.part or self.format) and self.kind != "timestamp":
             yield f"part and format require a timestamp field, but the field is {self.kind}"
-        if "%" in re.sub("%[YymdHMS%]", "", self.format or ""):
-            yield f"the format '{self.format}' may contain only %Y %y %m %d %H %M %S and %%"
+        if "%" in re.sub("%[YymdHMSz%]", "", self.format or ""):
+            yield f"the format '{self.format}' may contain only %Y %y %m %d %H %M %S %z and %%"
         if self.min_count < 1:
             yield f"min_count must be at least 1, which keeps every value, got {self.min_count}"
         if not 0 <= self.hash_bits <= MAX_HASH_BITS:
@@ -232,6 +234,17 @@ class Field:
     def has_boundaries(self) -> bool:
         """Whether the transform learns boundaries, knots, or a mean and a standard deviation from training rows."""
         return self.transform in ("quantiles", "interpolate", "linear")
+
+    @property
+    def time_parts(self) -> tuple[Part, ...]:
+        """The parts of the times of a timestamp field: a date has no hour.
+
+        >>> Field("day", "timestamp", format="%Y-%m-%d").time_parts
+        ('weekday',)
+        """
+        format = self.format or ""
+        has_hour = format in ("unix", "unix_ms") or "%H" in format.replace("%%", "")
+        return ("weekday", "hour") if has_hour else ("weekday",)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults."""

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from fm2.errors import Fm2Error, printable, require, suggest
-from fm2.field import DEFAULT_MIN_COUNT, MAX_TREE_HASH_BITS, PARTS, Field, Part, read_fields
+from fm2.errors import Fm2Error, cannot_read, printable, require, suggest
+from fm2.field import DEFAULT_MIN_COUNT, MAX_TREE_HASH_BITS, PARTS, Field, read_fields
 from fm2.remote.paths import local_path, writes
 
 __all__ = ["Field", "Schema"]
@@ -23,7 +23,8 @@ class Schema:
     """The fields of a log and its label, the column that is 1 for a click and 0 otherwise.
 
     ``columns`` names the columns of files without a header. ``missing`` lists texts that mean a missing value, in
-    addition to the empty cell. A timestamp field without a ``part`` is replaced by two fields, weekday and hour.
+    addition to the empty cell. A timestamp field without a ``part`` is replaced by two fields, weekday and hour, or by
+    the weekday alone if its format has no %H.
 
     With ``impressions``, a column of counts, a row stands for that many impressions, and the label is the number of
     clicks among them. ``weight`` is a column of row weights, 0 or more.
@@ -242,7 +243,7 @@ class Schema:
         try:
             return cls.from_dict(tomllib.loads(local_path(path).read_text(encoding="utf-8")))
         except OSError as error:
-            raise Fm2Error(f"schema: {path}: {error.strerror}") from error
+            raise cannot_read("schema", path, error) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Fm2Error(f"schema: {path} is not a valid TOML file: {error}") from error
         except Fm2Error as error:
@@ -280,7 +281,7 @@ def _expand(field: Field) -> tuple[Field, ...]:
         raise Fm2Error(f"schema: expected a Field, got {field!r}; write Field({field!r})")
     if field.kind != "timestamp" or field.part:
         return (field,)
-    return tuple(dataclasses.replace(field, name=f"{field.name}_{part}", part=part) for part in get_args(Part))
+    return tuple(dataclasses.replace(field, name=f"{field.name}_{part}", part=part) for part in field.time_parts)
 
 
 def _strings(setting: str, values: Iterable[str]) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ def test_presets_have_the_default_threshold(name):
         ),
         (
             {"name": "a", "kind": "timestamp", "part": "hour", "format": "%Q"},
-            "the format '%Q' may contain only %Y %y %m %d %H %M %S and %%",
+            "the format '%Q' may contain only %Y %y %m %d %H %M %S %z and %%",
         ),
     ],
 )

@@ -104,6 +104,7 @@ def test_column_types_determine_the_fields():
             "weekend": [True, False] * 50,
             "few": [1, 2] * 50,
             "time": pd.date_range("2024-01-01", periods=100, freq="h"),
+            "day": pd.date_range("2024-01-01", periods=100).date,
             "mixed": ["a", 1.5] * 50,
             "label": ["x", None] * 50,
         }
@@ -119,6 +120,7 @@ def test_column_types_determine_the_fields():
         "few": "categorical",
         "time_weekday": "timestamp",
         "time_hour": "timestamp",
+        "day_weekday": "timestamp",
         "mixed": "categorical",
         "label": "categorical",
     }

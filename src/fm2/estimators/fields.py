@@ -10,7 +10,7 @@ import polars
 from fm2.data.schema_inference import FEW_VALUES, IDENTIFIER
 from fm2.errors import suggest
 from fm2.estimators.inputs import InputError
-from fm2.field import DEFAULT_MIN_COUNT, Field, Kind
+from fm2.field import DATE_FORMAT, DEFAULT_MIN_COUNT, Field, Kind
 from fm2.schema import Schema
 
 Fields = Schema | Sequence[Field] | Mapping[str, Kind | Field] | None
@@ -58,7 +58,8 @@ def _field(column: polars.Series, described: Kind | Field | None, min_count: int
         weighted = container == "Map" or isinstance(getattr(column.dtype, "inner", None), polars.Struct)
         return Field(column.name, kind, min_count=min_count, multivalued=True, weighted=weighted)
     if kind != "numeric":
-        return Field(column.name, kind, min_count=min_count)
+        format = DATE_FORMAT if kind == "timestamp" and column.dtype == polars.Date else None
+        return Field(column.name, kind, min_count=min_count, format=format)
     return Field(column.name, kind, min_count=min_count, transform="quantiles")
 
 

@@ -45,7 +45,7 @@ def _describe(scorer: Scorer, name: str) -> dict[str, Any]:
 
 def _values(field: Field, vocabulary: Vocabulary) -> Iterator[Any]:
     if field.kind == "timestamp":
-        return _times(field.format or "")
+        return _times(field)
     if field.kind == "numeric":
         return _numbers(field, vocabulary)
     return _texts(vocabulary)
@@ -92,10 +92,13 @@ def _inverse_log_square(bucket: int) -> float:
     return bucket if bucket <= 2 or bucket > 700 else math.ceil(math.exp(math.sqrt(bucket - 1.5)))
 
 
-def _times(format: str) -> Iterator[str]:
-    """Return the hours of a day."""
-    for hour in range(24):
-        moment = A_DAY + timedelta(hours=hour)
+def _times(field: Field) -> Iterator[str]:
+    """Return the hours of a day, or the days of a week if the format has no hours."""
+    format = field.format or ""
+    moments = [A_DAY + timedelta(hours=hour) for hour in range(24)]
+    if "hour" not in field.time_parts:
+        moments = [A_DAY + timedelta(days=day) for day in range(7)]
+    for moment in moments:
         seconds = int(moment.timestamp())
         yield {"unix": str(seconds), "unix_ms": str(seconds * 1000)}.get(format) or moment.strftime(format)
 
