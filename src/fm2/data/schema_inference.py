@@ -14,21 +14,14 @@ from fm2.data.numbers import are_quantities
 from fm2.data.row_identifiers import identifies_rows, warn_left_out
 from fm2.data.sources import find_files, is_frame, open_parquet
 from fm2.data.text_files import SEPARATORS, find_columns, first_line, is_libffm, split_line
+from fm2.data.time_inference import MOSTLY, infer_time_format
 from fm2.errors import Fm2Error, require
+from fm2.field import DATE_FORMAT, DEFAULT_TIME_FORMAT
 from fm2.remote.streams import LogFile
 from fm2.schema import Field, Schema
 
 SAMPLE_ROWS = 10_000
 FEW_VALUES = 20
-TIME_FORMATS = {
-    "%Y-%m-%d %H:%M:%S": re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"),
-    "%Y-%m-%dT%H:%M:%S": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"),
-    "%Y-%m-%dT%H:%M:%SZ": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
-    "%Y-%m-%d": re.compile(r"\d{4}-\d\d-\d\d"),
-    "unix": re.compile(r"1[0-9]{9}"),
-    "unix_ms": re.compile(r"1[0-9]{12}"),
-}
-MOSTLY = 0.95  # the share of values that must match a pattern; the others will be bad rows, not unknown values
 CODE = re.compile(r"0\d+")  # a leading zero means an identifier, not a number
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IDENTIFIER = re.compile(r"(^|_)(id|ids|key|code|hash)$|Id$|ID$")
@@ -74,9 +67,8 @@ def _infer_field(name: str, values: Sequence[str] | ListColumn, min_count: int) 
     def mostly(pattern: re.Pattern[str]) -> bool:
         return 0 < sum(pattern.fullmatch(value) is not None for value in present) >= MOSTLY * len(present)
 
-    for format, pattern in TIME_FORMATS.items():
-        if mostly(pattern):
-            return Field(name, "timestamp", format=format, min_count=min_count)
+    if format := infer_time_format(name, present, identifier=IDENTIFIER.search(name) is not None):
+        return Field(name, "timestamp", format=format, min_count=min_count)
     if mostly(NUMBER) and not mostly(CODE) and _are_quantities(name, present, min_count):
         return Field(name, "numeric", transform="quantiles", min_count=min_count)
     return infer_list(name, present, min_count) or Field(name, min_count=min_count)
@@ -94,15 +86,17 @@ def _are_quantities(name: str, numbers: Sequence[str], min_count: int) -> bool:
 def _sample_frame(frame: Any) -> dict[str, list[str] | ListColumn]:
     polars = require("polars", "train", "inferring a schema")
     if not hasattr(frame, "collect_batches"):
-        frame = (frame if isinstance(frame, polars.DataFrame) else polars.from_arrow(frame)).lazy()
+        frame = polars.DataFrame(frame).lazy()
     texts: dict[str, list[str] | ListColumn] = {}
     for column in frame.head(SAMPLE_ROWS).collect().get_columns():
         if lists := list_column(column, polars):
             texts[column.name] = lists
             continue
         if column.dtype.is_temporal() and column.dtype != polars.Time:
-            column = column.cast(polars.Datetime).dt.strftime("%Y-%m-%d %H:%M:%S")
-        texts[column.name] = [value or "" for value in column.cast(polars.String).to_list()]
+            format = DATE_FORMAT if column.dtype == polars.Date else DEFAULT_TIME_FORMAT
+            column = column.cast(polars.Datetime).dt.strftime(format)
+        cells = [value or "" for value in column.cast(polars.String).to_list()]
+        texts[column.name] = [cell.removesuffix(".0") for cell in cells] if column.dtype.is_float() else cells
     return texts
 
 
