@@ -59,6 +59,27 @@ def name_copy(path: str, url: str) -> None:
     _COPIES[path] = url
 
 
+def not_found(what: str, path: object, way_out: str = "", kind: str = "file") -> Fm2Error:
+    """Return the error for a missing file; ``what`` is the operation, the role of the file, or both.
+
+    >>> not_found("train: settings", "fm.toml"), not_found("", "log.csv")
+    (Fm2Error('train: settings: file not found: fm.toml'), Fm2Error('file not found: log.csv'))
+    """
+    return Fm2Error("".join([f"{what}: " if what else "", f"{kind} not found: {path}", way_out and f"; {way_out}"]))
+
+
+def cannot_read(what: str, path: object, error: OSError, way_out: str = "") -> Fm2Error:
+    """Return the error for a file that cannot be read: because it is missing, or for another reason.
+
+    >>> cannot_read("schema", "s.toml", PermissionError(13, "Permission denied"))
+    Fm2Error('schema: s.toml: Permission denied')
+    """
+    if isinstance(error, FileNotFoundError):
+        return not_found(what, path, way_out)
+    reason = f"{path}: {error.strerror or error}"
+    return Fm2Error("".join([f"{what}: " if what else "", reason, way_out and f"; {way_out}"]))
+
+
 def is_panic(error: BaseException) -> bool:
     """Return whether polars, or another library written in Rust, panicked; this is not an Exception."""
     return type(error).__name__ == "PanicException"

@@ -110,7 +110,7 @@ def test_a_path_without_a_model_says_what_to_do(tmp_path):
     (tmp_path / "runs" / "fmfm-0").mkdir(parents=True)
     save_tiny(tmp_path / "runs" / "fmfm-0", {})
     for name, message in (
-        ("nowhere", r"nowhere: run not found; fm2 train writes one$"),
+        ("nowhere", r"run: directory not found: .*nowhere; fm2 train writes one$"),
         ("log.csv", r"log.csv is a file; expected a run, the directory that fm2 train writes$"),
         ("empty", r"empty has no trained model \(model.safetensors\); fm2 train writes one$"),
         ("race", r"race has no trained model \(model.safetensors\); its training has not ended; .* --resume$"),

@@ -61,7 +61,7 @@ def test_errors_are_one_line(log, write, tmp_path, capsys):
     assert main(["prepare", str(bad), "--label", "click", "--out", out, "--bad-rows", "skip"]) == 0
     assert "1 bad rows (50.0%) were skipped (label 1)" in capsys.readouterr().out
     assert main(["describe", str(tmp_path / "nothing")]) == 1
-    assert "is not a prepared dataset" in capsys.readouterr().err
+    assert "fm2: dataset: directory not found: " in capsys.readouterr().err
     with pytest.raises(fm2.Fm2Error):
         main(["describe", str(tmp_path / "nothing"), "--debug"])
     with pytest.raises(SystemExit, match="2"):

@@ -77,12 +77,12 @@ assert main(["evaluate", "model.fm2", sys.argv[1]]) == 0
         (["rank", "{model}", "{lines}", '{{"c0": 1}}'], "rank: the context comes first, then the file of candidates"),
         (["rank", "{model}", '{{"c0": 1}}', "{lines}", "--top", "0"], "rank: --top must be at least 1, got 0"),
         (["explain", "{model}", '{{"c0": 1}}', "--top", "-1"], "explain: --top must be at least 1, got -1"),
-        (["rank", "{model}", "[1]", "x"], "neither JSON nor a readable file"),
+        (["rank", "{model}", "[1]", "x"], "neither a JSON object nor a readable file"),
         (["rank", "{model}", '{{"c0": 1}}', "{model}"], "rank: cannot read"),
         (["rank", "{model}", '{{"c7": 1}}', "{lines}"], "rank: unknown column 'c7'; "),
         (["rank", "{model}", '{{"c0": 1, "c1": 2}}', "{lines}"], "line 1: column 'c1' is already in the context"),
         (["compile", "{none}", "--out", "x"], "has no trained model (model.safetensors); did you mean"),
-        (["compile", "{none}/nothing", "--out", "x"], "nothing: run not found; fm2 train writes one"),
+        (["compile", "{none}/nothing", "--out", "x"], "/nothing; fm2 train writes one"),
         (["compile", "{lines}", "--out", "x"], "is a file; expected a run, the directory that fm2 train writes"),
         (["rank", "{run}", '{{"c0": 1}}', "{lines}"], "is a directory, not a file; fm2 compile turns"),
         (["predict", "{lines}", "{lines}", "--out", "x"], "not a valid compiled model: it does not start with"),
@@ -266,4 +266,4 @@ def test_explain_shows_fields_pairs_and_values(tmp_path, capsys):
     assert main(["explain", str(scorer.path), json.dumps({"f0": "new"})]) == 0
     assert "f0 (<unknown>)" in capsys.readouterr().out
     assert main(["explain", str(scorer.path), "[1]"]) == 1
-    assert "explain: row '[1]' is neither JSON nor a readable file" in capsys.readouterr().err
+    assert "explain: row '[1]' is neither a JSON object nor a readable file" in capsys.readouterr().err

@@ -167,7 +167,7 @@ def test_two_dashes_end_the_options(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["describe", "--", "--data"]) == 1
     assert "describe" in COMMANDS
-    assert "--data is not a prepared dataset" in capsys.readouterr().err
+    assert "dataset: directory not found: --data;" in capsys.readouterr().err
 
 
 FAILING = (

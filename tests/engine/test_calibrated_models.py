@@ -295,7 +295,7 @@ def test_a_calibration_can_be_removed(trained, data, tmp_path, capsys):
         np.testing.assert_array_equal(reopened.predict(data.test.encoded), uncalibrated)
     with pytest.raises(fm2.Fm2Error, match=r"calibrate: the run in .*run has no calibration to remove"):
         fm2.remove_calibration(run.path)
-    with pytest.raises(fm2.Fm2Error, match="run not found"):
+    with pytest.raises(fm2.Fm2Error, match="run: directory not found"):
         fm2.remove_calibration(tmp_path / "nowhere")
 
     (run.path / CALIBRATION).write_bytes(b"damaged")  # can be removed as well

@@ -144,7 +144,7 @@ def test_other_files_are_rejected(write, content):
 
 def test_paths_that_are_not_files_are_rejected_without_blocking(tmp_path):
     assert "not a file" in load_error(tmp_path)
-    assert "No such file" in load_error(tmp_path / "nothing")
+    assert "load: compiled model: file not found: " in load_error(tmp_path / "nothing")
     os.mkfifo(tmp_path / "pipe")
     code = "import sys, fm2\ntry: fm2.load(sys.argv[1])\nexcept fm2.Fm2Error as error: print(error)"
     done = subprocess.run(

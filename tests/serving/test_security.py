@@ -142,7 +142,7 @@ def create_certificate(directory):
 
 
 MISTAKES = {
-    ("missing.fm2",): "serve: missing.fm2 does not exist",
+    ("missing.fm2",): "serve: compiled model: file not found: missing.fm2",
     ("a b=model.fm2",): "model 'a b'",
     ("MODEL", "--canary", "shop"): "--canary like shop=4:0.1",
     ("MODEL", "--canary", "shop=9:0.1"): "no version '9'",

@@ -226,9 +226,9 @@ def test_ctrl_c_names_the_way_to_continue(dataset, tmp_path, monkeypatch, capsys
         ({"space": {"l2": {"low": 2, "high": 1}}}, r"l2 must have low <= high, got 2 and 1"),
         ({"space": {"l2": {"lo": 2}}}, r"expected a range such as .* for l2, got \{'lo': 2\}"),
         ({"space": {"l2": 0.1}}, r"nothing to search for fmfm: all settings are fixed"),
-        ({"space": "nowhere.toml"}, r"tune: nowhere.toml: No such file"),
+        ({"space": "nowhere.toml"}, r"tune: space: file not found: nowhere.toml"),
         ({"trials": 0}, r"tune: trials must be at least 1, got 0"),
-        ({"row_weights": "nowhere.npy"}, r"tune: row weights: nowhere.npy: No such file"),
+        ({"row_weights": "nowhere.npy"}, r"tune: row weights: file not found: nowhere.npy"),
     ],
 )
 def test_invalid_arguments_are_errors_before_anything_is_written(dataset, tmp_path, options, message):

@@ -178,7 +178,7 @@ def test_row_weights(dataset, tmp_path):
         (-np.ones(4000), "row 0 has weight -1.0; weights must be 0 or more"),
         (np.ones((4000, 2)), r"row weights: expected one number per row, got the shape \[4000, 2\]"),
         (np.zeros(4000), "all row weights are zero"),
-        (tmp_path / "none.npy", "No such file"),
+        (tmp_path / "none.npy", r"train: row weights: file not found: .*none\.npy$"),
     ):
         with pytest.raises(Fm2Error, match=message):
             train("fmfm", dataset, tmp_path / "wrong", row_weights=wrong)
@@ -310,6 +310,7 @@ def test_a_training_reports_how_it_ended(dataset, tmp_path, capsys, monkeypatch)
     assert main([*command, "1"]) == 0
     assert "fm2: 1.00 epochs in 0 s (" in capsys.readouterr().err
     monkeypatch.setattr("fm2.progress.FIRST_LINE_SECONDS", 0)
+    monkeypatch.setattr("fm2.training.progress.SPEED_SECONDS", 0)
     options = ["--overwrite", "--learning-rate", "5", "--patience", "1", "--ema-decay", "0"]
     assert main([*command, "50", *options]) == 0
     told = capsys.readouterr().err

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.errors import Fm2Error, require
+from fm2.errors import Fm2Error, cannot_read, not_found, require
 from fm2.files import atomic_file
 
 Arrays = dict[str, NDArray[Any]]  # in memory
@@ -95,7 +95,7 @@ def verify_arrays(path: Path) -> bool:
             while block := file.read(1 << 20):
                 digest.update(block)
     except OSError as error:
-        raise Fm2Error(f"{path}: {error.strerror}") from error
+        raise cannot_read("", path, error) from error
     if start[place:] != digest.hexdigest().encode():
         raise Fm2Error(f"{path} is damaged: the checksum does not match")
     return True
@@ -168,6 +168,6 @@ def open_arrays(path: Path) -> Iterator[tuple[Stored, dict[str, Any]]]:
         with _open_both(safetensors.safe_open, path) as (file, source):
             yield _OpenFile(file, source), json.loads((file.metadata() or {})["fm2"])
     except FileNotFoundError as error:
-        raise Fm2Error(f"{path}: file not found") from error
+        raise not_found("", path) from error
     except (safetensors.SafetensorError, *_DAMAGE) as error:
         raise Fm2Error(f"{path} is damaged or was not written by fm2: {error}") from error

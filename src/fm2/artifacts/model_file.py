@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fm2.artifacts.arrays import Saved, Stored, map_array, open_arrays, save_arrays
 from fm2.artifacts.run_directory import CALIBRATION, RACE, SETTINGS
 from fm2.data.vocabulary import ARRAYS, Vocabulary, check_vocabularies, checked
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, not_found
 from fm2.files import write_errors
 from fm2.models.registry import get_spec
 from fm2.remote.paths import local_path
@@ -100,7 +100,7 @@ def check_model(path: Path) -> None:
         run = f"; did you mean {path.parent}?" if path.name == MODEL else ""
         raise Fm2Error(f"{path} is a file; expected a run, the directory that fm2 train writes{run}")
     if not path.exists():
-        raise Fm2Error(f"{path}: run not found; fm2 train writes one")
+        raise not_found("run", path, "fm2 train writes one", "directory")
     runs = sorted(path.glob(f"*/{MODEL}"))
     hint = f"did you mean {runs[0].parent}?" if runs else "fm2 train writes one"
     if (path / RACE).is_file() or (path / SETTINGS).is_file():

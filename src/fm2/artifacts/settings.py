@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from fm2.errors import Fm2Error, suggest
+from fm2.errors import Fm2Error, cannot_read, not_found, suggest
 from fm2.models.choices import Metric, Optimizer, Schedule
 from fm2.models.defaults import RATES
 from fm2.models.options import Option
@@ -187,12 +187,12 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         yield f"{spec.name} uses one dimension for all fields, got {settings.dim}"
 
 
-def read_settings(path: Path, operation: str = "train") -> dict[str, Any]:
-    """Read settings from a TOML file."""
+def read_settings(path: Path, operation: str = "train", kind: str = "settings") -> dict[str, Any]:
+    """Read settings from a TOML file. Errors name the ``operation`` and the ``kind`` of file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise Fm2Error(f"{operation}: {path}: {error.strerror}") from error
+        raise cannot_read(f"{operation}: {kind}", path, error) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Fm2Error(f"{operation}: {path} is not valid TOML: {error}") from error
 
@@ -226,6 +226,8 @@ def read_dim(text: str, fields: tuple[str, ...]) -> int | list[int]:
         return int(text) if "," not in text else [int(part) for part in text.split(",")]
     except ValueError:
         pass
+    if text.endswith(".json") and not Path(text).exists():
+        raise not_found("train: dim", text)
     try:
         dims = json.loads(Path(text).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

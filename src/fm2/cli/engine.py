@@ -11,7 +11,7 @@ from typing import Any
 
 from fm2.cli import shared
 from fm2.cli.command import Argument, command, flag, input_path, output_path
-from fm2.errors import Fm2Error, printable
+from fm2.errors import Fm2Error, cannot_read, printable
 
 PLANS, DTYPES = ("auto", "direct", "cached", "spectral"), ("f32", "f16", "i8")
 UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -126,7 +126,10 @@ def _read_object(text: str, operation: str, name: str) -> dict[str, Any]:
     try:
         values = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
     except OSError as error:
-        reason = f"is neither JSON nor a readable file: {error.strerror}"
+        if not text.startswith(("[", '"')):
+            expected = "expected a JSON object or a file with one"
+            raise cannot_read(f"{operation}: {name}", text[:80], error, expected) from error
+        reason = f"is neither a JSON object nor a readable file: {error.strerror}"
         raise Fm2Error(f"{operation}: {name} '{text[:80]}' {reason}") from error
     except ValueError as error:
         raise Fm2Error(f"{operation}: {name} '{text[:80]}' is neither JSON nor a JSON file: {error}") from error
@@ -138,7 +141,9 @@ def _read_object(text: str, operation: str, name: str) -> dict[str, Any]:
 def _read_candidates(path: str) -> list[dict[str, Any]]:
     try:
         lines = sys.stdin.readlines() if path == "-" else Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise cannot_read("rank: candidates", path, error) from error
+    except UnicodeDecodeError as error:
         raise Fm2Error(f"rank: cannot read {path} as lines of JSON, one candidate each: {error}") from error
     candidates = []
     for number, line in enumerate(lines, start=1):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fm2.cli import shared, workers
 from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag, input_path, output_path
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, not_found
 
 if TYPE_CHECKING:
     from fm2.data.dataset import Dataset
@@ -95,7 +95,7 @@ def train(options: argparse.Namespace) -> None:
     if options.start:
         check_model(Path(options.start))
     if options.row_weights and not Path(options.row_weights).is_file():
-        raise Fm2Error(f"train: row weights: file not found: {options.row_weights}")
+        raise not_found("train: row weights", options.row_weights)
     changes = _changes(options, dataset)
     settings = None if options.resume or options.model == AUTO else Settings.of(options.model, **changes)
     if options.workers is not None:
@@ -289,6 +289,8 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
         from fm2.engine.scorer import load
 
         return load(options.path, threads=options.threads)
+    if not Path(options.path).exists():
+        raise not_found(f"{operation}: model", options.path, "fm2 train writes a run, fm2 compile a compiled model")
     check_model(Path(options.path))
 
     from fm2.training.run import Run  # after the checks: importing torch takes seconds

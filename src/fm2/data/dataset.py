@@ -18,7 +18,7 @@ from fm2.data.npy import open_parts
 from fm2.data.rows import EncodedRows, Lists
 from fm2.data.splits import SPLITS
 from fm2.data.vocabulary import Vocabulary, load_vocabularies
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, cannot_read
 from fm2.files import checksum
 from fm2.remote.paths import local_path
 from fm2.schema import Schema
@@ -200,7 +200,7 @@ def read_row_values(
         loaded = values if path is None else np.load(local_path(path), mmap_mode="r", allow_pickle=False)
         array: NDArray[Any] = np.asarray(loaded, dtype=dtype)
     except OSError as error:
-        raise Fm2Error(f"{operation}: {kind}: {error.filename}: {error.strerror}") from error
+        raise cannot_read(f"{operation}: {kind}", error.filename, error) from error
     except (ValueError, TypeError, EOFError) as error:
         problem = "expected an array of numbers" if path is None else f"{path} is not an .npy file of numbers"
         raise Fm2Error(f"{operation}: {kind}: {problem}") from error

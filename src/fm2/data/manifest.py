@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fm2.data.splits import SPLITS
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, not_found
 
 FORMAT = "fm2 dataset"
 VERSION = 1
@@ -24,10 +24,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         format = f"{manifest['format']} {manifest['version']}"
     except (OSError, *INVALID) as error:
-        reason = f"no readable {MANIFEST}" if path.exists() else "file not found"
+        if not path.exists():
+            raise not_found("dataset", path, "fm2 prepare creates one", "directory") from error
         if (path / "model.safetensors").is_file():
             raise Fm2Error(f"{path} is a run, not a prepared dataset; fm2 inspect describes runs") from error
-        raise Fm2Error(f"{path} is not a prepared dataset ({reason}); create one with fm2 prepare") from error
+        raise Fm2Error(
+            f"{path} is not a prepared dataset (no readable {MANIFEST}); create one with fm2 prepare"
+        ) from error
     if format not in (f"{FORMAT} {VERSION}", f"{FORMAT} {PARTS_VERSION}"):
         read = f"'{FORMAT} {VERSION}' and '{FORMAT} {PARTS_VERSION}'"
         raise Fm2Error(f"{path} has the format '{format}'; this version of fm2 reads {read}")

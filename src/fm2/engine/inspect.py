@@ -10,7 +10,7 @@ from typing import Any
 from fm2.artifacts.calibration import Calibration, read_calibration
 from fm2.artifacts.model_file import MODEL, open_model
 from fm2.engine.scorer import load
-from fm2.errors import printable
+from fm2.errors import not_found, printable
 from fm2.models import complexity
 from fm2.models.registry import get_spec
 from fm2.remote.paths import local_path
@@ -19,6 +19,8 @@ from fm2.remote.paths import local_path
 def inspect(path: str | Path) -> dict[str, Any]:
     """Return the properties of a run or a compiled model as plain values."""
     path = local_path(path)
+    if not path.exists():
+        raise not_found("inspect: model", path, "fm2 train writes a run, fm2 compile a compiled model")
     compiled = {}
     counts = {}
     order: Sequence[int] = ()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fm2 import _native
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, not_found
 
 Bytes = NDArray[np.uint8]
 Sections = Mapping[str, NDArray[Any] | int]  # arrays, or sizes in bytes
@@ -32,6 +32,8 @@ def open_sections(path: Path, kind: str) -> dict[str, Bytes]:
     try:
         mapping = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
         index = _native.model_sections(str(path))
+    except FileNotFoundError as error:
+        raise not_found(f"load: {kind}", path) from error
     except OSError as error:
         raise Fm2Error(f"load: {error}") from error
     except UnicodeDecodeError as error:

@@ -34,7 +34,7 @@ from fm2.engine.explanation import Explanation, make_explanation, missing_fields
 from fm2.engine.metadata import read_metadata
 from fm2.engine.plans import DTYPES
 from fm2.engine.ranker import Ranker
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, not_found
 from fm2.evaluation.evaluate import evaluate_split
 from fm2.evaluation.metrics import sigmoid
 from fm2.files import check_utf8
@@ -58,6 +58,8 @@ class Scorer:
         self.threads = threads
         if self.path.is_dir():
             raise Fm2Error(f"load: {path} is a directory, not a file; fm2 compile turns a run into a model file")
+        if not self.path.exists():
+            raise not_found("load: compiled model", path, "fm2 compile writes one")
         if self.path.name == MODEL:
             raise Fm2Error(
                 f"load: {path} is a file of a run; fm2 compile turns the run {self.path.parent} into a model file"

@@ -20,7 +20,7 @@ from fm2.data.manifest import MANIFEST
 from fm2.data.splits import SPLITS
 from fm2.engine.model_file import CATALOG_START, MODEL_START
 from fm2.engine.scorer import load
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, not_found
 from fm2.remote.paths import local_path
 
 Kind = Literal["dataset", "run", "compiled model", "catalog"]
@@ -86,7 +86,7 @@ def _verify_directory(path: Path) -> tuple[Kind, list[Path], list[str]]:
         files, unchecked = _verify_run(path)
         return "run", files, unchecked
     if not path.exists():
-        raise Fm2Error(f"verify: {path}: file not found")
+        raise not_found("verify", path)
     raise Fm2Error(f"verify: {path} is neither a dataset ({MANIFEST}) nor a run ({MODEL}, {SETTINGS})")
 
 

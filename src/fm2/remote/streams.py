@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fm2 import errors
 from fm2.errors import Fm2Error, name_locations
 from fm2.remote.urls import Retries, filesystem, retry, scheme_of
 
@@ -75,7 +76,7 @@ def not_found(pattern: str) -> Fm2Error:
     """
     if _is_pattern(pattern, scheme_of(pattern)):
         return Fm2Error(f"no file matches the pattern '{pattern}'")
-    return Fm2Error(f"file not found: {pattern}")
+    return errors.not_found("", pattern)
 
 
 def _is_pattern(path: str, scheme: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fm2.engine.scorer import Scorer, load
-from fm2.errors import Fm2Error, suggest
+from fm2.errors import Fm2Error, cannot_read, suggest
 from fm2.serving.logs import Log
 from fm2.serving.state import CatalogState, ModelState
 
@@ -166,7 +166,9 @@ def read_items(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         items = [json.loads(line) for line in lines if line.strip()]
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise cannot_read("catalog: items", path, error) from error
+    except ValueError as error:
         raise Fm2Error(f"catalog: cannot read {path} as lines of JSON, one item each: {error}") from error
     if not items or not isinstance(items[0], dict):
         raise Fm2Error(f'catalog: {path} has no items; a line is an object with an "{ID}" and the candidate\'s columns')

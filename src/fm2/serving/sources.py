@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fm2.artifacts.model_file import MODEL
-from fm2.errors import Fm2Error, printable
+from fm2.errors import Fm2Error, not_found, printable
 from fm2.remote.paths import local_path
 from fm2.remote.urls import is_url
 
@@ -94,7 +94,7 @@ def check_exist(sources: Sequence[Source]) -> None:
     """Raise an error if a file or a directory does not exist."""
     for source in sources:
         if not source.path.exists():
-            raise Fm2Error(f"serve: {source.path} does not exist; fm2 compile writes a compiled model")
+            raise not_found("serve: compiled model", source.path, "fm2 compile writes one")
 
 
 def empty_directories(sources: Sequence[Source]) -> list[Path]:

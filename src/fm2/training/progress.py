@@ -153,8 +153,11 @@ def _position(report: TrainingProgress, seconds: float) -> str:
     """Format how much is done and, unless the training is part of a race, how long the rest takes at most."""
     if report.stage:
         return f"epoch {report.rows / report.epoch_rows:.1f}"
+    done = f"{report.rows / report.total:.0%}"
+    if seconds < SPEED_SECONDS:
+        return done
     left = round((report.total - report.rows) / max(_speed(report, seconds), 1e-9))
-    return f"{report.rows / report.total:.0%}, at most {left // 60}:{left % 60:02d} left"
+    return f"{done}, at most {left // 60}:{left % 60:02d} left"
 
 
 def _reason(report: TrainingProgress) -> str:

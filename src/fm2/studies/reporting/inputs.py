@@ -10,7 +10,7 @@ from typing import Any
 
 from fm2.artifacts.run_directory import HISTORY, read_history_lines
 from fm2.compression.retraining import TABLE
-from fm2.errors import Fm2Error
+from fm2.errors import Fm2Error, cannot_read
 from fm2.models.registry import get_spec, is_model
 from fm2.studies.ablation.results import JSON as ABLATION
 from fm2.studies.ablation.results import Ablation
@@ -64,7 +64,7 @@ def read_shrunk(directory: Path) -> list[dict[str, Any]]:
     try:
         return [_shrunk_row(row) for row in json.loads(file.read_text(encoding="utf-8"))]
     except OSError as error:
-        raise Fm2Error(f"report: {file}: {error.strerror}; fm2 shrink --variance A,B,... writes this table") from error
+        raise cannot_read("report", file, error, "fm2 shrink --variance A,B,... writes this table") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Fm2Error(f"report: {file} is not a table of fm2 shrink --variance A,B,...: {error!r}") from error
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fm2.data.presets import paper_schema
-from fm2.errors import Fm2Error
+from fm2.errors import not_found
 from fm2.models.registry import specs
 from fm2.schema import Schema
 from fm2.studies.reproduction.published import SAMPLES, K
@@ -103,7 +103,7 @@ def differences(protocol: Protocol) -> list[str]:
 def check_source(source: str | Path) -> None:
     """Raise an error if the log does not exist."""
     if not Path(source).is_file():
-        raise Fm2Error(f"reproduce: file not found: {source}; the paper uses the train files of the Kaggle challenges")
+        raise not_found("reproduce", source, "the paper uses the train files of the Kaggle challenges")
 
 
 def schema_of(log: str, protocol: Protocol) -> Schema:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fm2.artifacts.settings import Settings, read_settings
 from fm2.data.dataset import Dataset
-from fm2.errors import Fm2Error, require
+from fm2.errors import Fm2Error, cannot_read, require
 from fm2.files import check_output
 from fm2.models.choices import Metric
 from fm2.remote.paths import local_path
@@ -155,7 +155,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Plan]:
         names = ("model", "rows", "field_sizes", "click_rate", "metric", "seed", "fixed", "space", "generation")
         return stored, make_plan(*(stored[name] for name in names))
     except OSError as error:
-        raise Fm2Error(f"tune: {path}: {error.strerror}") from error
+        raise cannot_read("tune", path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Fm2Error(f"tune: {path} is damaged or not a search: {error}") from error
 
@@ -163,7 +163,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Plan]:
 def _make(model: str, dataset: Dataset, arguments: dict[str, Any]) -> Plan:
     space, source = arguments["space"], "space"
     if isinstance(space, str | Path):
-        space, source = read_settings(local_path(space), "tune"), str(space)
+        space, source = read_settings(local_path(space), "tune", "space"), str(space)
     metric: Metric = arguments["metric"] or "log_loss"
     generation = GENERATION if arguments["generation"] is None else arguments["generation"]
     if not 1 <= generation <= LARGEST_GENERATION:
