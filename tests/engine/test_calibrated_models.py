@@ -273,7 +273,9 @@ def test_the_commands_show_the_error_before_and_after(trained, data, tmp_path, c
     perfect = r"\(perfectly calibrated predictions: about 0\.\d+\)"
     assert re.search(rf"\n  before .*\]: miscalibrated {perfect}\n  after calibration  0.*\]: .* {perfect}\n$", text)
     assert main(["evaluate", run, rows, "--uncalibrated"]) == 0
-    assert re.search(rf"interval\]:\n  0\.\d+ \[.*\]: miscalibrated {perfect}\n$", capsys.readouterr().out)
+    text = capsys.readouterr().out
+    assert re.search(rf"interval\]:\n  0\.\d+ \[.*\]: miscalibrated {perfect}\n$", text)
+    assert text.count("calibration error") == text.count(f"{plain['calibration_error']:.5f}") == 1
     assert main(["report", run, "--data", rows, "--out", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     assert f"{shown['calibrated_error']:.5f}" in page

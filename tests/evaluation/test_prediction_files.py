@@ -65,6 +65,18 @@ def test_every_format_has_the_same_probabilities_in_the_order_of_the_rows(run, r
     np.testing.assert_allclose(read[extension](out), run.predict(rows), atol=1e-6)
 
 
+@pytest.mark.parametrize("extension", ["xlsx", "JSON", "feather", "tsv", "txt.gz", "parquet.zst"])
+def test_extensions_of_other_formats_are_refused(run, rows, tmp_path, capsys, extension):
+    rows.write_csv(tmp_path / "rows.csv")
+    out, last = tmp_path / f"p.{extension}", extension.lower().rpartition(".")[2]
+    message = f"fm2 does not write .{last} files; use .csv, .csv.gz, .parquet, .npy, or .txt or no extension"
+    assert predict(run, tmp_path / "rows.csv", "--out", out) == 1
+    assert message in capsys.readouterr().err
+    with pytest.raises(Fm2Error, match="fm2 does not write"):
+        predict_files(run, rows, out)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.tsv", "rows.parquet"])
 @pytest.mark.parametrize("extension", ["csv", "csv.gz", "parquet"])
 def test_kept_columns_are_copied_unchanged(run, rows, tmp_path, name, extension):

@@ -273,6 +273,7 @@ def evaluate(options: argparse.Namespace) -> None:
             metrics |= {f"{stage}_{name}": value for name, value in vars(error).items()}
         print(json.dumps(metrics))
         return
+    metrics.pop("calibration_error")  # it follows, with its interval
     _print_metrics(metrics, f"{options.path}, {options.split} ({size})", as_json=False)
     print(f"expected calibration error [{INTERVAL}]:")
     for line in error_lines(errors):
@@ -304,7 +305,7 @@ def _open_model(operation: str, options: argparse.Namespace) -> Run | Scorer:
     description="Predict the click probability of every row, in the order of the input.",
     example="fm2 predict model.fm2 new.csv --out predictions.csv --keep user,ad",
     notes="Input files may have any format that fm2 prepare reads; the label column is optional. The extension of "
-    "--out selects the format: .csv or .csv.gz (with a header), .parquet, .npy (float32), otherwise text with one "
+    "--out selects the format: .csv or .csv.gz (with a header), .parquet, .npy (float32), .txt or none: text with one "
     "probability per line. An existing file of predictions is replaced; any other file is an error.",
     arguments=(
         TRAINED_MODEL,

@@ -63,8 +63,9 @@ def predict_files(
 
     ``sources`` is a path, a glob pattern, a DataFrame, or a list of these. The extension of ``out`` selects the format:
     ``.csv`` or ``.csv.gz`` with a header, ``.parquet``, ``.npy`` (float32), otherwise text with one probability per
-    line; None writes CSV to standard output. CSV and Parquet have a column ``probability`` after the columns in
-    ``keep``, which are copied from the input. Memory use does not depend on the number of rows, except for ``.npy``.
+    line, except that extensions of other table formats are errors; None writes CSV to standard output. CSV and Parquet
+    have a column ``probability`` after the columns in ``keep``, which are copied from the input. Memory use does not
+    depend on the number of rows, except for ``.npy``.
     An existing file of probabilities is replaced, on success only; any other file is an error. ``progress`` shows a
     progress bar; by default, if standard error is a terminal.
 

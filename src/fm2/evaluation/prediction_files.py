@@ -27,22 +27,36 @@ COLUMN = "probability"
 ROW_GROUP_ROWS = 1 << 17
 TEXT_OR_ARRAY = r"\x93NUMPY|[01](\.\d+)?(e-\d+)?\n|\d\.?\d*e-\d+\n"  # the first bytes of such a file
 
+# Extensions of formats that fm2 does not write: text in a file with such a name would mislead its reader.
+OTHER_TABLES = ("arrow", "avro", "feather", "ipc", "json", "jsonl", "ndjson", "ods", "orc", "tsv", "xls", "xlsx")
+OTHER_FILES = ("bz2", "db", "gz", "h5", "hdf5", "npz", "pickle", "pkl", "sqlite", "xz", "zip", "zst", "zstd")
+
 Format = Literal["text", "npy", "csv", "parquet"]
 # The kept columns of some rows, cells of a text file or columns of a DataFrame, and the probabilities of these rows.
 Batch = tuple["Mapping[str, list[str]] | polars.DataFrame", NDArray[np.float32]]
 
 
 def file_format(path: Path | None) -> Format:
-    """Return the format that a file's extension selects; standard output, None, has that of a .csv file."""
+    """Return the format that a file's extension selects; standard output, None, has that of a .csv file.
+
+    >>> file_format(Path("p.csv.gz")), file_format(Path("p.txt")), file_format(Path("p"))
+    ('csv', 'text', 'text')
+    """
     name = ".csv" if path is None else path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
         return "csv"
+    extension = name.rpartition(".")[2]
+    if extension in (*OTHER_TABLES, *OTHER_FILES) and extension != name:
+        raise Fm2Error(
+            f"predict: {path}: fm2 does not write .{extension} files; use .csv, .csv.gz, .parquet, .npy, or .txt or no "
+            "extension for one probability per line"
+        )
     return "parquet" if name.endswith(".parquet") else "npy" if name.endswith(".npy") else "text"
 
 
 def check_keep(path: Path | None, keep: Sequence[str]) -> None:
     """Raise an error if the output cannot have these columns."""
-    if keep and file_format(path) not in ("csv", "parquet"):
+    if file_format(path) not in ("csv", "parquet") and keep:
         raise Fm2Error(f"predict: cannot keep columns in {path}; write to a .csv, .csv.gz or .parquet file")
     for name in keep:
         if not name or name == COLUMN or list(keep).count(name) > 1:
