@@ -136,6 +136,44 @@ def test_the_error_shows_the_first_row_if_all_rows_are_bad(write):
         prepared(write("log.csv", "y,a,b\n7,x,y\n8,x,y\n"), bad_rows="skip")
 
 
+@pytest.mark.parametrize(
+    ("cell", "line", "reason", "way_out"),
+    [
+        (
+            "1,abc,x",
+            203,
+            "field 'a' is 'abc', not a number",
+            'make the field categorical in the schema (kind = "categorical")',
+        ),
+        (
+            "7,1,x",
+            203,
+            "label 'y' is '7', not 0 or 1",
+            "write labels as 0 and 1, or set impressions= if they count clicks",
+        ),
+        (
+            "1,2",
+            202,
+            "expected 3 columns, got 4",
+            "correct the columns of the schema, or split the log by its layouts",
+        ),
+    ],
+)
+def test_a_majority_of_bad_rows_is_a_mistake_of_the_schema(write, cell, line, reason, way_out):
+    numbers = schema(Field("a", "numeric", min_count=1), Field("b", min_count=1))
+    good, bad = "1,7,x\n0,5,y\n", f"{cell}\n"
+    path = write("log.csv", "y,a,b\n" + good * 100 + "2,1,x,8\n" + bad * 300)
+    with pytest.raises(Fm2Error) as error:
+        prepared(path, numbers, bad_rows="skip")
+    problem = f"{path} line {line}: {reason}"
+    assert str(error.value) == (
+        f"prepare: 60.1% of the rows are bad (301 of 501), {503 - line} of them like {problem}; {way_out}; "
+        'bad_rows="skip" is for a minority of the rows'
+    )
+    path = write("other.csv", "y,a,b\n" + good * 100 + bad * 200)
+    assert prepared(path, numbers, bad_rows="skip").manifest["bad_rows"]["count"] == 200
+
+
 @pytest.mark.parametrize("size", [64, 100, 101, 1000])
 def test_chunks_may_end_within_a_row(write, monkeypatch, size):
     rows = [(i % 2, f"v{i % 7}", f'w\n"{i % 3}' if i % 5 == 0 else f"w{i % 3}") for i in range(300)]

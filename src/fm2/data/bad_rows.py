@@ -16,6 +16,7 @@ Policy = Literal["stop", "skip"]
 BAD_ROWS = "bad_rows.tsv"
 MOST_VALUES = 65_536  # as in list_cell.h
 LABELS = "write labels as 0 and 1, or set impressions= if they count clicks; "
+FEWEST_SKIPPED, MOST_SKIPPED = 100, 0.5  # from so many bad rows on, a larger share of them is a mistake of the schema
 LARGEST_WEIGHT = 3.4028234e38  # weights are float32
 
 
@@ -47,6 +48,17 @@ def explain_fault(schema: Schema, columns: int, field: int, fault: str, text: by
     }[fault]
 
 
+def _way_out(fault: str) -> str:
+    """Return what to correct if most rows have this fault."""
+    ways = {
+        "label": "write labels as 0 and 1, or set impressions= if they count clicks",
+        "number": 'make the field categorical in the schema (kind = "categorical")',
+        "time": "correct the format of the time in the schema",
+        "columns": "correct the columns of the schema, or split the log by its layouts",
+    }
+    return ways.get(fault, "correct the schema, or the log")
+
+
 def _weight_problem(weight: str) -> str:
     try:
         number = float(weight)
@@ -59,12 +71,12 @@ def _weight_problem(weight: str) -> str:
 
 @dataclass(frozen=True)
 class SkippedRows:
-    """Bad rows in a file: their number, how often each fault occurs, and the first of them."""
+    """Bad rows in a file: their number, how often each fault occurs, and the first row of each fault."""
 
     path: Path
     count: int
     faults: dict[str, int]
-    first: str
+    first: dict[str, str]
 
 
 class BadRows:
@@ -75,7 +87,7 @@ class BadRows:
         self._policy = policy
         self.count = 0
         self.faults: Counter[str] = Counter()
-        self.first = ""
+        self.first: dict[str, str] = {}
         self._file: IO[bytes] | None = None
 
     def add(self, source: str, place: str, fault: str, reason: str, row: bytes) -> None:
@@ -83,7 +95,8 @@ class BadRows:
         if self._policy == "stop":
             hint = LABELS if fault == "label" else ""
             raise Fm2Error(f'prepare: {source} {place}: {reason}; {hint}bad_rows="skip" ignores such rows')
-        file = self._file or self._start(f"{source} {place}: {reason}")
+        file = self._file or self._start()
+        self.first.setdefault(fault, f"{source} {place}: {reason}")
         cells = [printable(source).encode(), place.encode(), reason.encode(), row.replace(b"\t", b"\\t")]
         file.write(b"\t".join(cells).replace(b"\n", b"\\n") + b"\n")
         self.count += 1
@@ -93,7 +106,9 @@ class BadRows:
         """Append the bad rows that another process has recorded."""
         if not other.count:
             return
-        written = self._file or self._start(other.first)
+        written = self._file or self._start()
+        for fault, row in other.first.items():
+            self.first.setdefault(fault, row)
         with other.path.open("rb") as file:
             file.readline()  # the header
             shutil.copyfileobj(file, written)
@@ -102,12 +117,25 @@ class BadRows:
 
     def skipped(self) -> SkippedRows:
         """Return what was recorded, for :meth:`append`."""
-        return SkippedRows(self._path, self.count, dict(self.faults), self.first)
+        return SkippedRows(self._path, self.count, dict(self.faults), dict(self.first))
 
-    def _start(self, first: str) -> IO[bytes]:
+    def check_share(self, good: int) -> None:
+        """Raise an error if no row is good, or if so many are bad that the schema is wrong, and not the rows."""
+        if not good:
+            raise Fm2Error(f"prepare: all {self.count} rows are bad; the first is {next(iter(self.first.values()))}")
+        rows = self.count + good
+        if self.count < FEWEST_SKIPPED or self.count <= MOST_SKIPPED * rows:
+            return
+        fault, number = self.faults.most_common(1)[0]
+        share = f"{self.count / rows:.1%} of the rows are bad ({self.count:,} of {rows:,})"
+        raise Fm2Error(
+            f"prepare: {share}, {number:,} of them like {self.first[fault]}; {_way_out(fault)}; "
+            'bad_rows="skip" is for a minority of the rows'
+        )
+
+    def _start(self) -> IO[bytes]:
         self._file = self._path.open("wb")
         self._file.write(b"source\tplace\treason\trow\n")
-        self.first = first
         return self._file
 
     def close(self) -> None:

@@ -116,8 +116,7 @@ def prepare(
         counts = passes.read(by_row)
         assign = by_row or Splitting(_split_in_order(passes, shares, by_time=time is not None), sampling)
         counts = counts or passes.count(assign)
-        if passes.rows == 0:
-            raise Fm2Error(f"prepare: all {skipped.count} rows are bad; the first is {skipped.first}")
+        skipped.check_share(passes.rows)
         training_rows = counts.split_rows[TRAIN]
         if training_rows == 0 and not known:
             raise Fm2Error(f"prepare: none of the {passes.rows} rows is for training; more rows are needed")
