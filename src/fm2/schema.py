@@ -14,6 +14,7 @@ from typing import Any
 from fm2.errors import Fm2Error, cannot_read, printable, require, suggest
 from fm2.field import DEFAULT_MIN_COUNT, MAX_TREE_HASH_BITS, PARTS, Field, read_fields
 from fm2.remote.paths import local_path, writes
+from fm2.schema_text import schema_text
 
 __all__ = ["Field", "Schema"]
 
@@ -203,6 +204,9 @@ class Schema:
         while name in self.names:
             name += "_"
         return self.replace(fields=[*self.fields, Field(name, trees=parts)])
+
+    def __repr__(self) -> str:
+        return schema_text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for a TOML or JSON file."""

@@ -287,3 +287,32 @@ def test_a_field_can_be_appended_to_a_saved_schema(tmp_path):
     Schema([Field("user"), Field("item")], label="click").save(path)
     path.write_text(path.read_text() + '\n[[field]]\nname = "user_item"\ncross = ["user", "item"]\n')
     assert Schema.load(path).fields[-1] == Field("user_item", cross=["user", "item"])
+
+
+def test_a_schema_prints_its_label_and_a_line_per_field():
+    fields = [
+        Field("user"),
+        Field("price", "numeric", transform="quantiles", buckets=9),
+        Field("day", "timestamp", format="%Y-%m-%d", part="weekday"),
+        Field("tags", multivalued=True, min_count=2, weighted=True),
+        Field("user_price", cross=["user", "price"]),
+    ]
+    schema = Schema(fields, label="click", weight="w")
+    assert str(schema).splitlines() == [
+        "Schema: label 'click', weight 'w', 5 fields (1 categorical, 1 numeric, 1 timestamp, 1 multivalued, 1 cross)",
+        "  user        categorical",
+        "  price       numeric, transform quantiles, buckets 9",
+        "  day         timestamp, part weekday, format %Y-%m-%d",
+        "  tags        multivalued, min_count 2, separator |, pooling mean, weighted",
+        "  user_price  cross of user, price",
+    ]
+    assert repr(schema) == str(schema)
+    assert schema == Schema(fields, label="click", weight="w") != schema.replace(weight="")
+
+
+def test_a_schema_with_many_fields_prints_the_first_ones():
+    schema = Schema([Field(f"c{i}") for i in range(500)], label="click")
+    lines = str(schema).splitlines()
+    assert lines[0] == "Schema: label 'click', 500 fields (500 categorical)"
+    assert lines[-1] == "  and 460 more; see .fields"
+    assert len(lines) == 42

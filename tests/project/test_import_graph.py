@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "fm2"
 
 # In the order in which data flows. A room may import from itself and from every room above it.
 LAYERS = (
-    {"_native", "errors", "cpu", "files", "progress", "ray_cluster", "remote", "svg", "field", "schema"},
+    {"_native", "errors", "cpu", "files", "progress", "ray_cluster", "remote", "svg", "field", "schema", "schema_text"},
     {"data"},
     {"models"},
     {"artifacts"},
