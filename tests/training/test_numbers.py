@@ -55,6 +55,7 @@ def test_one_column_can_have_all_transforms(table, tmp_path):
     assert len(set(run.predict([{"n": x} for x in range(50)]).tolist())) == 50
 
 
+@pytest.mark.filterwarnings("ignore:train. value_dropout= has no effect")
 @pytest.mark.parametrize("model", ["lr", "poly2", "fmfm"])
 def test_value_dropout_keeps_the_features_of_numbers(table, tmp_path, model):
     fields = [Field(f"n_{name}", "numeric", column="n", transform=name) for name in ("interpolate", "linear")]

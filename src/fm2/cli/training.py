@@ -46,7 +46,7 @@ def _train_arguments() -> Sequence[Argument]:
         shared.ROW_WEIGHTS,
         flag("--no-verify", "do not compare the checksums of DATA"),
         Argument("--workers", "train with this many processes, each with a part of the tables", int),
-        Argument("--time-limit", "seconds to wait for a worker that does not respond", float, default=300.0),
+        Argument("--time-limit", "seconds to wait for a worker that does not respond (default: 300)", float),
         Argument(
             "--track",
             "log metrics to tensorboard[:DIR] or mlflow[:URI]; can be repeated",
@@ -87,6 +87,8 @@ def train(options: argparse.Namespace) -> None:
     worker = workers.is_worker()
     if worker or options.workers is not None:
         workers.check_options(options)
+    elif options.time_limit is not None:
+        shared.warn("--time-limit has no effect without --workers")
     dataset = Dataset.open(options.data)
     if worker:
         _train_worker(options, dataset)

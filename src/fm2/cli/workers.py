@@ -54,6 +54,7 @@ def train_worker(options: argparse.Namespace, changes: dict[str, Any]) -> dict[s
     if is_hopeless():
         return None
     first = os.environ["RANK"] == "0"
+    limit = {} if options.time_limit is None else {"time_limit": options.time_limit}
     try:
         with TrainingDisplay(None if first else False) as watch:
             scores = train(
@@ -63,7 +64,7 @@ def train_worker(options: argparse.Namespace, changes: dict[str, Any]) -> dict[s
                 callback=watch,
                 trackers=[tracker(text) for text in options.track] if first else [],
                 verify=not options.no_verify,
-                time_limit=options.time_limit,
+                **limit,
                 **shared.pick(options, "resume", "overwrite", "row_weights"),
                 **changes,
             )

@@ -100,6 +100,7 @@ def train(
     check_effort(effort)
     check_names(settings, others=inspect.signature(train).parameters)
     dataset = Dataset.of(data)
+    inputs.warn_without_effect(dataset, settings)
     first = None if start is None else Run.of(start)
     path = Path(out)
     check_run_output("train", path, resume, overwrite)
