@@ -18,11 +18,12 @@ from tests.helpers.planted import LEARNED, QUICK, SCHEMA, planted
 from tests.helpers.processes import run_python
 
 import fm2
-from fm2 import Field, FmFMClassifier, LRClassifier, Poly2Classifier, Run, Schema
+from fm2 import FFMClassifier, Field, FmFMClassifier, LRClassifier, Poly2Classifier, Run, Schema
 from fm2.artifacts.settings import Settings
 from fm2.estimators import Classifier, classifiers
 from fm2.estimators.classifier import DATA_PARAMETERS
 from fm2.estimators.inputs import InputError
+from fm2.evaluation import metrics
 
 SETTINGS = {**LEARNED, "learning_rate": 0.02, "threads": 1}
 LINEAR = {**QUICK, "learning_rate": 0.05, "threads": 1}
@@ -286,6 +287,24 @@ def test_errors_name_the_column_of_an_infinite_value(kind, value):
     table = kind({"price": [1.5, 2.5, 3.5, value] * 5, "site": list("abcd") * 5})
     with pytest.raises(InputError, match="X has an infinite value in column 'price'"):
         LRClassifier(**LINEAR).fit(table, [0, 1] * 10)
+
+
+def test_few_rows_are_not_overfitted():
+    x, y = rows(60)
+    test, labels = rows(2000, seed=1)
+    for kind in (FmFMClassifier, FFMClassifier):
+        classifier = kind(threads=1).fit(x, y)
+        assert classifier.history_[-1]["epoch"] < classifier.settings_["epochs"]
+        probabilities = classifier.predict_proba(test)[:, 1]
+        assert metrics.log_loss(labels == "yes", probabilities) < 0.85  # without early stopping: above 1.1
+
+
+def test_all_rows_validate_if_that_is_asked_for():
+    x, y = rows(300)
+    classifier = LRClassifier(**LINEAR, validation_fraction=0).fit(x, y)
+    assert classifier.run_.metrics["log_loss"] == pytest.approx(
+        metrics.log_loss(y == "yes", classifier.predict_proba(x)[:, 1]), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("eval_set", [3, [1], [], ("x", "y", "z"), [(1, 2), (3, 4)]])

@@ -45,8 +45,9 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     kinds or fields. By default the column types determine the fields. Values that occur fewer than ``min_count`` times
     are unknown (default 4, or 1 with fewer than 1,000 rows).
 
-    Without an ``eval_set``, ``fit`` holds out a ``validation_fraction`` of the rows of both classes for early stopping.
-    If that is fewer than four rows of a class, it validates on the training rows.
+    Without an ``eval_set``, ``fit`` holds out a ``validation_fraction`` of the rows of both classes for early stopping,
+    but at least ten rows of a class, or a quarter of a class with fewer than 40 rows. If a class has fewer than five
+    rows, or with a ``validation_fraction`` of 0, it validates on the training rows.
 
     With an ``effort`` of 2 or 3, ``fit`` trains with several settings around the defaults and keeps those that are best
     on the validation rows. Parameters that are not None do not change.

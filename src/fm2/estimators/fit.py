@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ from fm2.schema import Schema
 from fm2.training.run import Run
 from fm2.training.train import train
 
-MIN_HELD_OUT = 4  # rows per class; fewer are useless for early stopping
+# Of a small class, a quarter is held out, up to FEW_HELD_OUT rows: without early stopping, models fit the noise. With
+# fewer than MIN_HELD_OUT rows, it would stop at random.
+FEW_HELD_OUT, MIN_HELD_OUT = 10, 2
 SHARED_MEMORY, SMALL_TABLE, ENOUGH_MEMORY = Path("/dev/shm"), 64e6, 2e9
 
 
@@ -50,10 +53,20 @@ class Rows:
         return Rows(self.table[indices], self.labels[indices], weights)
 
     def split(self, share: float, seed: int) -> tuple[Rows, Rows]:
-        """Return training rows and a share of both classes for validation; all rows for both if that is too few."""
+        """Return training rows and a share of both classes for validation; all rows for both if that is too few.
+
+        >>> labels = np.array([0, 1] * 30)
+        >>> parts = Rows(polars.DataFrame({"x": labels}), labels).split(0.1, seed=0)
+        >>> [len(part.labels) for part in parts]
+        [44, 16]
+        """
+        if not share:
+            return self, self
         random = np.random.default_rng(seed)
         by_class = [random.permutation(np.flatnonzero(self.labels == label)) for label in (0, 1)]
-        held_out = [indices[: round(share * len(indices))] for indices in by_class]
+        few = [min(math.ceil(len(indices) / 4), FEW_HELD_OUT) for indices in by_class]
+        shares = [max(round(share * len(indices)), least) for indices, least in zip(by_class, few, strict=True)]
+        held_out = [indices[:number] for indices, number in zip(by_class, shares, strict=True)]
         if min(len(indices) for indices in held_out) < MIN_HELD_OUT:
             return self, self
         validation = np.sort(np.concatenate(held_out))
