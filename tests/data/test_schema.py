@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from fm2 import Field, Fm2Error, Fm2Warning, Schema, prepare
@@ -316,3 +317,20 @@ def test_a_schema_with_many_fields_prints_the_first_ones():
     assert lines[0] == "Schema: label 'click', 500 fields (500 categorical)"
     assert lines[-1] == "  and 460 more; see .fields"
     assert len(lines) == 42
+
+
+def test_columns_with_the_same_name_are_an_error(write, tmp_path):
+    path = write("log.csv", "click,a,b,a\n" + "1,x,y,z\n0,y,x,z\n" * 50)
+    message = r"infer: .*log.csv line 1 has two columns 'a'; rename one of them"
+    with pytest.raises(Fm2Error, match=message):
+        Schema.infer(path, label="click")
+    assert Schema.infer(write("other.csv", "click;a;b\n1;x;y\n0;y;x\n"), label="click").names == ("a", "b")
+    table = pa.table([[1, 0] * 50, ["x", "y"] * 50, ["x", "z"] * 50], names=["click", "a", "a"])
+    for frame in (table, table.to_pandas()):
+        with pytest.raises(Fm2Error, match="DataFrame has two columns 'a'; rename one of them"):
+            Schema.infer(frame, label="click")
+    with pytest.raises(
+        Fm2Error, match=r"log.csv has two columns 'a'; rename one of them; it has 'click', 'a', 'b', 'a'"
+    ):
+        prepare(path, Schema([Field("a")], label="click"), tmp_path / "data")
+    assert prepare(path, Schema([Field("b")], label="click"), tmp_path / "data").schema.names == ("b",)

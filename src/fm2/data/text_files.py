@@ -101,7 +101,7 @@ def find_columns(names: Sequence[str], required: Sequence[str], where: str) -> l
             hint = suggest(name, names, used=required)
             raise Fm2Error(f"{where} has no column '{name}'; {hint if '?' in hint else f'it has {_quoted(names)}'}")
         if name in repeated:
-            raise Fm2Error(f"{where} has two columns '{name}'; it has {_quoted(names)}")
+            raise Fm2Error(f"{where} has two columns '{name}'; rename one of them; it has {_quoted(names)}")
     return [positions[name] for name in required]
 
 
