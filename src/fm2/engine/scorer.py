@@ -58,8 +58,6 @@ class Scorer:
         self.threads = threads
         if self.path.is_dir():
             raise Fm2Error(f"load: {path} is a directory, not a file; fm2 compile turns a run into a model file")
-        if not self.path.exists():
-            raise not_found("load: compiled model", path, "fm2 compile writes one")
         if self.path.name == MODEL:
             raise Fm2Error(
                 f"load: {path} is a file of a run; fm2 compile turns the run {self.path.parent} into a model file"
@@ -68,6 +66,8 @@ class Scorer:
             self.native = _native.open_compiled(str(path), verify, threads)
             self.meta, self.schema = read_metadata(self.native, self.path)
         except OSError as error:
+            if "\0" not in str(path) and not self.path.exists():
+                raise not_found("load: compiled model", path, "fm2 compile writes one") from error
             raise Fm2Error(f"load: {error}") from error
         except ValueError as error:
             raise Fm2Error(f"load: {path}: not a valid compiled model: a column name is not UTF-8: {error}") from error
