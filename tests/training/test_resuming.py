@@ -212,7 +212,7 @@ def test_runs_without_newer_settings_resume_as_they_began(dataset, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train("fmfm", dataset, tmp_path / "run", callback=Interrupt([5]), **settings)
     file = tmp_path / "run" / SETTINGS
-    newer = ("unknown_dropout", "matrices")
+    newer = ("unknown_dropout", "matrices", "linear_l2_scale")
     file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(newer)))
     again = train("fmfm", dataset, tmp_path / "run", resume=True)
     assert read_settings(file)["unknown_dropout"] == 0.0

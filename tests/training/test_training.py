@@ -58,6 +58,21 @@ KINDS = [("lr", None)] + [(n, kind) for n in GATHERED[1:] for kind in ("features
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("kind", [NativeBackend, TorchBackend])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+@pytest.mark.parametrize("name", GATHERED[1:])
+def test_without_embeddings_a_machine_is_lr_with_the_scaled_penalty(dataset, name, optimizer, kind):
+    same = {"optimizer": optimizer, "learning_rate": 0.05, "dense_learning_rate": 0.01, "ema_decay": 0.9}
+    lr = backend_for(dataset, "lr", kind, **same, l2=0.1)
+    machine = backend_for(dataset, name, kind, **same, l2=0.5, linear_l2_scale=0.2, embedding_std=0, linear="features")
+    np.testing.assert_allclose(take_steps(machine, dataset), take_steps(lr, dataset), rtol=1e-5)
+    weights = machine.weights()
+    np.testing.assert_allclose(weights["linear.weight"], lr.weights()["linear.weight"], rtol=1e-4, atol=1e-6)
+    assert np.abs(weights["linear.weight"]).max() > 0.05
+    assert not weights["embedding.weight"].any()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
 @pytest.mark.parametrize(("name", "linear"), KINDS)
 def test_native_steps_match_torch(dataset, name, linear, optimizer):

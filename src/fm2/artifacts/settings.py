@@ -21,10 +21,10 @@ from fm2.models.spec import OPTIONAL_SETTINGS
 MAX_DIM = 1024
 
 # Defaults that were found for the model's own optimizer. With another one they do not apply.
-OPTIMIZER_SETTINGS = ("l1", "l2", "l2_power", "initial_accumulator", "ema_decay", "schedule")
+OPTIMIZER_SETTINGS = ("l1", "l2", "l2_power", "linear_l2_scale", "initial_accumulator", "ema_decay", "schedule")
 
 # What training did before a setting existed; files of older runs lack it.
-BEFORE = {"unknown_dropout": 0.0, "matrices": "full"}
+BEFORE = {"unknown_dropout": 0.0, "matrices": "full", "linear_l2_scale": 1.0}
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Settings:
     epochs: Annotated[int, 1, 1_000_000] = 10
     l2: Annotated[float, 0.0, 1e9] = 0.0
     l2_power: Annotated[float, 0.0, 1.0] = 0.0
+    linear_l2_scale: Annotated[float, 0.0, 1e6] = 1.0
     dense_l2: Annotated[float, 0.0, 1e9] = 0.0
     l1: Annotated[float, 0.0, 1e9] = 0.0
     initial_accumulator: Annotated[float, 0.0, 1e9] = 0.0
@@ -66,7 +67,7 @@ class Settings:
 
     metric: Metric = "log_loss"
     evaluations_per_epoch: Annotated[int, 1, 10_000] = 4
-    patience: Annotated[int, 1, 1_000_000] = 4
+    patience: Annotated[int, 1, 1_000_000] = 8
 
     seed: Annotated[int, 0, 2**63 - 1] = 0
     threads: Annotated[int, 0, 1024] = 0

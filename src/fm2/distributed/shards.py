@@ -17,7 +17,7 @@ from fm2.artifacts.arrays import Arrays
 from fm2.artifacts.settings import Settings
 from fm2.models.embedding import FlatEmbedding, make_weight
 from fm2.training.construction import l2_scale
-from fm2.training.optimizers import initial_state, make_optimizer
+from fm2.training.optimizers import initial_state, make_optimizer, table_settings
 from fm2.training.tables import EmbeddingTable, table_state
 from fm2.training.unknown import MEAN_ROWS
 
@@ -43,6 +43,7 @@ class TableShard:
         worker: int,
         workers: int,
     ) -> None:
+        settings = table_settings(settings, table)
         self.worker, self.workers = worker, workers
         self.weight: nn.Parameter | None = None
         first: dict[int, int] = {}

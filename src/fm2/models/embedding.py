@@ -114,7 +114,8 @@ class FlatEmbedding(nn.Module):
     and ``forward`` returns it in columns ``starts[f]:starts[f] + dims[f]``. With ``sparse=True`` the gradient is a
     sparse tensor of the touched rows, each of them once, for torch's sparse optimizers (Adagrad, SparseAdam, SGD); the
     attribute can be changed at any time. With ``keep_zeros=True`` weights that are zero get no gradient. The initial
-    weights are zero, or normally distributed with standard deviation ``scale``.
+    weights are zero, or normally distributed with standard deviation ``scale``. A ``linear`` table has the features'
+    weights in the linear part, whose L2 penalty has a scale of its own.
 
     ``owners`` has, for each field, the index of the field whose rows it uses; without it, each field has its own. A
     multi-valued field contributes the weighted sum of its features' rows.
@@ -146,6 +147,7 @@ class FlatEmbedding(nn.Module):
         scale: float = 0.0,
         seed: Seed = 0,
         owners: Sequence[int] | None = None,
+        linear: bool = False,
     ) -> None:
         super().__init__()
         self.field_sizes = tuple(field_sizes)
@@ -155,6 +157,7 @@ class FlatEmbedding(nn.Module):
             )
         self.dims = per_field(dims, len(self.field_sizes), "FlatEmbedding")
         self.sparse = sparse
+        self.linear = linear
         self.keep_zeros = False
         self.owners = check_owners(owners, self.field_sizes, self.dims, "FlatEmbedding")
         groups = list(dict.fromkeys(self.owners))

@@ -23,7 +23,9 @@ GATHERED_SETTINGS = (
     "dropout",
     "field_dropout",
 )
-OPTIONAL_SETTINGS = (*GATHERED_SETTINGS, "weight_decay")
+FAMILY_SETTINGS = (*GATHERED_SETTINGS, "linear_l2_scale")
+NETWORK_SETTINGS = (*GATHERED_SETTINGS, "weight_decay")
+OPTIONAL_SETTINGS = (*NETWORK_SETTINGS, "linear_l2_scale")
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class ModelSpec:
     equation: str = ""
 
     options: Sequence[Option] = MLP
-    settings: Sequence[str] = OPTIONAL_SETTINGS
+    settings: Sequence[str] = NETWORK_SETTINGS
     arguments: Mapping[str, str] = field(default_factory=lambda: {"dims": "dim", "embedding_std": "embedding_std"})
     defaults: Mapping[str, Any] = field(default_factory=lambda: SMALL_LOG)
     few_defaults: Mapping[str, Any] = field(default_factory=dict)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fm2 import _native
+from fm2._native import Optimizer
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
 from fm2.data.rows import EncodedRows
@@ -17,7 +18,7 @@ from fm2.training import tables
 from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.forward_backward import make_forward_backward
 from fm2.training.hidden import Hidden
-from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer
+from fm2.training.optimizers import DenseOptimizer, initial_state, make_optimizer, table_settings
 from fm2.training.tables import EmbeddingTable, load_batch, table_state
 from fm2.training.unknown import UnknownFeatures
 
@@ -41,10 +42,10 @@ class NativeBackend(Backend):
     ) -> None:
         super().__init__(model, settings, numbers, hidden)
         self._unknown = unknown or {}
-        self._optimizers = {name: make_optimizer(settings) for name in model.tables}
-        self._tables = {}
+        self._optimizers, self._tables = dict[str, Optimizer](), dict[str, EmbeddingTable]()
         for name, table in model.tables.items():
-            weights, optimizer = to_numpy(table.weight), self._optimizers[name]
+            of_table = table_settings(settings, table)
+            weights, optimizer = to_numpy(table.weight), make_optimizer(of_table)
             native = EmbeddingTable(
                 table.field_sizes,
                 table.dims,
@@ -55,11 +56,11 @@ class NativeBackend(Backend):
                 offsets=table.offsets,
                 keep_zeros=table.keep_zeros,
             )
-            first = initial_state(settings, weights, table.per_weight(l2_scale[name]))
+            first = initial_state(of_table, weights, table.per_weight(l2_scale[name]))
             if np.any(first):  # untouched zeros take no memory
                 native.state[0][:] = first
             table.weight.data = torch.from_numpy(native.weights)
-            self._tables[name] = native
+            self._tables[name], self._optimizers[name] = native, optimizer
         self._dense = DenseOptimizer(model, settings)
         rates = settings.dropout, settings.field_dropout
         self._dropout = self.make_dropout(*rates)

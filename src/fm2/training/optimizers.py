@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from torch.optim.adam import adam
 from fm2._native import Optimizer
 from fm2.artifacts.arrays import Arrays, Stored
 from fm2.artifacts.settings import Settings
-from fm2.models import Model
+from fm2.models import FlatEmbedding, Model
 from fm2.training import tables
 from fm2.training.backend import Floats, to_numpy
 
@@ -36,6 +37,16 @@ def make_optimizer(settings: Settings) -> Optimizer:
     if settings.optimizer == "adam":
         return tables.adam(rate, l2=l2)
     return tables.adagrad(rate, l2=l2)
+
+
+def table_settings(settings: Settings, table: FlatEmbedding) -> Settings:
+    """Return the settings of a table: the penalty of features' weights in a linear part has a scale of its own.
+
+    >>> settings = Settings.of("fm", l2=0.1, linear_l2_scale=0.5)
+    >>> [table_settings(settings, FlatEmbedding([3], 1, linear=linear)).l2 for linear in (False, True)]
+    [0.1, 0.05]
+    """
+    return dataclasses.replace(settings, l2=settings.l2 * settings.linear_l2_scale) if table.linear else settings
 
 
 def initial_state(settings: Settings, weights: Floats, l2_scale: Floats | float = 1.0, regularized: bool = True) -> Any:

@@ -19,7 +19,7 @@ from fm2.models import GatheredModel, Model
 from fm2.models.rows import Rows, TensorLists, TensorRows, to_tensors
 from fm2.training.backend import Backend, Floats, to_numpy
 from fm2.training.hidden import Hidden, hide
-from fm2.training.optimizers import DenseOptimizer
+from fm2.training.optimizers import DenseOptimizer, table_settings
 from fm2.training.unknown import UnknownFeatures
 
 
@@ -60,7 +60,8 @@ class TorchBackend(Backend):
             table.sparse = settings.optimizer != "dense_adam"
         tables = {f"{name}.weight": table.weight for name, table in model.tables.items()}
         self._tables = tables
-        self._l2 = {f"{name}.weight": self._tensor(scale * settings.l2) for name, scale in l2_scale.items()}
+        penalties = {name: table_settings(settings, table).l2 for name, table in model.tables.items()}
+        self._l2 = {f"{name}.weight": self._tensor(scale * penalties[name]) for name, scale in l2_scale.items()}
         self._dense = DenseOptimizer(model, settings)
         self._sparse = self._make_optimizer(list(tables.values()))
         self._average = {n: torch.zeros_like(w) for n, w in tables.items()} if settings.ema_decay else {}

@@ -67,7 +67,7 @@ class DeepModel(GatheredModel):
         self.noise = Noise()
         self.wide = options.pop("wide", self.wide)
         self.assemble(**options)
-        self.linear = FlatEmbedding(field_sizes, 1) if self.wide else None
+        self.linear = FlatEmbedding(field_sizes, 1, linear=True) if self.wide else None
         source = generator(seed)
         fill_normal(self.embedding.weight, embedding_std, source)
         initialize_all(self, source)

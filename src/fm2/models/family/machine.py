@@ -97,7 +97,7 @@ class FactorizationMachine(GatheredModel):
         )
         self.embedding = FlatEmbedding(field_sizes, dims, owners=owners)
         self.interaction = kind(dims)
-        self.linear = FlatEmbedding(field_sizes, 1) if linear != "fields" else None
+        self.linear = FlatEmbedding(field_sizes, 1, linear=True) if linear != "fields" else None
         self.field_linear = nn.Parameter(torch.zeros(self.embedding.width)) if linear != "features" else None
         self._initialize(generator(seed))
         self.interaction.restrict(matrices)

@@ -37,6 +37,7 @@ _PAPER: dict[str, Any] = {
     "epochs": 20,
     "l2": 1e-5,
     "l2_power": 0.0,
+    "linear_l2_scale": 1.0,
     "ema_decay": 0.0,
     "schedule": "constant",
     "evaluations_per_epoch": 1,

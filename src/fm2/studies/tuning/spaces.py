@@ -129,6 +129,7 @@ SEARCHED: Mapping[str, MakeCandidates] = {
     "dense_learning_rate": _within(4),
     "batch_size": _times(0.5, 1, 2),
     "l2": _within(5, 1e-3, 1e-2, 0.1),
+    "linear_l2_scale": _within(5),
     "dropout": _up_to(0.2),
     "field_dropout": _up_to_twice,
     "network_dropout": _up_to(0.5),
