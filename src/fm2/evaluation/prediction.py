@@ -80,11 +80,11 @@ def predict_files(
     (2000, 'C1,probability')
     """
     path = None if out is None else Path(out)
-    check_keep(path, keep)
     opened = open_sources(sources, model.encoder.schema, labeled=False)
+    if path is not None and any(_is_same_file(path, str(source)) for source in opened):
+        raise Fm2Error(f"predict: {path} is one of the input files; choose another output file")
+    check_keep(path, keep)
     if path is not None:
-        if any(_is_same_file(path, str(source)) for source in opened):
-            raise Fm2Error(f"predict: {path} is one of the input files; choose another output file")
         check_replaceable(path)
     names = model.encoder.schema.names
     predictions = Predictions(0, dict.fromkeys(names, 0), dict.fromkeys(names, 0))
