@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -123,11 +122,6 @@ def _movies(logs: Path, _: Path) -> Log:
     return Log(train, "label", test=test, split="time", numbers=numbers)
 
 
-def _movies_random(logs: Path, directory: Path) -> Log:
-    """Return MovieLens; the validation rows are a random tenth of the training file, the default of ``fm2 prepare``."""
-    return dataclasses.replace(_movies(logs, directory), split="random")
-
-
 def _movies_users(logs: Path, directory: Path) -> Log:
     """Return MovieLens; the validation rows are the latest training rows of each user, like the test rows."""
     known = _movies(logs, directory)
@@ -151,7 +145,6 @@ REAL_LOGS: dict[str, Callable[[Path, Path], Log]] = {
     "criteo_inferred": _criteo_inferred,
     "adult": _adult,
     "movies": _movies,
-    "movies_random": _movies_random,
     "movies_users": _movies_users,
     "avazu": _avazu,
 }
