@@ -275,10 +275,8 @@ class Schema:
         All columns become fields, except those of the label, the ``weight`` and the ``impressions``. The result is a
         starting point: :meth:`save` it, review the file and edit it.
         """
-        from fm2.data.column_names import check_distinct_names
         from fm2.data.schema_inference import infer_schema
 
-        check_distinct_names(source)
         return infer_schema(source, label, min_count, weight=weight, impressions=impressions)
 
 

@@ -6,6 +6,7 @@ import datetime
 import re
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -326,11 +327,41 @@ def test_columns_with_the_same_name_are_an_error(write, tmp_path):
         Schema.infer(path, label="click")
     assert Schema.infer(write("other.csv", "click;a;b\n1;x;y\n0;y;x\n"), label="click").names == ("a", "b")
     table = pa.table([[1, 0] * 50, ["x", "y"] * 50, ["x", "z"] * 50], names=["click", "a", "a"])
-    for frame in (table, table.to_pandas()):
-        with pytest.raises(Fm2Error, match="DataFrame has two columns 'a'; rename one of them"):
+    frames = (table, "pyarrow table"), (table.to_reader(), "pyarrow table"), (table.to_pandas(), "pandas DataFrame")
+    for frame, name in frames:
+        with pytest.raises(Fm2Error, match=f"^infer: the {name} has two columns 'a'; rename one of them$"):
             Schema.infer(frame, label="click")
     with pytest.raises(
         Fm2Error, match=r"log.csv has two columns 'a'; rename one of them; it has 'click', 'a', 'b', 'a'"
     ):
         prepare(path, Schema([Field("a")], label="click"), tmp_path / "data")
     assert prepare(path, Schema([Field("b")], label="click"), tmp_path / "data").schema.names == ("b",)
+
+
+def test_inference_reports_a_missing_header_rather_than_the_values_that_occur_twice(write, tmp_path, capsys):
+    path = write("log.tsv", "1\ta\t1\tb\n0\tb\t1\tc\n" * 50)
+    assert main(["prepare", str(path), "--label", "click", "--out", str(tmp_path / "data")]) == 1
+    message = f"fm2: infer: {path} line 1 has no column 'click'; it has '1', 'a', '1', 'b'\n"
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize("name", ["column_names", "columns", "schema", "collect_schema"])
+def test_inference_reads_columns_with_the_names_of_attributes(name):
+    table = pd.DataFrame({"click": [0, 1] * 50, name: ["x", "y"] * 50})
+    for frame in (table, pl.DataFrame(table), pa.Table.from_pandas(table)):
+        assert Schema.infer(frame, label="click").names == (name,)
+
+
+def test_inference_names_what_it_cannot_read():
+    mixed = pd.DataFrame({"click": [0, 1] * 50, "site": ["x", 1] * 50})
+    with pytest.raises(Fm2Error, match=r"^infer: cannot read the DataFrame: "):
+        Schema.infer(mixed, label="click")
+    binary = pl.DataFrame({"click": [0, 1] * 50, "site": [b"x", b"\xff"] * 50})
+    with pytest.raises(Fm2Error, match=r"^infer: cannot read column 'site': invalid utf8"):
+        Schema.infer(binary, label="click")
+
+
+def test_inference_reads_durations_as_numbers():
+    durations = [datetime.timedelta(seconds=i * i) for i in range(100)]
+    schema = Schema.infer(pl.DataFrame({"click": [0, 1] * 50, "waited": durations}), label="click")
+    assert (schema.names, schema.fields[0].kind) == (("waited",), "numeric")

@@ -1,29 +1,20 @@
-"""The names of a log's columns, before its rows are read."""
+"""The names of a log's columns: an inferred schema has a field for each of them, so they must be distinct."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from fm2.data.decompress import file_kind
-from fm2.data.sources import find_files, is_frame
-from fm2.data.text_files import SEPARATORS, first_line, is_libffm, split_line
 from fm2.errors import Fm2Error
 
 
-def check_distinct_names(source: Any) -> None:
-    """Raise an error if two columns have the same name: an inferred schema has a field for each of them.
+def check_distinct(names: Iterable[Any], where: str) -> None:
+    """Raise an error, which says ``where``, if two columns have the same name.
 
-    >>> import pyarrow
-    >>> check_distinct_names(pyarrow.table([[1], ["a"], ["b"]], names=["click", "x", "x"]))
+    >>> check_distinct(["click", "x", "x"], "log.csv line 1")
     Traceback (most recent call last):
-    fm2.errors.Fm2Error: infer: the pyarrow DataFrame has two columns 'x'; rename one of them
+    fm2.errors.Fm2Error: infer: log.csv line 1 has two columns 'x'; rename one of them
     """
-    if is_frame(source):
-        names, where = _frame_names(source), f"the {type(source).__module__.split('.')[0]} DataFrame"
-    else:
-        path = find_files(source)[0]
-        names, where = ([] if file_kind(path) == "parquet" else _header(first_line(path)[0])), f"{path} line 1"
     known: set[Any] = set()
     for name in names:
         if name in known:
@@ -31,12 +22,16 @@ def check_distinct_names(source: Any) -> None:
         known.add(name)
 
 
-def _header(line: str) -> Sequence[str]:
-    return [] if is_libffm(line) else max((split_line(line, separator) for separator in SEPARATORS), key=len)
+def check_distinct_columns(frame: Any) -> None:
+    """Raise an error if two columns of a table have the same name, which Polars does not allow.
 
-
-def _frame_names(frame: Any) -> Iterable[Any]:
-    """Return the column names of a pandas or PyArrow table; those of a Polars frame are always distinct."""
-    if type(frame).__module__.startswith("polars"):
-        return []
-    return getattr(frame, "column_names", None) or getattr(frame, "columns", [])
+    >>> import pyarrow
+    >>> check_distinct_columns(pyarrow.table([[1], ["a"], ["b"]], names=["click", "x", "x"]))
+    Traceback (most recent call last):
+    fm2.errors.Fm2Error: infer: the pyarrow table has two columns 'x'; rename one of them
+    """
+    library = type(frame).__module__.split(".")[0]
+    if library == "pyarrow":  # a table, a batch or a reader of batches
+        check_distinct(frame.schema.names, "the pyarrow table")
+    elif library != "polars":
+        check_distinct(getattr(frame, "columns", ()), f"the {library} DataFrame")

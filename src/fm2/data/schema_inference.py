@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fm2.data.column_names import check_distinct, check_distinct_columns
 from fm2.data.decompress import START_BYTES, file_kind, open_stream, read_start
 from fm2.data.list_inference import ListColumn, infer_list, libffm_lists, list_column, share_vocabularies
 from fm2.data.numbers import are_quantities
 from fm2.data.row_identifiers import identifies_rows, warn_left_out
+from fm2.data.row_inputs import library_errors
 from fm2.data.sources import find_files, is_frame, open_parquet
 from fm2.data.text_files import SEPARATORS, find_columns, first_line, is_libffm, split_line
 from fm2.data.time_inference import MOSTLY, infer_time_format
@@ -83,34 +85,42 @@ def _are_quantities(name: str, numbers: Sequence[str], min_count: int) -> bool:
     return len(integers) < MOSTLY * len(values) or are_quantities(integers, min_count)
 
 
-def _sample_frame(frame: Any) -> dict[str, list[str] | ListColumn]:
+def _sample_frame(frame: Any, name: str = "the DataFrame") -> dict[str, list[str] | ListColumn]:
     polars = require("polars", "train", "inferring a schema")
-    if not hasattr(frame, "collect_batches"):
-        frame = polars.DataFrame(frame).lazy()
-    texts: dict[str, list[str] | ListColumn] = {}
-    for column in frame.head(SAMPLE_ROWS).collect().get_columns():
+    with library_errors(f"infer: cannot read {name}"):
+        if not hasattr(frame, "collect_batches"):
+            check_distinct_columns(frame)
+            frame = polars.DataFrame(frame).lazy()
+        columns = frame.head(SAMPLE_ROWS).collect().get_columns()
+    return {column.name: _cells(column, polars) for column in columns}
+
+
+def _cells(column: Any, polars: Any) -> list[str] | ListColumn:
+    """Return the lists of a polars column, or its cells as a text file would have them."""
+    with library_errors(f"infer: cannot read column '{column.name}'"):
         if lists := list_column(column, polars):
-            texts[column.name] = lists
-            continue
-        if column.dtype.is_temporal() and column.dtype != polars.Time:
+            return lists
+        if column.dtype == polars.Duration:  # which has no text
+            column = column.to_physical()
+        elif column.dtype.is_temporal() and column.dtype != polars.Time:
             format = DATE_FORMAT if column.dtype == polars.Date else DEFAULT_TIME_FORMAT
             column = column.cast(polars.Datetime).dt.strftime(format)
         cells = [value or "" for value in column.cast(polars.String).to_list()]
-        texts[column.name] = [cell.removesuffix(".0") for cell in cells] if column.dtype.is_float() else cells
-    return texts
+        return [cell.removesuffix(".0") for cell in cells] if column.dtype.is_float() else cells
 
 
 def _sample_file(path: LogFile, label: str) -> dict[str, list[str] | ListColumn]:
     if file_kind(path) == "parquet":
-        return _sample_frame(open_parquet(path).frame)
+        return _sample_frame(open_parquet(path).frame, str(path))
     line, header_bytes = first_line(path)
     if is_libffm(line):
         return {label: ["0"], **_libffm_fields(path)}
     names = max((split_line(line, separator) for separator in SEPARATORS), key=len)
     separator = next(separator for separator in SEPARATORS if split_line(line, separator) == names)
-    find_columns(names, [label], f"{path} line 1")
+    find_columns(names, [label], f"infer: {path} line 1")
+    check_distinct(names, f"{path} line 1")
     if len(names) < 2:
-        raise Fm2Error(f"{path} line 1 has only one column; a log needs a label and at least one field")
+        raise Fm2Error(f"infer: {path} line 1 has only one column; a log needs a label and at least one field")
     text = read_start(path, header_bytes + START_BYTES)[header_bytes:].decode(errors="replace")
     complete_lines = text[: text.rfind("\n") + 1] or text
     rows = [split_line(line, separator) for line in complete_lines.splitlines()[:SAMPLE_ROWS] if line]
