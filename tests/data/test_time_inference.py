@@ -111,6 +111,8 @@ def test_times_of_several_zones_are_read_in_utc(tmp_path):
         ([str(20_000_000 + 7919 * i) for i in range(300)], "n"),  # other integers of eight digits
         ([time.strftime("%Y%m%d") for time in TIMES], "day_id"),
         ([time.strftime("%Y%m%d%H") for time in TIMES], "request_key"),
+        ([str(1_000_000_000 + 3_333_331 * (i % 150)) for i in range(300)], "user_id"),
+        ([str(1_000_000_000_000 + 3_333_333_331 * (i % 150)) for i in range(300)], "session_key"),
         ([f"2024{13 + i % 80}01" for i in range(300)], "n"),  # the 13th month
         ([f"2024-01-01 {24 + i % 30}:00" for i in range(300)], "n"),
         ([f"{32 + i % 60}.13.2024" for i in range(300)], "n"),
@@ -154,6 +156,26 @@ def test_one_clear_value_decides_the_order_of_day_and_month():
         assert inferred([*texts, "13/02/2024 10:00"]) == "%d/%m/%Y %H:%M"
         assert inferred([*texts, "02/13/2024 10:00"]) == "%m/%d/%Y %H:%M"
         assert inferred(["1.2.2024 10:00"] * 100) == "%d.%m.%Y %H:%M"  # with dots, the day is always first
+
+
+def test_values_of_both_orders_are_an_ambiguous_column():
+    texts = ["13/02/2024 10:00", "02/13/2024 10:00", *["01/02/2024 10:00"] * 98]
+    with pytest.warns(Fm2Warning, match="'01/02/2024 10:00' may begin with .* and the values do not show which; assum"):
+        assert inferred(texts) == "%m/%d/%Y %H:%M"
+
+
+@pytest.mark.parametrize("format", ["%Y%m%d%H", "%Y%m%d"])
+@pytest.mark.parametrize("year", [1971, 1998, 2001, 2033, 2068])
+def test_dates_as_digits_are_no_seconds(year, format):
+    texts = [(time - TIMES[0] + datetime.datetime(year, 2, 26)).strftime(format) for time in TIMES]
+    assert inferred(texts) == format
+    assert inferred(["1900010100"] * 15 + texts[15:]) == format  # stands for a missing date
+
+
+@pytest.mark.parametrize(("first", "last"), [(1_690_000_000, 1_710_000_000), (1_970_000_000, 1_999_999_999)])
+def test_seconds_may_look_like_dates(first, last):
+    seconds = np.random.default_rng(0).integers(first, last, 10_000)
+    assert inferred(list(map(str, seconds))) == "unix"
 
 
 UTC_TIMES = pl.Series("when", TIMES, dtype=pl.Datetime("us", "UTC"))

@@ -33,8 +33,8 @@ DIGITS = {
 def infer_time_format(name: str, values: Sequence[str], identifier: bool = False) -> str | None:
     """Return the format of a column of times, or None if fewer than 95% of the values are times of one format.
 
-    Digits without separators are not dates in a column whose name is that of an ``identifier``. A column that does not
-    distinguish day and month gets the usual order, with a warning.
+    Digits without separators are neither dates nor seconds since 1970 in a column whose name is that of an
+    ``identifier``. A column that does not distinguish day and month gets the usual order, with a warning.
 
     >>> infer_time_format("when", ["2024-02-26T10:00:00.123+01:00"]), infer_time_format("when", ["26.2.2024 9:05"])
     ('%Y-%m-%dT%H:%M:%S%z', '%d.%m.%Y %H:%M')
@@ -46,12 +46,17 @@ def infer_time_format(name: str, values: Sequence[str], identifier: bool = False
     if not formats:
         return None
     matches = {format: _count(format, counts) for format in _candidates(formats)}
-    best = max(matches, key=matches.__getitem__)
-    if matches[best] < MOSTLY * len(values):
+    enough = MOSTLY * len(values)
+    # Any integer is a number of seconds: if nearly all values are dates as well, the column has dates.
+    best = max(matches, key=lambda format: (format in DIGITS and matches[format] >= enough, matches[format]))
+    if matches[best] < enough:
         return None
-    if matches.get(_month_first(best), 0) < matches[best]:
+    month_first = _month_first(best)
+    if matches.get(month_first, 0) < matches[best]:
         return best
-    return _usual_order(name, best, next(value for value in counts if TimeFormat(best).parse(value) is not None))
+    orders = TimeFormat(best), TimeFormat(month_first)
+    example = next(value for value in counts if None not in [order.parse(value) for order in orders])
+    return _usual_order(name, best, example)
 
 
 def _formats(counts: Counter[str], identifier: bool) -> Counter[str]:
@@ -61,7 +66,7 @@ def _formats(counts: Counter[str], identifier: bool) -> Counter[str]:
     others = 0
     for value, count in counts.items():
         format = _format_of(value)
-        if format and not (identifier and format in DIGITS):
+        if format and not (identifier and format in (*DIGITS, *SECONDS)):
             formats[format] += count
         else:
             others += count
@@ -74,7 +79,7 @@ def _format_of(value: str) -> str | None:
     """Return the format that a value looks like, with the day before the month if both are before the year."""
     if match := DATE_AND_TIME.fullmatch(value):
         return _date_format(match) + _clock_format(match)
-    for patterns in (SECONDS, DIGITS):
+    for patterns in (DIGITS, SECONDS):  # dates before 2000 also look like seconds
         for format, pattern in patterns.items():
             if pattern.fullmatch(value):
                 return format
@@ -119,7 +124,7 @@ def _usual_order(name: str, day_first: str, example: str) -> str:
     month_first = _month_first(day_first)
     guess, other = (month_first, day_first) if "/" in day_first else (day_first, month_first)
     warn(
-        f"infer: column '{name}': '{example}' may begin with the day or the month, and no value shows which; assuming "
-        f'{guess}; if that is wrong, write format = "{other}" in the schema'
+        f"infer: column '{name}': '{example}' may begin with the day or the month, and the values do not show which; "
+        f'assuming {guess}; if that is wrong, write format = "{other}" in the schema'
     )
     return guess
