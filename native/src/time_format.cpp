@@ -108,7 +108,7 @@ std::vector<TimeFormat::Item> split_format(const std::string& format) {
     return items;
 }
 
-// Whether nothing that could be a digit is at this place, before or after a directive.
+// Whether a directive's digits end here: at the end of the format, or at an item that cannot be a digit.
 bool ends_digits(const std::vector<TimeFormat::Item>& items, std::size_t at) {
     if (at >= items.size()) return true;
     return items[at].directive ? items[at].directive == 'z' : !is_digit(items[at].literal);
