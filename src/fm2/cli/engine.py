@@ -54,7 +54,7 @@ def compile(options: argparse.Namespace) -> None:
         **shared.pick(options, "plan", "rank", "dtype", "data", "memory"),
     )
     if options.plan != "auto" and not compiled.plan.startswith(options.plan):
-        shared.warn(f"--plan {options.plan} has no effect: the model has only one plan, {compiled.plan}")
+        shared.warn(f"compile: --plan {options.plan} has no effect: the model has only one plan, {compiled.plan}")
     if options.json:
         print(json.dumps({**vars(compiled), "path": str(compiled.path)}))
         return

@@ -88,7 +88,7 @@ def train(options: argparse.Namespace) -> None:
     if worker or options.workers is not None:
         workers.check_options(options)
     elif options.time_limit is not None:
-        shared.warn("--time-limit has no effect without --workers")
+        shared.warn("train: --time-limit has no effect without --workers")
     dataset = Dataset.open(options.data)
     if worker:
         _train_worker(options, dataset)

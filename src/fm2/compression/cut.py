@@ -30,6 +30,7 @@ from fm2.svg import COLORS, Axis, Plot, Point, svg, text, ticks
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
+from fm2.training.without_effect import chosen_settings
 
 # Features that shared field matrices now have vectors of their own, which overfit soon: on Criteo's small log, a tenth
 # of the first rates lost 0.0001 to 0.0005 of test AUC at ranks 29 and 64; this scale lost 0.00002 at most.
@@ -81,7 +82,8 @@ def cut(
     options |= {"learn": training, "resume": resume, "overwrite": overwrite, "callback": watch, "progress": progress}
     with temporary_run(small, first, Path(out)) as start:
         on_cut(Run.open(start, first.threads))
-        return train(small.name, dataset, out, start=start, **options)
+        with chosen_settings(settings):
+            return train(small.name, dataset, out, start=start, **options)
 
 
 @writes("out")

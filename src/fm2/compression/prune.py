@@ -25,6 +25,7 @@ from fm2.remote.paths import writes
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
+from fm2.training.without_effect import chosen_settings
 
 Pair = tuple[int, int]
 
@@ -59,7 +60,7 @@ def prune(
     on_pairs(strengths, pruned)
     options = retraining_settings(first) | settings
     options |= {"resume": resume, "overwrite": overwrite, "callback": watch, "progress": progress}
-    with temporary_run(without_pairs(model, pruned, occurrences), first, Path(out)) as start:
+    with temporary_run(without_pairs(model, pruned, occurrences), first, Path(out)) as start, chosen_settings(settings):
         return train(model.name, dataset, out, start=start, **options)
 
 

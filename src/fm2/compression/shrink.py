@@ -30,6 +30,7 @@ from fm2.training.backend import to_numpy
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
+from fm2.training.without_effect import chosen_settings
 
 
 @writes("out")
@@ -69,10 +70,11 @@ def shrink(
     # Simpler matrices need fields with the same dimension, and become full ones in other coordinates.
     options = {**retraining_settings(first, low_rate=warm), "matrices": "full", **settings}
     options |= {"resume": resume, "overwrite": overwrite, "callback": watch, "progress": progress}
-    if not warm:
-        return train(model.name, dataset, out, dim=[basis.dim for basis in bases], **options)
-    with temporary_run(project(model, bases), first, Path(out)) as start:
-        return train(model.name, dataset, out, start=start, **options)
+    with chosen_settings(settings):
+        if not warm:
+            return train(model.name, dataset, out, dim=[basis.dim for basis in bases], **options)
+        with temporary_run(project(model, bases), first, Path(out)) as start:
+            return train(model.name, dataset, out, start=start, **options)
 
 
 @writes("out")

@@ -33,6 +33,7 @@ from fm2.training.resolve import resolve_settings
 from fm2.training.scorer import torch_threads
 from fm2.training.tracking import Tracker, Tracking
 from fm2.training.train import training_directory
+from fm2.training.without_effect import warn_without_effect
 
 
 def train(
@@ -79,6 +80,8 @@ def train(
             use_own_cores(workers.index, workers.count, settings["threads"])
         resolved = resolve_settings(model, dataset, settings, resumed=path if resume else None)
         check_distributed(resolved)
+        if workers.is_first:
+            warn_without_effect("train", dataset, (settings, resolved))
         weights = None if row_weights is None else inputs.read_row_weights(row_weights, dataset)
         backend = make_distributed_backend(resolved, dataset, workers, weights)
         tracking = Tracking(trackers if workers.is_first else (), callback if workers.is_first else _ignore)

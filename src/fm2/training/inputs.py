@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,15 +15,9 @@ from fm2.data.dataset import Dataset, Split, read_row_values
 from fm2.data.manifest import counted_splits, impressions
 from fm2.data.rows import EncodedRows
 from fm2.data.vocabulary import Vocabulary
-from fm2.errors import Fm2Error, warn
+from fm2.errors import Fm2Error
 
 COUNTED_ROWS = 1 << 20  # at a time
-
-
-def warn_without_effect(dataset: Dataset, settings: Mapping[str, Any]) -> None:
-    """Warn if settings that were given do nothing on this dataset."""
-    if settings.get("value_dropout") and not any(field.multivalued for field in dataset.schema.fields):
-        warn("train: value_dropout= has no effect: the dataset has no multi-valued fields")
 
 
 def check_splits(dataset: Dataset, operation: str = "train", measured: str = "validation") -> None:

@@ -49,6 +49,7 @@ from fm2.training.scorer import torch_threads
 from fm2.training.torch_backend import check_device
 from fm2.training.tracking import Tracker, Tracking
 from fm2.training.tree_fields import TreeFields, make_tree_fields
+from fm2.training.without_effect import warn_without_effect
 
 
 @writes("out")
@@ -100,7 +101,6 @@ def train(
     check_effort(effort)
     check_names(settings, others=inspect.signature(train).parameters)
     dataset = Dataset.of(data)
-    inputs.warn_without_effect(dataset, settings)
     first = None if start is None else Run.of(start)
     path = Path(out)
     check_run_output("train", path, resume, overwrite)
@@ -129,12 +129,14 @@ def train(
         race.check()
         first_settings = race.first_settings()
         check_device(first_settings.device)
+        warn_without_effect("train", dataset, (settings, first_settings))
         with reports, training_directory(path, first_settings, resume, overwrite, record):
             race.run()
         chosen = read_settings(path / SETTINGS)
         tracking.replay(chosen, path)
         return Run.open(path, chosen["threads"])
     resolved = resolve_settings(model, dataset, settings, resumed=path if resume else None, start=config)
+    warn_without_effect("train", dataset, (settings, resolved))
     loop = source.make_loop(resolved, path, tracking)
     del first, source  # the backend has the weights now
     with reports:

@@ -33,6 +33,7 @@ from fm2.training.inputs import check_splits, fingerprint_of
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
+from fm2.training.without_effect import chosen_settings, warn_without_effect
 
 MOST_MAPS = 6  # of embeddings, unless fields are chosen
 MOST_TRAINING_ROWS = 1_000_000  # with which the training loss is measured
@@ -98,6 +99,7 @@ def ablate(
     del own["model"]
     variants = plan_variants(ablation.model, own, dataset, ablation.fields, ablation.parts)
     trainings = _trainings(variants, ablation, dataset)
+    warn_without_effect("ablate", dataset, (ablation.settings, trainings[f"{COMPLETE}-{own['seed']}"][1]))
     ablation.variants = [variant.to_dict() for variant in variants]
     with output_directory("ablate", path, "ablation", JSON, "another ablation", **policy):
         if overwrite:
@@ -188,7 +190,8 @@ def _train(
         shutil.rmtree(reduced, ignore_errors=True)
         own = without_fields(dataset, variant.without, reduced) if variant.without else dataset
         overwrite = not options["resume"]
-        trained = train(variant.model, own, ablation.path / name, overwrite=overwrite, **options, **used)
+        with chosen_settings(()):
+            trained = train(variant.model, own, ablation.path / name, overwrite=overwrite, **options, **used)
         row |= {"seconds": round(time.perf_counter() - start, 3), **_evaluate(ablation, trained, own, variant)}
         return row, None
     except Exception as error:  # one failed variant must not stop the others

@@ -31,6 +31,7 @@ from fm2.training.inputs import check_splits, fingerprint_of
 from fm2.training.loop import TrainingProgress
 from fm2.training.resolve import log_for_defaults
 from fm2.training.run import Run
+from fm2.training.without_effect import warn_without_effect
 
 
 @writes("out")
@@ -97,6 +98,7 @@ def compare(
         comparison.truth = measure_truth(truth, dataset, comparison.split)
     ignored_settings(comparison.models, comparison.settings)
     trainings = _trainings(comparison, log_for_defaults(dataset))
+    warn_without_effect("compare", dataset, *((each.changes, each.settings) for each in trainings.values()))
     with output_directory("compare", path, "comparison", JSON, "another comparison", **policy):
         if overwrite:
             _remove_results(path)

@@ -23,6 +23,7 @@ from fm2.studies.statistics import PredictionFiles
 from fm2.training.loop import TrainingProgress
 from fm2.training.run import Run
 from fm2.training.train import train
+from fm2.training.without_effect import chosen_settings
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def _train(task: _Task, watch: Callable[[TrainingProgress], None]) -> tuple[dict
     options = {**task.training.changes, "resume": task.resume, "overwrite": not task.resume, "callback": watch}
     try:
         dataset = open_once(task.data)
-        trained = train(task.model, dataset, task.path / task.run, **options)
+        with chosen_settings(()):
+            trained = train(task.model, dataset, task.path / task.run, **options)
         row = task.row(time.perf_counter() - start)
         return row | _evaluate(trained, dataset, task.split, PredictionFiles(task.path / PREDICTIONS)), None
     except Exception as error:  # one failed model must not stop the others

@@ -24,6 +24,7 @@ from fm2.studies.tuning.study import Proposal, Study, Trial
 from fm2.studies.tuning.trial import OutOfTime, Task, settings_of, train_trial, with_effect
 from fm2.training.inputs import fingerprint_of_weights, read_row_weights
 from fm2.training.loop import TrainingProgress
+from fm2.training.without_effect import warn_without_effect
 
 BEST, BEST_RUN, CURRENT = "best.toml", "best", "trials"
 
@@ -99,6 +100,7 @@ def tune(
     arguments["generation"] = generation
     plan = find_plan(path, resume, model, dataset, arguments)
     require("optuna", "tune", "fm2 tune")
+    warn_without_effect("tune", dataset, (plan.fixed, plan.settings({})))
     with output_directory("tune", path, "search", PLAN, "another search", resume=resume, overwrite=None):
         with write_errors(path, "tune"):
             write_files(path, plan_files(plan, dataset, fingerprint), PLAN)

@@ -18,6 +18,7 @@ from fm2.studies.tuning.study import Evaluations, Proposal
 from fm2.training.loop import TrainingProgress
 from fm2.training.tracking import metrics_of
 from fm2.training.train import train
+from fm2.training.without_effect import chosen_settings
 
 WITHOUT_EFFECT = ("threads", "device")  # settings that do not change the result of a training
 
@@ -72,7 +73,8 @@ def _train(task: Task, evaluations: Evaluations, watch: Callable[[TrainingProgre
             raise OutOfTime
 
     try:
-        train(data=open_once(task.data), out=task.run, resume=resume, callback=callback, **task.options)
+        with chosen_settings(()):
+            train(data=open_once(task.data), out=task.run, resume=resume, callback=callback, **task.options)
     except Pruned:
         return {"state": "pruned", **_best_evaluation(task.run)}
     except Fm2Error as error:
