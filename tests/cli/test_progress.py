@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import sys
 
@@ -157,6 +158,7 @@ def test_no_speed_is_shown_right_after_a_switch_of_candidates(capsys, clock, los
 def test_a_bar_without_speed_and_loss_shows_the_epochs(monkeypatch):
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr("fm2.training.progress.BAR_SECONDS", 0)
+    monkeypatch.setattr("fm2.training.progress.SPEED_SECONDS", math.inf)
     with TrainingDisplay() as watch:
         watch(report(loss=float("nan"), evaluation=None))
     assert " 25% 0.5 of at most 2 epochs\n" in re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", terminal.getvalue())
@@ -227,14 +229,14 @@ def test_the_summary_says_why_the_training_ended(last, reason):
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        (5_000, "early stopping: no improvement in 4 evaluations, a higher --patience continues"),
-        (20_000, "reached the maximum of 2 epochs, a higher --epochs continues"),
+        (5_000, "(early stopping: no improvement in 4 evaluations); raise --patience to continue"),
+        (20_000, "(reached the maximum of 2 epochs); raise --epochs to continue"),
     ],
 )
 def test_the_summary_of_a_finished_run_says_how_to_train_it_further(rows, text):
     watch = TrainingDisplay(terminal=False)
     watch(report(rows=rows, begun=rows, loss=float("nan"), waited=4))
-    assert watch.summary() == f"already finished; {text}"
+    assert watch.summary() == f"already finished {text}"
 
 
 def test_the_summary_of_a_resumed_run_counts_the_epochs_before():

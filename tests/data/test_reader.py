@@ -167,8 +167,8 @@ def test_a_majority_of_bad_rows_is_a_mistake_of_the_schema(write, cell, line, re
         prepared(path, numbers, bad_rows="skip")
     problem = f"{path} line {line}: {reason}"
     assert str(error.value) == (
-        f"prepare: 60.1% of the rows are bad (301 of 501), {503 - line} of them like {problem}; {way_out}; "
-        'bad_rows="skip" is for a minority of the rows'
+        f"prepare: 60.1% of the rows are bad (301 of 501); the most frequent reason ({503 - line} rows), "
+        f'first at {problem}; {way_out}; bad_rows="skip" is for a minority of the rows'
     )
     path = write("other.csv", "y,a,b\n" + good * 100 + bad * 200)
     assert prepared(path, numbers, bad_rows="skip").manifest["bad_rows"]["count"] == 200

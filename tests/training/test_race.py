@@ -354,7 +354,7 @@ def test_the_command_reports_what_it_chose(dataset, tmp_path, capsys):
     assert f"fm2: {record.summary()}" in printed.err
     assert "lr in" in printed.out
     assert main(["train", "lr", str(dataset.path), "--out", str(out), "--resume", "--epochs", "2"]) == 0
-    finished = "fm2: already finished; reached the maximum of 2 epochs, a higher --epochs continues"
+    finished = "fm2: already finished (reached the maximum of 2 epochs); raise --epochs to continue"
     assert finished in capsys.readouterr().err
     (tmp_path / "some.toml").write_text("epochs = 2\nbatch_size = 64\n")
     words = [

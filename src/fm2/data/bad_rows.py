@@ -15,7 +15,7 @@ Policy = Literal["stop", "skip"]
 
 BAD_ROWS = "bad_rows.tsv"
 MOST_VALUES = 65_536  # as in list_cell.h
-LABELS = "write labels as 0 and 1, or set impressions= if they count clicks; "
+LABELS = "write labels as 0 and 1, or set impressions= if they count clicks"
 FEWEST_SKIPPED, MOST_SKIPPED = 100, 0.5  # from so many bad rows on, a larger share of them is a mistake of the schema
 LARGEST_WEIGHT = 3.4028234e38  # weights are float32
 
@@ -51,7 +51,7 @@ def explain_fault(schema: Schema, columns: int, field: int, fault: str, text: by
 def _way_out(fault: str) -> str:
     """Return what to correct if most rows have this fault."""
     ways = {
-        "label": "write labels as 0 and 1, or set impressions= if they count clicks",
+        "label": LABELS,
         "number": 'make the field categorical in the schema (kind = "categorical")',
         "time": "correct the format of the time in the schema",
         "columns": "correct the columns of the schema, or split the log by its layouts",
@@ -93,7 +93,7 @@ class BadRows:
     def add(self, source: str, place: str, fault: str, reason: str, row: bytes) -> None:
         """Record a bad row, or raise an error."""
         if self._policy == "stop":
-            hint = LABELS if fault == "label" else ""
+            hint = f"{LABELS}; " if fault == "label" else ""
             raise Fm2Error(f'prepare: {source} {place}: {reason}; {hint}bad_rows="skip" ignores such rows')
         file = self._file or self._start()
         self.first.setdefault(fault, f"{source} {place}: {reason}")
@@ -129,8 +129,8 @@ class BadRows:
         fault, number = self.faults.most_common(1)[0]
         share = f"{self.count / rows:.1%} of the rows are bad ({self.count:,} of {rows:,})"
         raise Fm2Error(
-            f"prepare: {share}, {number:,} of them like {self.first[fault]}; {_way_out(fault)}; "
-            'bad_rows="skip" is for a minority of the rows'
+            f"prepare: {share}; the most frequent reason ({number:,} rows), first at {self.first[fault]}; "
+            f'{_way_out(fault)}; bad_rows="skip" is for a minority of the rows'
         )
 
     def _start(self) -> IO[bytes]:

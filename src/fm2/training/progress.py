@@ -81,7 +81,7 @@ class TrainingDisplay:
             return "already finished; nothing left to train"
         if report.begun and report.rows == report.begun:
             setting = "patience" if report.rows < report.total else "epochs"
-            return f"already finished; {_reason(report).partition(';')[0]}, a higher --{setting} continues"
+            return f"already finished ({_reason(report).partition(';')[0]}); raise --{setting} to continue"
         epochs = f"{report.rows / report.epoch_rows:.2f} epochs"
         if report.begun:
             epochs += f" ({report.begun / report.epoch_rows:.2f} before resuming)"

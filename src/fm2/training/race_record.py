@@ -77,17 +77,22 @@ class Record:
     def describe(self, number: int) -> str:
         """Return the text that names a candidate in the progress, with its model in a race of models.
 
+        In the second race of ``auto``, which only some of the candidates enter, it has the place among these.
+
         >>> record = Record("fm", 1, "log_loss", {}, {}, [Candidate("fm") for _ in range(7)], list(range(7)))
         >>> record.describe(6)
         'candidate 7 of 7'
         >>> record.candidates[2].dropped = 2
         >>> record.describe(6)
         'candidate 7 (no. 6 of 6 left)'
+        >>> Record("fm", 1, "log_loss", {}, {}, record.candidates, entered=[5, 6]).describe(6)
+        'candidate 7 (no. 2 of 2)'
         """
-        left = self.alive
-        counted = f" of {len(left)}"
-        if len(left) < len(self.candidates):
-            counted = f" (no. {left.index(number) + 1} of {len(left)} left)"
+        alive = self.alive
+        counted = f" of {len(alive)}"
+        if len(alive) < len(self.candidates):
+            left = " left" if len(alive) < len(self.entered) else ""
+            counted = f" (no. {alive.index(number) + 1} of {len(alive)}{left})"
         model = f"{self.candidates[number].model}, " if self.model == AUTO else ""
         return f"{model}candidate {number + 1}{counted}"
 
