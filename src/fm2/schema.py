@@ -14,7 +14,7 @@ from typing import Any
 from fm2.errors import Fm2Error, cannot_read, printable, require, suggest
 from fm2.field import DEFAULT_MIN_COUNT, MAX_TREE_HASH_BITS, PARTS, Field, read_fields
 from fm2.remote.paths import local_path, writes
-from fm2.schema_text import schema_text
+from fm2.schema_text import count_fields, schema_text
 
 __all__ = ["Field", "Schema"]
 
@@ -206,7 +206,13 @@ class Schema:
         return self.replace(fields=[*self.fields, Field(name, trees=parts)])
 
     def __repr__(self) -> str:
+        return f"Schema(label={self.label!r}, {count_fields(self)})"
+
+    def __str__(self) -> str:
         return schema_text(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # of notebooks
+        printer.text(str(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for a TOML or JSON file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fm2.errors import printable
@@ -15,19 +16,38 @@ MOST_LINES, MOST_PARTS, WIDEST_NAME = 40, 3, 30
 
 
 def schema_text(schema: Schema) -> str:
-    """Return the label, the number of fields of each kind, and the first fields with their settings."""
-    targets = ("label", "impressions", "weight")
-    columns = [f"{name} '{getattr(schema, name)}'" for name in targets if getattr(schema, name)]
-    kinds = Counter(map(_kind, schema.fields))
-    counts = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    number = len(schema.fields)
-    lines = [f"Schema: {', '.join(columns)}, {number} field{'s' if number > 1 else ''} ({counts})"]
+    """Return how files are read, the number of fields of each kind, and the first fields with their settings."""
     shown = schema.fields[:MOST_LINES]
     width = min(max(len(field.name) for field in shown), WIDEST_NAME)
-    lines += [f"  {field.name:<{width}}  {_field_text(field)}" for field in shown]
-    if number > len(shown):
-        lines.append(f"  and {number - len(shown)} more; see .fields")
+    lines = [_summary(schema), *(f"  {field.name:<{width}}  {_field_text(field)}" for field in shown)]
+    if len(schema.fields) > len(shown):
+        lines.append(f"  and {len(schema.fields) - len(shown)} more; see .fields")
     return "\n".join(map(printable, lines))
+
+
+def count_fields(schema: Schema) -> str:
+    """Return the number of fields as text."""
+    number = len(schema.fields)
+    return f"{number} field" if number == 1 else f"{number} fields"
+
+
+def _summary(schema: Schema) -> str:
+    targets = ("label", "impressions", "weight")
+    parts = [f"{name} '{getattr(schema, name)}'" for name in targets if getattr(schema, name)]
+    kinds = Counter(map(_kind, schema.fields))
+    parts.append(f"{count_fields(schema)} ({', '.join(f'{number} {kind}' for kind, number in kinds.items())})")
+    if schema.missing:
+        texts = [f"'{text}'" for text in schema.missing]
+        parts.append(f"missing values {_first(texts)}")
+    if schema.columns:
+        parts.append(f"{len(schema.columns)} columns in files without a header")
+    return f"Schema: {', '.join(parts)}"
+
+
+def _first(texts: Sequence[str]) -> str:
+    """Return the first texts and the number of the others."""
+    more = f" and {len(texts) - MOST_PARTS} more" if len(texts) > MOST_PARTS else ""
+    return ", ".join(texts[:MOST_PARTS]) + more
 
 
 def _kind(field: Field) -> str:
@@ -46,8 +66,7 @@ def _field_text(field: Field) -> str:
     kind = _kind(field)
     settings = field.to_dict()
     parts = settings.pop(kind, []) if kind in PARTS else []
-    more = f" and {len(parts) - MOST_PARTS} more" if len(parts) > MOST_PARTS else ""
-    texts = [f"{kind} of {', '.join(parts[:MOST_PARTS])}{more}" if parts else kind]
+    texts = [f"{kind} of {_first(parts)}" if parts else kind]
     for name, value in settings.items():
         if name not in ("name", "kind", "multivalued"):
             texts.append(name if value is True else f"{name} {value}")

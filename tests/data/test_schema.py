@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import fm2
 from fm2 import Field, Fm2Error, Fm2Warning, Schema, prepare
 from fm2.cli.main import main
 from fm2.data.description import describe
@@ -308,8 +310,23 @@ def test_a_schema_prints_its_label_and_a_line_per_field():
         "  tags        multivalued, min_count 2, separator |, pooling mean, weighted",
         "  user_price  cross of user, price",
     ]
-    assert repr(schema) == str(schema)
+    files = schema.replace(columns=["w", "click", "user", "price", "day", "tags"], missing=["NA", "\\N", "-", "?"])
+    assert (
+        str(files)
+        .splitlines()[0]
+        .endswith(" 1 cross), missing values 'NA', '\\N', '-' and 1 more, 6 columns in files without a header")
+    )
     assert schema == Schema(fields, label="click", weight="w") != schema.replace(weight="")
+
+
+def test_a_schema_is_one_line_within_other_objects_and_a_summary_in_a_notebook():
+    schema = Schema([Field("user"), Field("ad")], label="it's")
+    assert repr(schema) == """Schema(label="it's", 2 fields)"""
+    assert repr(schema.replace(fields=[Field("ad")])) == """Schema(label="it's", 1 field)"""
+    assert repr(schema) in repr(fm2.LRClassifier(fields=schema)).replace("\n", " ")
+    printed: list[str] = []
+    schema._repr_pretty_(SimpleNamespace(text=printed.append), cycle=False)
+    assert printed == [str(schema)]
 
 
 def test_a_schema_with_many_fields_prints_the_first_ones():
