@@ -73,7 +73,7 @@ def _compare_arguments() -> Sequence[Argument]:
     example="fm2 compare data --models lr,fm,fmfm --out comparison",
     notes="DIR/compare.json and DIR/compare.csv contain the table and are updated after every run; DIR/MODEL-SEED are "
     "ordinary runs. Training options apply to all models that have them. With the same options, fm2 train makes the "
-    "same model: on 20,000 to 500,000 training rows, both keep the best of several variants. If a run fails, its row "
+    "same model: on 20,000 to 2 million training rows, both keep the best of several variants. If a run fails, its row "
     "contains the error, and the exit code is 1. Ctrl-C stops cleanly; --resume continues with the same options.",
     arguments=_compare_arguments,
     interrupted=shared.CONTINUE,

@@ -98,7 +98,8 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train the model further on new rows, which have to contain both classes; the first call fits the model.
 
         New values are added to the vocabularies, and known values keep their weights. ``classes`` default to the
-        classes of the first call's y.
+        classes of the first call's y. Each call holds out validation rows as :meth:`fit` does, which the model never
+        learns from; collect small batches, or set ``validation_fraction=0``.
         """
         with value_errors():
             first = not self.__sklearn_is_fitted__()

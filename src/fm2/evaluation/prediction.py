@@ -62,10 +62,11 @@ def predict_files(
     """Write the click probability of every row of the sources to a file, in the order of the rows.
 
     ``sources`` is a path, a glob pattern, a DataFrame, or a list of these. The extension of ``out`` selects the format:
-    ``.csv`` or ``.csv.gz`` with a header, ``.parquet``, ``.npy`` (float32), otherwise text with one probability per
-    line, except that extensions of other table formats are errors; None writes CSV to standard output. CSV and Parquet
-    have a column ``probability`` after the columns in ``keep``, which are copied from the input. Memory use does not
-    depend on the number of rows, except for ``.npy``.
+    ``.csv`` or ``.csv.gz`` with a header, ``.parquet``, ``.npy`` (float32), and text with one probability per line for
+    ``.txt`` or no extension. Extensions of other tables and archives, such as .xlsx, .json or .gz, are errors. None
+    writes CSV to standard output. CSV and Parquet have a column ``probability`` after the columns in ``keep``, which
+    are copied from the input. Memory use does not depend on the number of rows, except for ``.npy``.
+
     An existing file of probabilities is replaced, on success only; any other file is an error. ``progress`` shows a
     progress bar; by default, if standard error is a terminal.
 

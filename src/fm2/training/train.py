@@ -74,7 +74,7 @@ def train(
 
     ``model`` is the name of a model, or ``"auto"``: then several models are trained, and the best one is kept. With an
     ``effort`` of 2 or 3, several settings around the defaults are trained, and the best ones are kept. Settings that
-    are given do not change. On logs of 20,000 to 500,000 training rows, LR and the factorization machines are trained
+    are given do not change. On logs of 20,000 to 2 million training rows, LR and the factorization machines are trained
     with several forms of L2 even with an ``effort`` of 1, and FmFM also with simpler field matrices, unless the penalty
     is given. The file ``race.json`` of the run lists the candidates and their scores. Trackers for TensorBoard and
     MLflow follow each candidate while it trains; other ``trackers`` follow the winner, at the end, unless they have a

@@ -70,7 +70,7 @@ def compare(
     Ray cluster at ``address``. The metrics are those of one run after the other with the same number of threads. The
     ``stage`` of a report that ``watch`` receives is then the name of its run.
 
-    A run is what :func:`fm2.train` makes of the same settings: on logs of 20,000 to 500,000 training rows, LR and the
+    A run is what :func:`fm2.train` makes of the same settings: on logs of 20,000 to 2 million training rows, LR and the
     factorization machines keep the best of several variants on the validation rows.
 
     At the end, all pairs of models are compared by paired tests on the same rows; see ``statistics`` of the result.
