@@ -16,7 +16,7 @@ from tests.helpers.runs import compare_runs
 from fm2 import Fm2Error, prepare
 from fm2.artifacts.arrays import save_arrays
 from fm2.artifacts.run_directory import SETTINGS
-from fm2.artifacts.settings import read_settings
+from fm2.artifacts.settings import read_run_settings, read_settings
 from fm2.training import loop as loop_module
 from fm2.training.run import Run
 from fm2.training.train import train
@@ -214,6 +214,8 @@ def test_runs_without_newer_settings_resume_as_they_began(dataset, tmp_path):
     file = tmp_path / "run" / SETTINGS
     newer = ("unknown_dropout", "matrices", "linear_l2_scale")
     file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(newer)))
+    assert not set(newer) & read_settings(file).keys()
+    assert read_run_settings(file)["linear_l2_scale"] == 1.0
     again = train("fmfm", dataset, tmp_path / "run", resume=True)
     assert read_settings(file)["unknown_dropout"] == 0.0
     np.testing.assert_array_equal(whole.logits(dataset.test.encoded), again.logits(dataset.test.encoded))
