@@ -167,7 +167,7 @@ def validation_loss(trial: Trial) -> float:
     """Train; return the log loss of the validation rows."""
     dataset = fm2.Dataset.open(trial.data)
     with tempfile.TemporaryDirectory() as folder:
-        run = train(trial.model, dataset, f"{folder}/run", threads=1, **trial.settings)
+        run = train(trial.model, dataset, f"{folder}/run", threads=1, progress=False, **trial.settings)
     return float(run.metrics["log_loss"])
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -65,7 +66,9 @@ def run(name: str, log: Log, directory: Path, options: argparse.Namespace) -> Re
         ]
         data = dict.fromkeys(options.models, dataset.path)
         if options.trees:
+            began = time.process_time()
             with_trees = log.prepare(temporary / "trees", trees=True).path
+            print(f"preparing the log with trees took {time.process_time() - began:.0f} CPU seconds", flush=True)
             data |= {f"{model} + trees": with_trees for model in options.models if model in options.trees}
         models = {
             model: [fit_fm2(model.split()[0], path, seed, options.threads) for seed in range(options.seeds)]

@@ -45,7 +45,7 @@ def _fit(model: str, data: Path, seed: int, threads: int) -> Fitted:
     dataset = fm2.Dataset.open(data)
     begin, cpu_begin = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        run = train(model, dataset, f"{folder}/run", seed=seed, threads=threads)
+        run = train(model, dataset, f"{folder}/run", seed=seed, threads=threads, progress=False)
         seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu_begin
         epochs = read_settings(Path(folder, "run", SETTINGS))["epochs"]
         best = [entry["epoch"] for entry in read_history(Path(folder, "run", HISTORY)) if entry["best"]][-1]

@@ -58,7 +58,7 @@ def run(trial: Trial, threads: int = 0) -> Outcome:
     dataset = fm2.Dataset.open(trial.data)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        result = train(trial.model, dataset, f"{folder}/run", threads=threads, **trial.settings)
+        result = train(trial.model, dataset, f"{folder}/run", threads=threads, progress=False, **trial.settings)
         lines = Path(folder, "run", "history.jsonl").read_text().splitlines()
     seconds = time.perf_counter() - start
     test = metrics.evaluate(dataset.test.labels, result.probabilities(dataset.test.ids))
