@@ -352,7 +352,7 @@ def test_the_progress_of_fitting_only_grows():
     assert [trees for _, trees in updates] == list(range(1, len(updates) + 1))
     assert updates[0][0] == 0
     assert len({percent for percent, _ in updates if percent < 50}) > 3  # while combinations are selected
-    assert updates[-1][0] == 90  # while the last trees are fitted, to all rows
+    assert updates[-1][0] == 92  # while the last trees are fitted, to all rows
 
 
 def test_pairs_do_not_leak_labels():

@@ -34,6 +34,9 @@ SETTINGS = {
     "verbose": -1,
 }
 FAST = {"learning_rate": 0.15}  # to compare inputs
+# Larger trees are better where many numbers have effects in common: on a log of diamonds, the trees' test log loss is
+# .275 instead of .280, and CatBoost's .274. On logs of categories, they are worse: .619 instead of .616 on InstEval's.
+LARGE = {"num_leaves": 64, "max_depth": -1}
 FEW_ROWS = 100_000  # that one thread fits about as fast as several, which would have to wait for each other
 
 
@@ -50,6 +53,21 @@ def require_lightgbm() -> Any:
     finally:
         if not is_set:
             del os.environ["OMP_WAIT_POLICY"]
+
+
+def is_lower(losses: NDArray[np.float64], others: NDArray[np.float64], weights: Floats) -> bool:
+    """Return whether the mean of losses is lower than that of others, by more than half its standard error.
+
+    Of several comparisons, the best one gains by chance.
+
+    >>> others = np.array([0.5, 0.4, 0.6])
+    >>> [is_lower(others - gains, others, np.ones(3)) for gains in ([0.1, 0.1, 0.2], [0.1, -0.2, 0.2])]
+    [True, False]
+    """
+    gains, shares = others - losses, weights / weights.sum()
+    mean = float(gains @ shares)
+    error = float(np.linalg.norm((gains - mean) * shares))
+    return mean > error / 2
 
 
 class TreeProgress:
@@ -84,6 +102,15 @@ class Boosting:
         threads = threads if len(rows.labels) > FEW_ROWS else 1
         self._settings = {**SETTINGS, "seed": seed % 2**31, "num_threads": threads}
 
+    def choose_size(self, numbers: Floats, validation: TreeRows, of_validation: Floats) -> None:
+        """Fit larger trees from now on if they are better on the validation rows."""
+        if not len(validation.labels):
+            return
+        small, large = self._settings, self._settings | LARGE
+        losses, of_large = (self._losses(numbers, validation, of_validation, each) for each in (small, large))
+        if is_lower(of_large, losses, validation.weights):
+            self._settings = large
+
     def fit_all(self, numbers: Floats, trees: int) -> Any:
         """Fit ``trees`` trees to all rows."""
         return self._fit(self._settings, self._data(numbers), trees)
@@ -108,11 +135,17 @@ class Boosting:
         gains: NDArray[np.float64] = fitted.feature_importance("gain")
         return gains / max(float(gains.sum()), 1e-9)
 
-    def lowest_loss(self, numbers: Floats, validation: TreeRows, of_validation: Floats) -> float:
-        """Return the lowest log loss of the validation rows while trees are added."""
+    def lowest_losses(self, numbers: Floats, validation: TreeRows, of_validation: Floats) -> NDArray[np.float64]:
+        """Return the log losses of the validation rows by as many trees as have the lowest mean."""
+        return self._losses(numbers, validation, of_validation, self._settings | FAST)
+
+    def _losses(
+        self, numbers: Floats, validation: TreeRows, of_validation: Floats, settings: dict[str, Any]
+    ) -> NDArray[np.float64]:
         valid = self._lightgbm.Dataset(of_validation, validation.labels, weight=validation.weights)
-        fitted = self._fit_until_best(self._data(numbers), valid, self._settings | FAST)
-        return float(fitted.best_score["valid_0"]["cross_entropy"])
+        fitted = self._fit_until_best(self._data(numbers), valid, settings)
+        logits: NDArray[np.float64] = fitted.predict(of_validation, raw_score=True)
+        return np.logaddexp(0, logits) - validation.labels * logits
 
     def _fit_until_best(self, data: Any, valid: Any, settings: dict[str, Any]) -> Any:
         stop = self._lightgbm.early_stopping(PATIENCE, verbose=False)

@@ -8,7 +8,7 @@ from itertools import combinations, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from fm2.data.tree_boosting import Boosting, TreeProgress
+from fm2.data.tree_boosting import Boosting, TreeProgress, is_lower
 from fm2.data.tree_inputs import Parts, TreeRows, add_combinations, combine, numbers_of, part_inputs
 
 MOST_CHOSEN = 12  # in each round
@@ -98,7 +98,7 @@ class _Trees:
         tables, self._columns = part_inputs(rows)
         self._of_validation = numbers_of(validation, tables)
         self._boosting = Boosting(rows, seed, threads, progress)
-        self._loss = self._loss_with([], [])
+        self._losses = self._losses_with([], [])
         self._sample = self._judged = rows.every(_step(rows))  # the latter with all combinations that were judged
         self._checked = validation
         self._boosting_of_sample = Boosting(self._sample, seed, threads, progress)
@@ -159,18 +159,20 @@ class _Trees:
         rows, tables, columns = add_combinations(self._rows, ranked)
         of_validation = numbers_of(self._validation, tables, rows.pairs)
         per_candidate, best = len(tables) // max(len(ranked), 1), 0
+        lowest, before, weights = self._losses, self._losses, self._validation.weights
         for size in sorted({min(size, len(ranked)) for size in COMPARED} - {0}):
-            loss = self._loss_with(columns[: size * per_candidate], of_validation[: size * per_candidate])
-            if loss < self._loss:
-                self._loss, best = loss, size
+            losses = self._losses_with(columns[: size * per_candidate], of_validation[: size * per_candidate])
+            if losses @ weights < lowest @ weights and is_lower(losses, before, weights):
+                lowest, best = losses, size
+        self._losses = lowest
         self._columns += columns[: best * per_candidate]
         self._of_validation += of_validation[: best * per_candidate]
         self.chosen += ranked[:best]
         return list(ranked[:best])
 
-    def _loss_with(self, columns: list[Floats], of_validation: list[Floats]) -> float:
+    def _losses_with(self, columns: list[Floats], of_validation: list[Floats]) -> NDArray[np.float64]:
         numbers, checked = [*self._columns, *columns], [*self._of_validation, *of_validation]
-        return self._boosting.lowest_loss(np.stack(numbers, axis=1), self._validation, np.stack(checked, axis=1))
+        return self._boosting.lowest_losses(np.stack(numbers, axis=1), self._validation, np.stack(checked, axis=1))
 
 
 def is_determined(whole: Ints, rest: Ints) -> bool:

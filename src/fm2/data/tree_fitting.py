@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fm2.data.tree_boosting import Boosting, TreeProgress
 from fm2.data.tree_combinations import SELECTION_PERCENT, select_combinations
-from fm2.data.tree_inputs import FOLDS, Table, TreeRows, add_combinations, hide_features, part_inputs
+from fm2.data.tree_inputs import FOLDS, Table, TreeRows, add_combinations, hide_features, numbers_of, part_inputs
 from fm2.data.trees import NODE, Pair, Trees
 
 Floats = NDArray[np.float32]
@@ -46,13 +46,15 @@ def fit_trees(
     tables, columns = part_inputs(rows)
     chosen = select_combinations(rows, validation, seed, threads, progress)
     rows, pair_tables, pair_columns = add_combinations(rows, chosen)
+    tables += pair_tables
     numbers = np.stack([*columns, *pair_columns], axis=1)
-    progress.begin(SELECTION_PERCENT, 100, FOLDS + 1)
+    progress.begin(SELECTION_PERCENT, 100, FOLDS + 3)
+    boosting.choose_size(numbers, validation, np.stack(numbers_of(validation, tables, rows.pairs), axis=1))
     predictions, size = boosting.predict_held_out(numbers)
     final = boosting.fit_all(numbers, size)
     boundaries = _boundaries(predictions, rows.weights, buckets)
     roots = [tree["tree_structure"] for tree in final.dump_model()["tree_info"]]
-    trees = _convert(roots, rows.pairs, [*tables, *pair_tables], len(rows.vocabularies), boundaries)
+    trees = _convert(roots, rows.pairs, tables, len(rows.vocabularies), boundaries)
     of_rows = np.searchsorted(boundaries, predictions, "right").astype(np.int32)
     return FittedTrees(trees, _means(predictions, of_rows), of_rows)
 

@@ -22,7 +22,7 @@ Parts = tuple[int, ...]
 Table = Input  # a part, or the number of parts + a pair; the number of each of its features, or what is read of a list
 
 FOLDS = 4
-PRIOR_ROWS = 10.0  # the weight of the mean click rate in that of a feature
+LEAST_PRIOR_ROWS, MOST_PRIOR_ROWS = 1.0, 100.0
 MISSING = _native.MISSING_NUMBER  # below all thresholds between numbers
 FEW_VALUES = 256  # numbers that trees can single out, as LightGBM has as many bins
 MOST_COMBINATIONS = 1 << 18  # of a pair, the most frequent ones
@@ -237,6 +237,27 @@ def _values(vocabulary: Vocabulary) -> Floats | None:
     return values.astype(np.float32)
 
 
+def prior_rows(clicks: NDArray[np.float64], shown: NDArray[np.float64]) -> float:
+    """Return the weight, in rows, of the mean click rate in those of features.
+
+    It is estimated by the method of moments: click rates that vary more than the clicks of so many rows would by
+    chance have a beta distribution, whose parameters have this sum. The more features differ, the smaller it is.
+
+    >>> shown = np.full(1000, 10.0)
+    >>> round(prior_rows(np.tile([0.0, 10.0], 500), shown)), round(prior_rows(np.tile([4.0, 6.0], 500), shown))
+    (1, 100)
+    """
+    clicks, shown = clicks[shown > 0], shown[shown > 0]
+    total = shown.sum()
+    mean = clicks.sum() / max(total, 1e-9)
+    pairs = ((1 - shown / max(total, 1e-9)) * (shown - 1)).sum()
+    if not 0 < mean < 1 or pairs <= 0:
+        return MOST_PRIOR_ROWS
+    excess = (shown * (clicks / shown - mean) ** 2).sum() / (mean * (1 - mean)) - (len(shown) - 1)
+    correlation = float(np.clip(excess / pairs, 1e-9, 1))  # of two rows with the same feature
+    return float(np.clip(1 / correlation - 1, LEAST_PRIOR_ROWS, MOST_PRIOR_ROWS))
+
+
 def _statistics(rows: TreeRows, ids: Ints, size: int) -> list[tuple[Floats, Floats]]:
     """Return the count and the click rate of each feature; for each row, those without the row itself or its fold.
 
@@ -256,7 +277,8 @@ def _statistics(rows: TreeRows, ids: Ints, size: int) -> list[tuple[Floats, Floa
     without_row = np.log1p(np.maximum(counts[ids] - 1, 0)).astype(np.float32)
     clicks, shown = sums(rows.weights * rows.labels.astype(np.float64)), sums(rows.weights.astype(np.float64))
     mean = np.clip(clicks.sum() / shown.sum(), 1e-6, 1 - 1e-6)
-    prior = PRIOR_ROWS * float(rows.weights.mean())
     all_clicks, all_shown = clicks.sum(axis=0), shown.sum(axis=0)
+    unit = float(rows.weights.mean())
+    prior = unit * prior_rows(all_clicks[1:] / unit, all_shown[1:] / unit)
     without_fold = logit(all_clicks - clicks, all_shown - shown)[rows.folds, ids]
     return [(np.log1p(counts).astype(np.float32), without_row), (logit(all_clicks, all_shown), without_fold)]
