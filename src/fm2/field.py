@@ -17,7 +17,8 @@ Pooling = Literal["mean", "sum", "sqrt"]
 Keep = Literal["first", "last"]
 Spacing = Literal["quantiles", "log"]
 
-DEFAULT_MIN_COUNT = 4
+DEFAULT_MIN_COUNT = 0  # the number of training rows decides
+CROSS_MIN_COUNT = 4  # of candidates for crosses
 DEFAULT_KNOTS = 20
 DEFAULT_TREE_BUCKETS = 200
 DEFAULT_SEPARATOR = "|"
@@ -48,8 +49,9 @@ class Field:
       converted to UTC. A number between literal characters may have one digit: 1/5/2024.
 
     ``column`` is the name of the column; it defaults to the name of the field. Values that occur fewer than
-    ``min_count`` times become unknown, and with ``missing_is_unknown`` so do missing values. With ``hash_bits``, the
-    field has no vocabulary: the feature of a value is a hash of that many bits.
+    ``min_count`` times become unknown, and with ``missing_is_unknown`` so do missing values. By default, ``prepare``
+    sets ``min_count`` to 2, 3 or 4, depending on the number of training rows. With ``hash_bits``, the field has no
+    vocabulary: the feature of a value is a hash of that many bits.
 
     With ``multivalued``, a cell has any number of values: text divided by the ``separator``, or a list. ``pooling``
     combines their embeddings. At most ``max_values`` are used, the ``first`` or ``last`` ones (``keep``). ``weighted``
@@ -160,8 +162,8 @@ class Field:
             yield f"part and format require a timestamp field, but the field is {self.kind}"
         if "%" in re.sub("%[YymdHMSz%]", "", self.format or ""):
             yield f"the format '{self.format}' may contain only %Y %y %m %d %H %M %S %z and %%"
-        if self.min_count < 1:
-            yield f"min_count must be at least 1, which keeps every value, got {self.min_count}"
+        if self.min_count < 0:
+            yield f"min_count must be at least 1, which keeps every value, or 0 for the default, got {self.min_count}"
         if not 0 <= self.hash_bits <= MAX_HASH_BITS:
             yield f"hash_bits must be between 1 and {MAX_HASH_BITS}, or 0 for a vocabulary, got {self.hash_bits}"
         if self.hash_bits and self.kind != "categorical":

@@ -176,10 +176,15 @@ class Schema:
         """Return a copy with other ``fields``, ``label``, ``columns``, ``missing``, ``weight`` or ``impressions``."""
         return dataclasses.replace(self, **changes)
 
-    def with_min_count(self, min_count: int) -> Schema:
-        """Return a copy with this ``min_count`` in every field that has a vocabulary of its own."""
+    def with_min_count(self, min_count: int, *, where_default: bool = False) -> Schema:
+        """Return a copy with this ``min_count`` in every field that has a vocabulary of its own.
+
+        With ``where_default``, fields that have one keep it.
+        """
         fields = [
-            field if field.shares or field.trees else dataclasses.replace(field, min_count=min_count)
+            field
+            if field.shares or field.trees or (where_default and field.min_count)
+            else dataclasses.replace(field, min_count=min_count)
             for field in self.fields
         ]
         return self.replace(fields=fields)

@@ -55,6 +55,20 @@ def test_ids_follow_the_counts_of_the_training_rows(tmp_path_factory, values, mi
     assert by_id == sorted(by_id, reverse=True)
 
 
+@pytest.mark.parametrize(("rows", "least"), [(200, 2), (320, 3), (480, 4)])
+def test_the_default_threshold_grows_with_the_training_rows(tmp_path, monkeypatch, rows, least):
+    monkeypatch.setattr("fm2.data.counting.ROWS_FOR_MIN_COUNTS", {200: 2, 300: 3})  # training rows
+    values = [f"v{row // 5}" for row in range(rows)]
+    fields = [Field("site"), Field("three", column="site", min_count=3)]
+    dataset = prepare(sites(values), Schema(fields, label="y"), tmp_path / "data")
+    split = random_split(np.arange(rows), (0.8, 0.1, 0.1), 0)
+    counts = Counter(value for value, part in zip(values, split, strict=True) if part == 0)
+    for vocabulary, expected in zip(dataset.vocabularies, (least, 3), strict=True):
+        kept = {value.encode() for value, count in counts.items() if count >= expected}
+        assert set(vocabulary.values()) == kept
+    assert dataset.schema.fields[0].min_count == 0  # a larger log like this one has a larger threshold
+
+
 def test_log_square_follows_the_paper(tmp_path):
     x = [None, -2, -1, 0, 1, 2, 3, 4, 5, 9, 100, 12345, 7_000_000]
     table = pl.DataFrame({"y": [0] * len(x), "n": x})

@@ -71,7 +71,10 @@ def test_presets_have_the_default_threshold(name):
         ),
         ({"name": "a", "part": "hour"}, "part and format require a timestamp field"),
         ({"name": "a", "kind": "timestamp", "part": "year"}, "unknown part 'year'; choose one of weekday, hour"),
-        ({"name": "a", "min_count": 0}, "min_count must be at least 1, which keeps every value, got 0"),
+        (
+            {"name": "a", "min_count": -1},
+            "min_count must be at least 1, which keeps every value, or 0 for the default, got -1",
+        ),
         ({"name": "a", "hash_bits": 31}, "hash_bits must be between 1 and 30, or 0 for a vocabulary, got 31"),
         (
             {"name": "a", "kind": "numeric", "hash_bits": 3},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fm2.cli import shared
 from fm2.cli.command import NOTHING_WRITTEN, Argument, command, flag, input_path, output_path
 from fm2.errors import Fm2Error
-from fm2.field import DEFAULT_MIN_COUNT
+from fm2.field import CROSS_MIN_COUNT
 
 if TYPE_CHECKING:
     from fm2.studies.comparison.results import Comparison
@@ -353,7 +353,7 @@ def reproduce(options: argparse.Namespace) -> None:
         Argument("--top", "number of crosses to print", int, default=10),
         flag("--triples", "extend the best pairs by a third field"),
         Argument("--model", "base model (fm2 models)", default="lr"),
-        Argument("--min-count", "ignore combinations with fewer occurrences", int, default=DEFAULT_MIN_COUNT),
+        Argument("--min-count", "ignore combinations with fewer occurrences", int, default=CROSS_MIN_COUNT),
         Argument("--rows", "rows with which gains are measured; base models use all", int, default=1_000_000),
         Argument("--seed", "random seed of the halves and the base models", int, default=0),
         shared.THREADS,

@@ -25,6 +25,23 @@ Assign = Callable[[Block], tuple[Assignment, Impressions]]  # the split of each 
 ValuesOf = Callable[[NDArray[np.int64]], Vocabulary]  # the values of codes
 
 NUMBER_SAMPLE = 1_000_000
+# The training rows up to which fields keep values that occur twice, and three times. With 2 instead of 4, the test log
+# loss of LR, FFM and FmFM is .0009, .0001 and .0003 lower on avazu (24,000 rows), .0014, .0003 and .0003 on adult, and
+# that of trees .016 on a log of restaurants with many rare names. With 110,000 rows (criteo_inferred), there is hardly
+# a difference, but there are twice as many features.
+ROWS_FOR_MIN_COUNTS = {65_536: 2, 131_072: 3}
+LARGEST_MIN_COUNT = 4
+
+
+def with_min_counts(schema: Schema, training_rows: int) -> Schema:
+    """Return a schema in which all fields have a ``min_count``, by default the one for so many training rows.
+
+    >>> schema = Schema([Field("site"), Field("ad", min_count=8)], label="click")
+    >>> [[field.min_count for field in with_min_counts(schema, rows).fields] for rows in (1_000, 100_000, 1_000_000)]
+    [[2, 8], [3, 8], [4, 8]]
+    """
+    found = (least for rows, least in ROWS_FOR_MIN_COUNTS.items() if training_rows <= rows)
+    return schema.with_min_count(next(found, LARGEST_MIN_COUNT), where_default=True)
 
 
 class Values(Protocol):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fm2.data import part_tasks
 from fm2.data.bad_rows import BadRows
-from fm2.data.counting import Assign, Counts, FieldIds, Values
+from fm2.data.counting import Assign, Counts, FieldIds, Values, with_min_counts
 from fm2.data.derived import DerivedEncoder
 from fm2.data.engine import Reading
 from fm2.data.list_files import NewLists
@@ -81,7 +81,8 @@ class PartsEngine:
         reading = dataclasses.replace(self._reading, known=())
         self._counts = self._map(part_tasks.count_part, (reading, self._shards, assign), self._parts)
         directories = [part.directory for part in self._parts]
-        shared = self._reading.schema, self._reading.known, directories
+        schema = with_min_counts(self._reading.schema, sum(counts.training for counts in self._counts))
+        shared = schema, self._reading.known, directories
         shards = [(shard,) for shard in range(self._shards)]
         names = [f"shard {shard} of the values" for shard in range(self._shards)]
         self._merged = MergedValues(self._reading.schema, self._run(merge_shard, shared, shards, names))

@@ -122,15 +122,16 @@ def prepare(
             raise Fm2Error(f"prepare: none of the {passes.rows} rows is for training; more rows are needed")
         if not counts.totals.get("weight", np.ones(1)).any():
             raise Fm2Error(f"prepare: all weights are zero (column '{schema.weight}')")
+        counted = counting.with_min_counts(schema, counts.training)
         sample = functools.partial(passes.sample_numbers, assign)
         number_codes = NumberCodes(
-            schema, counting.learn_numbers(schema, known, sample, counts.training, counts.click_rate)
+            counted, counting.learn_numbers(counted, known, sample, counts.training, counts.click_rate)
         )
         of_numbers = passes.count_numbers(assign, number_codes)
         code_counts = [of_numbers.get(index, count) for index, count in enumerate(counts.codes)]
-        fields = counting.build_vocabularies(schema, code_counts, number_codes, passes.values, known)
+        fields = counting.build_vocabularies(counted, code_counts, number_codes, passes.values, known)
         fields = passes.set_ids(fields)
-        fields, derived = build_crosses(schema, fields, number_codes, passes, assign, known, **reading.counted)
+        fields, derived = build_crosses(counted, fields, number_codes, passes, assign, known, **reading.counted)
         options: dict[str, Any] = {"seed": seed, "negative_rate": negative_rate, "progress": progress}
         options |= reading.counted
         fields = build_trees(schema, fields, number_codes, derived, passes, assign, known, training_rows, **options)

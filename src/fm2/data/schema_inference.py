@@ -24,6 +24,7 @@ from fm2.schema import Field, Schema
 
 SAMPLE_ROWS = 10_000
 FEW_VALUES = 20
+FEWEST_OF_CATEGORY = 4  # rows; most values of amounts have fewer
 CODE = re.compile(r"0\d+")  # a leading zero means an identifier, not a number
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IDENTIFIER = re.compile(r"(^|_)(id|ids|key|code|hash)$|Id$|ID$")
@@ -71,7 +72,7 @@ def _infer_field(name: str, values: Sequence[str] | ListColumn, min_count: int) 
 
     if format := infer_time_format(name, present, identifier=IDENTIFIER.search(name) is not None):
         return Field(name, "timestamp", format=format, min_count=min_count)
-    if mostly(NUMBER) and not mostly(CODE) and _are_quantities(name, present, min_count):
+    if mostly(NUMBER) and not mostly(CODE) and _are_quantities(name, present, min_count or FEWEST_OF_CATEGORY):
         return Field(name, "numeric", transform="quantiles", min_count=min_count)
     return infer_list(name, present, min_count) or Field(name, min_count=min_count)
 

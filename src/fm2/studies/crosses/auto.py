@@ -12,7 +12,7 @@ from fm2.data.encoder import Encoder
 from fm2.data.manifest import MANIFEST
 from fm2.data.prepare import prepare, resolve_schema
 from fm2.errors import Fm2Error, warn
-from fm2.field import DEFAULT_MIN_COUNT
+from fm2.field import CROSS_MIN_COUNT
 from fm2.files import check_output, temporary_directory, write_errors
 from fm2.models.registry import get_spec, spec_of_interaction
 from fm2.remote.paths import writes
@@ -37,7 +37,7 @@ def prepare_with_crosses(
     max_crosses: int = MOST_CROSSES,
     min_gain: float = LEAST_GAIN,
     triples: bool = False,
-    min_count: int = DEFAULT_MIN_COUNT,
+    min_count: int = CROSS_MIN_COUNT,
     overwrite: bool = False,
     seed: int = 0,
     threads: int = 0,

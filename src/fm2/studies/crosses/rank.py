@@ -12,7 +12,7 @@ from typing import Any
 from fm2.cpu import check_threads
 from fm2.data.dataset import Dataset
 from fm2.errors import Fm2Error
-from fm2.field import DEFAULT_MIN_COUNT
+from fm2.field import CROSS_MIN_COUNT
 from fm2.progress import Progress
 from fm2.studies.crosses.residuals import CrossGain, Residuals, Watch
 
@@ -63,7 +63,7 @@ def rank_crosses(
     *,
     model: str = "lr",
     triples: bool = False,
-    min_count: int = DEFAULT_MIN_COUNT,
+    min_count: int = CROSS_MIN_COUNT,
     rows: int = DEFAULT_ROWS,
     seed: int = 0,
     threads: int = 0,
