@@ -14,6 +14,8 @@ from fm2 import prepare
 from fm2.artifacts.settings import Settings
 from fm2.cli.main import main
 from fm2.errors import Fm2Error
+from fm2.training.candidates import default_candidates
+from fm2.training.resolve import log_for_defaults
 from fm2.training.train import train
 
 
@@ -39,12 +41,14 @@ def test_ordinary_trainings_keep_the_best_variant(dataset, tmp_path, model, monk
     defaults = Settings.of(model, len(dataset.train), dataset.field_sizes)
     # l2_power, and the penalty of features that occur 100 times; LR tries the second form with two strengths
     penalties = [(1, 1), (1, 2), (0, 1)] if model == "lr" else [(1, 1), (0, 1)]
-    penalties += [(1, 1), (0, 1), (1, 1), (defaults.l2_power, 1)] if model == "fmfm" else []
+    penalties += [(1, 1), (0, 1), (1, 1), (1, 1), (defaults.l2_power, 1)] if model == "fmfm" else []
     count = 1 + len(penalties)
     assert list(stages)[:count] == [f"candidate {number} of {count}, round 1 of 4" for number in range(1, count + 1)]
     assert record.summary().startswith(f"compared {count} variants: chose ")
     others = [candidate.changes for candidate in record.candidates[1:]]
-    matrices = [None, None, "diagonal", "diagonal", "scalar", "scalar"] if model == "fmfm" else [None] * (count - 1)
+    matrices = (
+        [None, None, "diagonal", "diagonal", "scalar", "scalar", "scalar"] if model == "fmfm" else [None] * (count - 1)
+    )
     assert [each.get("matrices") for each in others] == matrices
     unchanged = {"l2": defaults.l2, "l2_power": defaults.l2_power, "field_dropout": defaults.field_dropout}
     for other, (power, strength) in zip(others, penalties, strict=True):
@@ -90,7 +94,7 @@ def test_a_comparison_of_penalties_can_be_resumed(dataset, tmp_path):
 def test_auto_compares_the_penalties_of_models(dataset, tmp_path):
     record = record_of(train("auto", dataset, tmp_path / "run", **FAST))
     models = [candidate.model for candidate in record.candidates]
-    assert models == [*["lr"] * 4, *["fm"] * 3, "ffm", *["fwfm"] * 3, *["fmfm"] * 7]
+    assert models == [*["lr"] * 4, *["fm"] * 3, "ffm", *["fwfm"] * 3, *["fmfm"] * 8]
     assert record.summary().endswith("the best of 5 models")
     again = record_of(train("auto", dataset, tmp_path / "more", effort=2, **FAST))
     entered = [(each.model, json.dumps(each.changes, sort_keys=True)) for each in again.candidates]
@@ -105,10 +109,33 @@ def test_a_penalty_that_is_given_is_the_only_one(dataset, tmp_path, given):
     assert names(train("fmfm", dataset, tmp_path / "run", **given, **FAST).path) == ORDINARY
 
 
-def test_simpler_matrices_need_more_rows(dataset, tmp_path, monkeypatch):
+@pytest.mark.parametrize("clear", [False, True])
+def test_simpler_matrices_must_be_clearly_better_on_few_rows(dataset, tmp_path, monkeypatch, clear):
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 1000)
-    record = record_of(train("fmfm", dataset, tmp_path / "run", **FAST))
-    assert [candidate.changes.get("l2_power") for candidate in record.candidates] == [None, 1, 0]
+    monkeypatch.setattr("fm2.training.candidates.LEAST_GAIN", -1.0 if clear else 0.5)  # any loss will do, or half of it
+    monkeypatch.setattr("fm2.training.race.FAR_BEHIND", (math.inf,) * 3)
+    run = train("fmfm", dataset, tmp_path / "run", **FAST)
+    record = record_of(run)
+    assert len(record.candidates) == 8
+    assert ("matrices" in record.candidates[record.winner].changes) == clear
+    of_full = [each.scores[-1] for each in record.candidates if "matrices" not in each.changes]
+    assert clear or run.metrics["log_loss"] == min(of_full)
+
+
+@pytest.mark.usefixtures("medium")
+def test_the_last_variants_of_fmfm_have_the_settings_of_fwfm(dataset):
+    log = log_for_defaults(dataset)
+    form, own = Settings.of("fwfm", *log), Settings.of("fmfm", *log)
+    fixed = {"patience": 3}
+    *_, equal, usual = default_candidates(own, log[0], fixed, log[2], log[1])
+    settings = Settings.of("fmfm", *log, **usual)
+    expected = form.used() | {"model": "fmfm", "matrices": "scalar"}
+    assert settings.used() == expected
+    assert Settings.of("fmfm", *log, **equal).used() == expected | {
+        key: equal[key] for key in ("l2", "l2_power", "field_dropout")
+    }
+    assert "patience" not in usual
+    assert "dim" not in default_candidates(own, log[0], {"dim": 4}, log[2], log[1])[-1]
 
 
 @pytest.mark.usefixtures("medium")

@@ -222,7 +222,7 @@ def test_other_efforts_are_refused(dataset, tmp_path, effort):
 @pytest.mark.parametrize("name", model_names())
 def test_every_model_accepts_its_candidates(name):
     defaults = Settings.of(name, 5000, [5, 6, 7, 8])
-    candidates = settings_around(defaults, 5000, 4, (), NUMBER[3])
+    candidates = settings_around(defaults, 5000, [9] * 4, (), NUMBER[3])
     assert candidates[0] == {}
     assert len(candidates) >= 7
     assert len({json.dumps(candidate) for candidate in candidates}) == len(candidates)

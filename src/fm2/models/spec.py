@@ -53,7 +53,8 @@ class ModelSpec:
     ``highest_rate``, on others by the same factor; None leaves them alone. With ``l2_by_density``, the default l2 is
     proportional to the number of features per row; with ``accumulator_by_rows``, the default
     initial_accumulator grows with the rows. On logs of medium size, an ordinary training also tries the
-    ``other_penalties``, each an l2_power and a factor of the usual strength, and keeps the best one. ``fm2 tune``
+    ``other_penalties``, each an l2_power and a factor of the usual strength, and keeps the best one. ``scalar_form`` is
+    the model that results from field matrices that are multiples of the identity. ``fm2 tune``
     leaves ``untuned`` settings alone. ``fm2 train auto`` tries the model from ``auto_effort`` on; None means never.
 
     ``many_fields`` says that the model's cost is linear in the number of fields, so that it takes any number of them.
@@ -95,6 +96,7 @@ class ModelSpec:
     l2_by_density: bool = False
     accumulator_by_rows: bool = False
     other_penalties: Sequence[tuple[float, float]] = ()
+    scalar_form: str = ""
     untuned: Sequence[str] = ()
     auto_effort: int | None = None
 

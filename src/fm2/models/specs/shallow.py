@@ -318,6 +318,7 @@ FMFM = _machine(
     "matrix",
     defaults={**DEFAULTS, "linear_std": 0.03, "matrix_std": 0.03},
     highest_rate=0.016,
+    scalar_form="fwfm",
     auto_effort=1,
     count_parameters=_count_parameters(_matrix_parameters),
     count_flops=_fmfm_flops,
