@@ -27,6 +27,13 @@ float LeafSum::total() const {
 
 bool TreeMasks::open(std::span<const std::int32_t> roots, std::span<const TreeNode> nodes, std::span<const float> leaves,
                      std::size_t inputs) {
+    large_ = {};
+    return small_.open(roots, nodes, leaves, inputs) || large_.open(roots, nodes, leaves, inputs);
+}
+
+template <class Mask>
+bool LeafMasks<Mask>::open(std::span<const std::int32_t> roots, std::span<const TreeNode> nodes, std::span<const float> leaves,
+                           std::size_t inputs) {
     *this = {};
     const auto is_nan = [](const TreeNode& node) { return std::isnan(node.threshold); };
     if (roots.size() > max_trees || nodes.size() > max_nodes || inputs > max_inputs || std::ranges::any_of(nodes, is_nan)) return false;
@@ -58,8 +65,9 @@ bool TreeMasks::open(std::span<const std::int32_t> roots, std::span<const TreeNo
 
 // Numbers the leaves from left to right, and adds what each node rules out. In a damaged file, nodes may have several parents, or form a
 // long chain. A tree with few leaves is not deep.
-bool TreeMasks::add_tree(std::size_t tree, std::int32_t root, std::span<const TreeNode> nodes, std::span<const float> leaves,
-                         std::vector<std::vector<std::pair<float, Entry>>>& by_input) {
+template <class Mask>
+bool LeafMasks<Mask>::add_tree(std::size_t tree, std::int32_t root, std::span<const TreeNode> nodes, std::span<const float> leaves,
+                               std::vector<std::vector<std::pair<float, Entry>>>& by_input) {
     std::size_t count = 0;
     const auto visit = [&](const auto& self, std::int32_t at, std::size_t depth) -> bool {
         if (at < 0) {
@@ -71,17 +79,19 @@ bool TreeMasks::add_tree(std::size_t tree, std::int32_t root, std::span<const Tr
         const TreeNode& node = nodes[static_cast<std::size_t>(at)];
         const std::size_t first = count;
         if (!self(self, node.next[0], depth + 1)) return false;
-        const std::uint32_t left = (std::uint32_t{1} << count) - (std::uint32_t{1} << first);
+        if (count == max_leaves) return false;  // the right child needs one, too
+        const std::uint64_t left = (std::uint64_t{1} << count) - (std::uint64_t{1} << first);
         if (++entries_seen_ > nodes.size()) return false;  // nodes with several parents
-        by_input[node.input].push_back({node.threshold, {static_cast<std::uint16_t>(tree), static_cast<Mask>(~left)}});
+        by_input[node.input].push_back({node.threshold, {static_cast<Mask>(~left), static_cast<std::uint16_t>(tree)}});
         return self(self, node.next[1], depth + 1);
     };
     return visit(visit, root, 0);
 }
 
 // Writes the bits that a tile of the masks in all rows have in common.
-void TreeMasks::combine(std::span<const Mask* const> rows, std::size_t first, Mask* out) {
-    using Vector [[gnu::vector_size(16), gnu::aligned(2), gnu::may_alias]] = std::uint64_t;
+template <class Mask>
+void LeafMasks<Mask>::combine(std::span<const Mask* const> rows, std::size_t first, Mask* out) {
+    using Vector [[gnu::vector_size(16), gnu::aligned(sizeof(Mask)), gnu::may_alias]] = std::uint64_t;
     constexpr std::size_t vectors = 4;
     static_assert(vectors * sizeof(Vector) == tile * sizeof(Mask));
     Vector a = ~Vector{}, b = a, c = a, d = a;  // in registers, unlike an array
@@ -99,7 +109,8 @@ void TreeMasks::combine(std::span<const Mask* const> rows, std::size_t first, Ma
     kept[3] = d;
 }
 
-float TreeMasks::sum(const float* numbers) const {
+template <class Mask>
+float LeafMasks<Mask>::sum(const float* numbers) const {
     alignas(64) Mask masks[max_trees];
     const Mask* rows[max_inputs];
     std::uint32_t first[max_inputs], last[max_inputs];  // the entries of each input that no row has
@@ -118,8 +129,11 @@ float TreeMasks::sum(const float* numbers) const {
         for (std::uint32_t i = first[input]; i < last[input]; ++i) masks[entries_[i].tree] &= entries_[i].kept;
     LeafSum sum;
     for (std::size_t tree = 0; tree < padded_; ++tree)
-        sum.add(tree, leaves_[tree * max_leaves + static_cast<std::size_t>(std::countr_zero(std::uint32_t{masks[tree]}))]);
+        sum.add(tree, leaves_[tree * max_leaves + static_cast<std::size_t>(std::countr_zero(masks[tree]))]);
     return sum.total();
 }
+
+template class LeafMasks<std::uint16_t>;
+template class LeafMasks<std::uint64_t>;
 
 }  // namespace fm2

@@ -57,8 +57,21 @@ bool opens(const Forest& forest, fm2::TreeMasks& masks) { return masks.open(fore
 
 TEST(masks_find_the_leaves_that_a_walk_finds) {
     std::mt19937 random(1);
-    for (const std::size_t trees : {1, 7, 31, 32, 33, 700}) {
-        const Forest forest = make_forest(trees, 16, random);
+    for (const auto& [trees, leaves] : {std::pair{1, 16},
+                                        {7, 16},
+                                        {31, 16},
+                                        {32, 16},
+                                        {33, 16},
+                                        {700, 16},  //
+                                        {1, 64},
+                                        {7, 64},
+                                        {8, 64},
+                                        {9, 64},
+                                        {33, 64},
+                                        {700, 64},
+                                        {3, 17}}) {
+        Forest forest = make_forest(static_cast<std::size_t>(trees), static_cast<std::size_t>(leaves), random);
+        forest.roots.back() = grow(forest, static_cast<std::size_t>(leaves), random);  // one with all leaves
         fm2::TreeMasks masks;
         CHECK(!masks.is_open());
         CHECK(opens(forest, masks));
@@ -77,7 +90,7 @@ TEST(masks_find_the_leaves_that_a_walk_finds) {
 TEST(masks_leave_large_trees_to_a_walk) {
     std::mt19937 random(2);
     Forest forest = make_forest(3, 16, random);
-    forest.roots.push_back(grow(forest, 17, random));
+    forest.roots.push_back(grow(forest, 65, random));
     fm2::TreeMasks masks;
     CHECK(!opens(forest, masks));
     CHECK(!masks.is_open());

@@ -34,9 +34,11 @@ private:
 // left child; the first leaf that no node rules out is the one that the row reaches (Lucchese et al., "QuickScorer", 2015). The nodes of
 // all trees that read an input are sorted by their thresholds, so those to apply come first. For every `step`-th of them there is a row
 // with the masks of all trees after it: what is left are a few nodes per input, and products of rows, which need no branches.
-class TreeMasks {
+template <class Mask>
+class LeafMasks {
 public:
-    static constexpr std::size_t max_leaves = 16, max_trees = 4096, max_nodes = 1 << 16, max_inputs = 1024;
+    static constexpr std::size_t max_leaves = 8 * sizeof(Mask), max_nodes = 1 << 16, max_inputs = 1024;
+    static constexpr std::size_t max_trees = 8192 / sizeof(Mask);  // 4096 or 1024
 
     // Prepares trees whose nodes and leaves exist; returns false if there are too many of them, or if a threshold is not a number.
     bool open(std::span<const std::int32_t> roots, std::span<const TreeNode> nodes, std::span<const float> leaves, std::size_t inputs);
@@ -45,11 +47,10 @@ public:
     float sum(const float* numbers) const;
 
 private:
-    using Mask = std::uint16_t;
-    static constexpr std::size_t step = 16, tile = 32;
+    static constexpr std::size_t step = sizeof(Mask) == 2 ? 16 : 32, tile = 64 / sizeof(Mask);
     struct Entry {
-        std::uint16_t tree;
         Mask kept;
+        std::uint16_t tree;
     };
 
     static void combine(std::span<const Mask* const> rows, std::size_t first, Mask* out);
@@ -65,6 +66,21 @@ private:
     std::vector<std::size_t> first_rows_;  // of each input, then of all
     std::vector<float> row_thresholds_;    // of the last entry that a row applies
     std::vector<Mask> rows_;               // [rows, padded_]; row r of an input applies its first (r + 1) * step entries
+};
+
+// Masks with as many bits as the trees need: 16 or 64.
+class TreeMasks {
+public:
+    static constexpr std::size_t max_leaves = LeafMasks<std::uint64_t>::max_leaves, max_trees = LeafMasks<std::uint16_t>::max_trees;
+
+    // As in LeafMasks.
+    bool open(std::span<const std::int32_t> roots, std::span<const TreeNode> nodes, std::span<const float> leaves, std::size_t inputs);
+    bool is_open() const { return small_.is_open() || large_.is_open(); }
+    float sum(const float* numbers) const { return small_.is_open() ? small_.sum(numbers) : large_.sum(numbers); }
+
+private:
+    LeafMasks<std::uint16_t> small_;
+    LeafMasks<std::uint64_t> large_;
 };
 
 }  // namespace fm2
