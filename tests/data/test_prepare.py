@@ -69,6 +69,13 @@ def test_the_default_threshold_grows_with_the_training_rows(tmp_path, monkeypatc
     assert dataset.schema.fields[0].min_count == 0  # a larger log like this one has a larger threshold
 
 
+def test_a_known_vocabulary_grows_by_frequent_values_only(tmp_path):
+    known = prepare(sites(["a", "b"] * 50), Schema([Field("site")], label="y"), tmp_path / "known")
+    new = ["a"] * 40 + ["twice"] * 2 + ["often"] * 4
+    dataset = prepare(sites(new), known, tmp_path / "new", fractions=(1, 0, 0))
+    assert set(dataset.vocabularies[0].values()) == {b"a", b"b", b"often"}
+
+
 def test_log_square_follows_the_paper(tmp_path):
     x = [None, -2, -1, 0, 1, 2, 3, 4, 5, 9, 100, 12345, 7_000_000]
     table = pl.DataFrame({"y": [0] * len(x), "n": x})

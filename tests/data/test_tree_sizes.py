@@ -54,3 +54,34 @@ def test_the_prior_is_finite_without_evidence():
     assert prior_rows(np.ones(100), np.ones(100)) == MOST_PRIOR_ROWS  # only clicks, and no feature twice
     assert prior_rows(np.zeros(0), np.zeros(0)) == MOST_PRIOR_ROWS
     assert prior_rows(np.tile([0.0, 2.0], 50), twice) == LEAST_PRIOR_ROWS  # rows with the same feature are alike
+
+
+def test_aggregated_rows_have_the_same_priors_as_impressions(tmp_path, monkeypatch):
+    """Every row of the log has 20 impressions of the same user; users differ in their click rates."""
+    random = np.random.default_rng(0)
+    rates = random.beta(4, 16, 200)
+    users = np.repeat(np.arange(200), 10)
+    log = pl.DataFrame({"clicks": random.binomial(20, rates[users]), "views": 20, "user": [f"u{u}" for u in users]})
+    found: dict[int, list[float]] = {}
+    for impressions in (1, 20):
+        rows = log if impressions > 1 else _expanded(log)
+        found[impressions] = []
+        monkeypatch.setattr("fm2.data.tree_inputs.prior_rows", _recorded(found[impressions]))
+        schema = Schema([Field("user"), Field("t", trees=["user"])], "clicks", impressions="views")
+        prepare(rows, schema, tmp_path / str(impressions), split="time", fractions=(1, 0, 0))
+    assert found[20][0] == pytest.approx(found[1][0], rel=1e-3)
+    assert 15 < found[20][0] < 27
+
+
+def _expanded(log: pl.DataFrame) -> pl.DataFrame:
+    counts = pl.int_ranges(0, pl.col("views"))
+    rows = log.with_columns(at=counts).explode("at")
+    return rows.select((pl.col("at") < pl.col("clicks")).cast(pl.Int64).alias("clicks"), views=pl.lit(1), user="user")
+
+
+def _recorded(found: list[float]):
+    def estimate(clicks, shown) -> float:
+        found.append(prior_rows(clicks, shown))
+        return found[-1]
+
+    return estimate

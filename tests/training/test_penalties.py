@@ -126,15 +126,16 @@ def test_simpler_matrices_must_be_clearly_better_on_few_rows(dataset, tmp_path, 
 def test_the_last_variants_of_fmfm_have_the_settings_of_fwfm(dataset):
     log = log_for_defaults(dataset)
     form, own = Settings.of("fwfm", *log), Settings.of("fmfm", *log)
-    fixed = {"patience": 3}
-    *_, equal, usual = default_candidates(own, log[0], fixed, log[2], log[1])
+    fixed = {"linear_std": 0.1}
+    *_, equal, usual = default_candidates(own, log[0], (), log[2], log[1])
     settings = Settings.of("fmfm", *log, **usual)
     expected = form.used() | {"model": "fmfm", "matrices": "scalar"}
     assert settings.used() == expected
     assert Settings.of("fmfm", *log, **equal).used() == expected | {
         key: equal[key] for key in ("l2", "l2_power", "field_dropout")
     }
-    assert "patience" not in usual
+    assert "linear_std" in usual
+    assert not any("linear_std" in each for each in default_candidates(own, log[0], fixed, log[2], log[1]))
     assert "dim" not in default_candidates(own, log[0], {"dim": 4}, log[2], log[1])[-1]
 
 

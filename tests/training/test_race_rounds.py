@@ -29,7 +29,7 @@ EPOCHS = (2.0, 4.0, 8.0, 9.0)  # at the end of the rounds
 LOSSES = [
     (0.55, 0.53, 0.5),
     (0.5, 0.49, 0.49),
-    (0.509, 0.494, 0.47),
+    (0.509, 0.492, 0.47),
     (0.53, 0.48, 0.45),
     (0.54, 0.53, 0.53),
     (0.509, 0.496, 0.46),
@@ -116,6 +116,56 @@ def test_the_gain_of_more_effort_is_compared_with_the_best_variant(dataset, tmp_
         assert text.endswith(f"validation log loss 0.4200, 0.0300 lower than with {best}")
     else:
         assert text == f"race: chose {best}: validation log loss 0.4500; none of 5 other candidates was better"
+
+
+def plan_losses(monkeypatch, by_changes):
+    """Make the log one of few rows, on which simpler matrices need a gain of 1%; return a planned training."""
+    monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 100)
+
+    def train_as_planned(settings, path, name, resume, until, callback) -> bool:
+        losses = [0.6, *by_changes(settings, int(name.removeprefix("candidate-")) - 1)]
+        entries = [evaluation(epoch, loss, "log_loss") for epoch, loss in zip(EPOCHS, losses, strict=True)]
+        write_evaluations(path, entries, until)
+        return math.isinf(until)
+
+    return train_as_planned
+
+
+@pytest.mark.parametrize(("other", "text"), [(0.503, "none of 5 other candidates was better"), (0.49, "0.0100 lower")])
+def test_more_effort_is_not_worse_than_simpler_matrices(dataset, tmp_path, monkeypatch, other, text):
+    def losses(settings, number):
+        loss = 0.5 if settings.options.get("matrices") == "scalar" else 0.51 if number < 8 else other
+        return [loss] * 3
+
+    train_as_planned = plan_losses(monkeypatch, losses)
+    record = new_record("fmfm", 2, dataset, {}, None, {})
+    Race(tmp_path, record, dataset, None, train_as_planned, lambda progress: None).run()
+    assert ("matrices" in record.candidates[record.winner].changes) == (other > 0.5)
+    assert text in record.summary()
+    assert record.gain == pytest.approx(max(0.5 - other, 0))
+
+
+def test_simpler_matrices_that_are_hardly_better_are_mentioned(dataset, tmp_path, monkeypatch):
+    def losses(settings, number):
+        return [0.507 if settings.options.get("matrices") == "scalar" else 0.51] * 3
+
+    train_as_planned = plan_losses(monkeypatch, losses)
+    record = new_record("fmfm", 1, dataset, {}, None, {})
+    Race(tmp_path, record, dataset, None, train_as_planned, lambda progress: None).run()
+    assert record.winner == 0
+    assert record.summary().endswith("none of 7 other candidates was clearly better")
+
+
+def test_simpler_matrices_drop_others_only_if_they_are_clearly_better(dataset, tmp_path, monkeypatch):
+    def losses(settings, number):
+        scalar = settings.options.get("matrices") == "scalar"
+        return [0.51, 0.5025 if scalar else 0.506 if number == 1 else 0.51, 0.504 if scalar else 0.506]
+
+    train_as_planned = plan_losses(monkeypatch, losses)
+    record = new_record("fmfm", 1, dataset, {}, None, {})
+    Race(tmp_path, record, dataset, None, train_as_planned, lambda progress: None).run()
+    assert record.candidates[1].dropped is None
+    assert "matrices" not in record.candidates[record.winner].changes
 
 
 @pytest.mark.usefixtures("medium")

@@ -39,7 +39,7 @@ def _train_arguments() -> Sequence[Argument]:
         shared.OVERWRITE,
         Argument(
             "--effort",
-            "1: only the model's variants, at most seven (default); 2 or 3: also 5 or 15 other settings",
+            "1: only the model's variants, at most eight (default); 2 or 3: also 5 or 15 other settings",
             int,
             default=1,
         ),

@@ -33,14 +33,16 @@ ROWS_FOR_MIN_COUNTS = {65_536: 2, 131_072: 3}
 LARGEST_MIN_COUNT = 4
 
 
-def with_min_counts(schema: Schema, training_rows: int) -> Schema:
+def with_min_counts(schema: Schema, training_rows: int, is_known: bool = False) -> Schema:
     """Return a schema in which all fields have a ``min_count``, by default the one for so many training rows.
+
+    Impressions count as rows. A ``known`` vocabulary, which keeps its values, grows only by frequent ones.
 
     >>> schema = Schema([Field("site"), Field("ad", min_count=8)], label="click")
     >>> [[field.min_count for field in with_min_counts(schema, rows).fields] for rows in (1_000, 100_000, 1_000_000)]
     [[2, 8], [3, 8], [4, 8]]
     """
-    found = (least for rows, least in ROWS_FOR_MIN_COUNTS.items() if training_rows <= rows)
+    found = (least for rows, least in ROWS_FOR_MIN_COUNTS.items() if training_rows <= rows and not is_known)
     return schema.with_min_count(next(found, LARGEST_MIN_COUNT), where_default=True)
 
 

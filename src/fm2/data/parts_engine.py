@@ -81,8 +81,8 @@ class PartsEngine:
         reading = dataclasses.replace(self._reading, known=())
         self._counts = self._map(part_tasks.count_part, (reading, self._shards, assign), self._parts)
         directories = [part.directory for part in self._parts]
-        schema = with_min_counts(self._reading.schema, sum(counts.training for counts in self._counts))
-        shared = schema, self._reading.known, directories
+        known, training_rows = self._reading.known, sum(counts.training for counts in self._counts)
+        shared = with_min_counts(self._reading.schema, training_rows, bool(known)), known, directories
         shards = [(shard,) for shard in range(self._shards)]
         names = [f"shard {shard} of the values" for shard in range(self._shards)]
         self._merged = MergedValues(self._reading.schema, self._run(merge_shard, shared, shards, names))

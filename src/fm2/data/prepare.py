@@ -122,7 +122,7 @@ def prepare(
             raise Fm2Error(f"prepare: none of the {passes.rows} rows is for training; more rows are needed")
         if not counts.totals.get("weight", np.ones(1)).any():
             raise Fm2Error(f"prepare: all weights are zero (column '{schema.weight}')")
-        counted = counting.with_min_counts(schema, counts.training)
+        counted = counting.with_min_counts(schema, counts.training, bool(known))
         sample = functools.partial(passes.sample_numbers, assign)
         number_codes = NumberCodes(
             counted, counting.learn_numbers(counted, known, sample, counts.training, counts.click_rate)

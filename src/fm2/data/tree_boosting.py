@@ -64,6 +64,8 @@ def is_lower(losses: NDArray[np.float64], others: NDArray[np.float64], weights: 
     >>> [is_lower(others - gains, others, np.ones(3)) for gains in ([0.1, 0.1, 0.2], [0.1, -0.2, 0.2])]
     [True, False]
     """
+    if np.count_nonzero(weights) < 2:
+        return False
     gains, shares = others - losses, weights / weights.sum()
     mean = float(gains @ shares)
     error = float(np.linalg.norm((gains - mean) * shares))

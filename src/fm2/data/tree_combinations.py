@@ -36,8 +36,8 @@ def select_combinations(
 
     Candidates are ranked by the gain of the trees' splits on their inputs. Those whose features are new in most of the
     validation rows, or are determined by fewer parts, are left out. Trees with none, one, two, four, eight and twelve
-    of the best are then compared on the validation rows. The first candidates are pairs; if some of them are chosen,
-    the best ones are extended by a third part, and so on.
+    of the best are then compared on the validation rows; some must be better than none by more than chance. The first
+    candidates are pairs; if some of them are chosen, the best ones are extended by a third part, and so on.
     """
     # Lists, and numbers with weighted features, have no ids.
     parts = [part for part, size in enumerate(map(len, rows.vocabularies)) if size > 2 and rows.ids[:, part].any()]

@@ -93,12 +93,15 @@ class _SplitRows:
     lists: dict[int, Lists]
     labels: NDArray[np.float32]
     weights: NDArray[np.float32]
+    unit: float  # the mean weight of an impression, or of a row without impressions
 
     def of_parts(self, parts: Sequence[int], vocabularies: list[Vocabulary], folds: NDArray[np.int32]) -> TreeRows:
         """Return the rows of the parts of a tree field."""
         numbers = {at: self.numbers[part] for at, part in enumerate(parts) if part in self.numbers}
         lists = {at: self.lists[part] for at, part in enumerate(parts) if part in self.lists}
-        return TreeRows(self.ids[:, parts], numbers, vocabularies, self.labels, self.weights, folds, lists)
+        return TreeRows(
+            self.ids[:, parts], numbers, vocabularies, self.labels, self.weights, folds, lists, unit=self.unit
+        )
 
 
 def _rows_of(
@@ -112,7 +115,7 @@ def _rows_of(
     threads: int,
 ) -> _SplitRows:
     """Return every ``step``-th row of a split."""
-    seen = 0
+    seen, shown = 0, 0
     ids_of = [field.ids for field in fields]
     parts: list[_SplitRows] = []
     for block in scratch.blocks(encoder.parts):
@@ -125,6 +128,7 @@ def _rows_of(
         encoder.encode(ids, block.rows, of_numbers, lists, threads)
         ids[:, encoder.lists] = 0
         labels, weights = targets(block, impressions)
+        shown += len(spaced) if impressions is None else int(impressions[spaced].sum())
         parts.append(
             _SplitRows(
                 block.rows[spaced],
@@ -133,15 +137,18 @@ def _rows_of(
                 {index: table.take(spaced) for index, table in lists.items()},
                 labels[spaced].astype(np.float32),
                 np.ones(len(spaced), np.float32) if weights is None else weights[spaced],
+                unit=0.0,
             )
         )
+    weights = np.concatenate([part.weights for part in parts])
     return _SplitRows(
         np.concatenate([part.rows for part in parts]),
         np.concatenate([part.ids for part in parts]),
         {index: np.concatenate([part.numbers[index] for part in parts]) for index in encoder.numbers},
         {index: Lists.concatenate([part.lists[index] for part in parts]) for index in encoder.lists},
         np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.weights for part in parts]),
+        weights,
+        unit=float(weights.sum(dtype=np.float64)) / max(shown, 1),
     )
 
 

@@ -40,6 +40,8 @@ def fit_trees(
     rows: TreeRows, validation: TreeRows, buckets: int, seed: int, threads: int, progress: TreeProgress | None = None
 ) -> FittedTrees:
     """Fit trees to training rows; validation rows select combinations of fields, and how many features are hidden."""
+    if not validation.weights.any():
+        validation = validation.none()
     rows = hide_features(rows, validation, seed)
     progress = progress or TreeProgress()
     boosting = Boosting(rows, seed, threads, progress)

@@ -39,8 +39,9 @@ class TreeRows:
     Multi-valued parts have one of the ``lists`` per row, and no ids.
 
     The click rates of a training row's features are those of the rows of other folds, so that they do not contain its
-    own label. Trees see the features that are ``hidden`` (rows × parts) as unknown ones. ``pairs`` are numbered after
-    the parts, and may be parts of later pairs; ``pair_ids`` has the feature of each of them in each row.
+    own label. ``unit`` is the mean weight of an impression, or of a row without impressions. Trees see the features
+    that are ``hidden`` (rows × parts) as unknown ones. ``pairs`` are numbered after the parts, and may be parts of
+    later pairs; ``pair_ids`` has the feature of each of them in each row.
     """
 
     ids: Ints
@@ -53,6 +54,7 @@ class TreeRows:
     hidden: NDArray[np.bool_] | None = None
     pairs: tuple[Pair, ...] = ()
     pair_ids: tuple[Ints, ...] = ()
+    unit: float = 1.0
 
     def with_pair(self, pair: Pair) -> TreeRows:
         """Return the rows with one more pair."""
@@ -96,9 +98,13 @@ class TreeRows:
 
     def every(self, step: int) -> TreeRows:
         """Return every ``step``-th row."""
-        if step == 1:
-            return self
-        chosen = np.arange(0, len(self.ids), step)
+        return self if step == 1 else self._chosen(np.arange(0, len(self.ids), step))
+
+    def none(self) -> TreeRows:
+        """Return no rows."""
+        return self._chosen(np.arange(0))
+
+    def _chosen(self, chosen: NDArray[np.int64]) -> TreeRows:
         return TreeRows(
             self.ids[chosen],
             {part: column[chosen] for part, column in self.numbers.items()},
@@ -110,6 +116,7 @@ class TreeRows:
             None if self.hidden is None else self.hidden[chosen],
             self.pairs,
             tuple(ids[chosen] for ids in self.pair_ids),
+            self.unit,
         )
 
 
@@ -238,7 +245,7 @@ def _values(vocabulary: Vocabulary) -> Floats | None:
 
 
 def prior_rows(clicks: NDArray[np.float64], shown: NDArray[np.float64]) -> float:
-    """Return the weight, in rows, of the mean click rate in those of features.
+    """Return the weight of the mean click rate in those of features, in rows or impressions.
 
     It is estimated by the method of moments: click rates that vary more than the clicks of so many rows would by
     chance have a beta distribution, whose parameters have this sum. The more features differ, the smaller it is.
@@ -278,7 +285,6 @@ def _statistics(rows: TreeRows, ids: Ints, size: int) -> list[tuple[Floats, Floa
     clicks, shown = sums(rows.weights * rows.labels.astype(np.float64)), sums(rows.weights.astype(np.float64))
     mean = np.clip(clicks.sum() / shown.sum(), 1e-6, 1 - 1e-6)
     all_clicks, all_shown = clicks.sum(axis=0), shown.sum(axis=0)
-    unit = float(rows.weights.mean())
-    prior = unit * prior_rows(all_clicks[1:] / unit, all_shown[1:] / unit)
+    prior = rows.unit * prior_rows(all_clicks[1:] / rows.unit, all_shown[1:] / rows.unit)
     without_fold = logit(all_clicks - clicks, all_shown - shown)[rows.folds, ids]
     return [(np.log1p(counts).astype(np.float32), without_row), (logit(all_clicks, all_shown), without_fold)]

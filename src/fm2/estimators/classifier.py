@@ -43,7 +43,7 @@ class Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     ``fields`` describes the columns: a :class:`fm2.Schema`, a list of :class:`fm2.Field`, or a mapping from columns to
     kinds or fields. By default the column types determine the fields. Values that occur fewer than ``min_count`` times
-    are unknown (default 4, or 1 with fewer than 1,000 rows).
+    are unknown (default: 1 with fewer than 1,000 rows, otherwise 2, 3 or 4, depending on the number of rows).
 
     Without an ``eval_set``, ``fit`` holds out a ``validation_fraction`` of the rows of both classes for early stopping,
     but at least ten rows of a class, or a quarter of a class with fewer than 40 rows. If a class has fewer than five

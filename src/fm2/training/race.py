@@ -44,7 +44,7 @@ FEWEST_KEPT = 2  # a slow starter may be the best in the end
 # variant by more than this share. On logs of benchmarks/panel.py, the eventual winner was at most 1% behind in log loss
 # and 0.6% in 1 - AUC after the second round, and 0.1% in log loss after the third one, except on user_item: with its
 # usual rates, an FmFM with scalar matrices is 3% behind FwFM's rates after the second round, and better in the end.
-FAR_BEHIND = (math.inf, 0.04, 0.01)
+FAR_BEHIND = (math.inf, 0.04, 0.005)
 FILES = (MODEL, HISTORY, CHECKPOINT, SETTINGS)
 DIVERGED, OUT_OF_MEMORY = "diverged", "ran out of memory"
 WAYS_OUT = {DIVERGED: "lower learning_rate=", OUT_OF_MEMORY: "lower batch_size=, or dim= if the model has one"}
@@ -109,7 +109,7 @@ class Race:
             if record.models and record.effort > 1:
                 self._race_settings(self._best_of_each_model(best)[:2])
             else:
-                record.decide(best[0], self._baseline())
+                record.decide(self._winner(best[0]), self._baseline())
             record.save(self._path)
         finish(self._path, record)
 
@@ -164,7 +164,7 @@ class Race:
         share = FAR_BEHIND[self._record.rounds]
         if math.isinf(share) or not own:
             return list(own)
-        limit = (1 + share) * min(own.values())
+        limit = (1 + share) * min(self._with_least_gain(number, loss) for number, loss in own.items())
         return [number for number, loss in own.items() if number == variants[0] or loss <= limit]
 
     def _loss_without_trees(self, number: int) -> float:
@@ -177,17 +177,27 @@ class Race:
 
         On logs with few rows, simpler field matrices must be clearly better.
         """
+        losses = {number: self._with_least_gain(number, self._final_loss(number)) for number in self._trained(numbers)}
+        return sorted(losses, key=lambda number: (losses[number], number))
+
+    def _with_least_gain(self, number: int, loss: float) -> float:
+        """Return the loss that other candidates must have to be as good as this one."""
         rows = log_for_defaults(self._dataset)[0]
+        return loss / (1 - least_gain(self._record.candidates[number].changes, rows))
 
-        def rank(number: int) -> tuple[float, int]:
-            candidate = self._record.candidates[number]
-            return self._loss(final_score(candidate)) / (1 - least_gain(candidate.changes, rows)), number
-
-        return sorted(self._trained(numbers), key=rank)
+    def _final_loss(self, number: int) -> float:
+        return self._loss(final_score(self._record.candidates[number]))
 
     def _loss(self, score: float) -> float:
         """Return a score as a loss, which is positive: the lower, the better."""
         return 1 - score if HIGHER_IS_BETTER[self._record.metric] else score
+
+    def _winner(self, best: int) -> int:
+        """Return the best candidate, or the baseline if more effort only found something that is worse than it."""
+        baseline = self._baseline()
+        if self._record.effort == 1 or self._record.models or self._record.candidates[baseline].failed:
+            return best
+        return min(best, baseline, key=self._final_loss)
 
     def _baseline(self) -> int:
         """Return the candidate that the winner is compared with.

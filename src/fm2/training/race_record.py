@@ -177,7 +177,10 @@ class Record:
             return f"{text}, the best of {len({self.candidates[number].model for number in self.entered})} models"
         if winner is baseline and others:
             worse = "the other one was not" if others == 1 else f"none of {others} other candidates was"
-            return f"{text}; {worse} better"
+            sign = -1 if HIGHER_IS_BETTER[self.metric] else 1
+            scores = [sign * final_score(each) for each in self.candidates if each.scores and not each.failed]
+            clearly = "clearly " if min(scores) < sign * final_score(winner) else ""
+            return f"{text}; {worse} {clearly}better"
         if winner is baseline:
             return f"{text}; all settings were given, so that there was nothing to race"
         if baseline.failed:

@@ -60,6 +60,8 @@ def prepare_with_crosses(
     if isinstance(schema, Dataset | Encoder):
         raise Fm2Error("prepare: crosses cannot be added to the schema of a dataset, which fm2 prepare --like reuses")
     get_spec(model, "prepare")
+    if min_count < 1:
+        raise Fm2Error(f"prepare: crosses need a min_count of at least 1, got {min_count}")
     schema, out = resolve_schema(schema), Path(out)
     check_output("prepare", out.resolve(), "dataset", MANIFEST, overwrite=overwrite)
     common = {**options, "seed": seed, "threads": threads, "progress": progress}
