@@ -123,7 +123,8 @@ def plan_losses(monkeypatch, by_changes):
     monkeypatch.setattr("fm2.training.candidates.FEWEST_ROWS", 100)
 
     def train_as_planned(settings, path, name, resume, until, callback) -> bool:
-        losses = [0.6, *by_changes(settings, int(name.removeprefix("candidate-")) - 1)]
+        losses = by_changes(settings, int(name.removeprefix("candidate-")) - 1)
+        losses = [losses[0], *losses]
         entries = [evaluation(epoch, loss, "log_loss") for epoch, loss in zip(EPOCHS, losses, strict=True)]
         write_evaluations(path, entries, until)
         return math.isinf(until)
