@@ -85,7 +85,11 @@ def generate(options: argparse.Namespace) -> None:
             default="0.8,0.1,0.1",
         ),
         Argument("--seed", "random seed of the split", int, default=0),
-        Argument("--min-count", "treat values with fewer occurrences as unknown, in every field", int),
+        Argument(
+            "--min-count",
+            "treat values with fewer occurrences as unknown, in every field (0: the default, 2 to 4)",
+            int,
+        ),
         Argument("--vocabulary", "rows from which the vocabulary is built", choices=("train", "all"), default="train"),
         Argument("--negative-rate", "keep this share of the training rows without a click", float, default=1.0),
         Argument("--crosses", "add crosses of fields that improve a model on the validation rows", choices=("auto",)),

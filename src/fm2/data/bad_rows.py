@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
+from fm2.data.missing_inference import missing_hint
 from fm2.errors import Fm2Error, printable
 from fm2.schema import Schema
 
@@ -34,7 +35,7 @@ def explain_fault(schema: Schema, columns: int, field: int, fault: str, text: by
         "impressions": f"impressions '{schema.impressions}' is '{value}', not an integer from 1 to 4294967295",
         "excess": f"label '{schema.label}' exceeds the impressions '{schema.impressions}': {value}",
         "weight": f"weight '{schema.weight}' is '{value}', not a finite number of at least 0",
-        "number": f"{name} is '{value}', not a number",
+        "number": f"{name} is '{value}', not a number{missing_hint(value)}",
         "time": f"{name} is '{value}', not a time in the format {time_format}",
         "encoding": f"{name} is '{value}', not UTF-8 text",
         "quote": f"unbalanced quotes, or a quoted cell over 1 MB: {value}",

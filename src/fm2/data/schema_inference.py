@@ -11,6 +11,7 @@ import numpy as np
 from fm2.data.column_names import check_distinct, check_distinct_columns
 from fm2.data.decompress import START_BYTES, file_kind, open_stream, read_start
 from fm2.data.list_inference import ListColumn, infer_list, libffm_lists, list_column, share_vocabularies
+from fm2.data.missing_inference import NUMBER, missing_markers
 from fm2.data.numbers import are_quantities
 from fm2.data.row_identifiers import identifies_rows, warn_left_out
 from fm2.data.row_inputs import library_errors
@@ -26,7 +27,6 @@ SAMPLE_ROWS = 10_000
 FEW_VALUES = 20
 FEWEST_OF_CATEGORY = 4  # rows; most values of amounts have fewer
 CODE = re.compile(r"0\d+")  # a leading zero means an identifier, not a number
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 IDENTIFIER = re.compile(r"(^|_)(id|ids|key|code|hash)$|Id$|ID$")
 
 
@@ -41,14 +41,27 @@ def infer_schema(source: Any, label: str, min_count: int, weight: str = "", impr
     an identifier (``ad_id``). Integers must also be distributed like counts or amounts, unlike identifiers. Up to 5%
     of the values may not match.
 
+    Texts such as NA in a column of numbers are ``missing`` values.
+
     A column in which no value occurs twice identifies rows. It is left out with a warning, unless there is no other.
     """
     columns = _sample_frame(source) if is_frame(source) else _sample_file(find_files(source)[0], label)
     targets = [name for name in (label, weight, impressions) if name]
     find_columns(list(columns), targets, "infer: the log")
+    texts = {
+        name: cells for name, cells in columns.items() if name not in targets and not isinstance(cells, ListColumn)
+    }
+    missing = missing_markers(texts.values())
+    columns = {**columns, **{name: _without(cells, missing) for name, cells in texts.items()}}
     fields = [_infer_field(name, values, min_count) for name, values in columns.items() if name not in targets]
     fields = _leave_out_identifiers(fields, columns)
-    return Schema(share_vocabularies(fields, columns), label, weight=weight, impressions=impressions)
+    shared = share_vocabularies(fields, columns)
+    return Schema(shared, label, missing=missing, weight=weight, impressions=impressions)
+
+
+def _without(cells: list[str], missing: Sequence[str]) -> list[str]:
+    """Return cells with empty ones in place of those that are missing."""
+    return ["" if cell in missing else cell for cell in cells] if missing else cells
 
 
 def _leave_out_identifiers(fields: list[Field], columns: Mapping[str, Sequence[str] | ListColumn]) -> list[Field]:
