@@ -72,6 +72,15 @@ def test_an_error_is_one_line(error, message, code, monkeypatch, capsys):
                 main(words)
 
 
+@pytest.fixture
+def default_handler():
+    """Python's own handler of Ctrl-C: torchrun, in the tests of several workers, leaves another one behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_handler")
 def test_a_second_interrupt_does_not_interrupt_the_message_of_the_first(monkeypatch, capsys):
     def fail(path: str) -> None:
         raise KeyboardInterrupt
