@@ -36,7 +36,8 @@ LARGEST_MIN_COUNT = 4
 def with_min_counts(schema: Schema, training_rows: int, is_known: bool = False) -> Schema:
     """Return a schema in which all fields have a ``min_count``, by default the one for so many training rows.
 
-    Impressions count as rows. A ``known`` vocabulary, which keeps its values, grows only by frequent ones.
+    Impressions count as rows. If the vocabularies are known (``is_known``), they keep their values, and grow only by
+    frequent ones.
 
     >>> schema = Schema([Field("site"), Field("ad", min_count=8)], label="click")
     >>> [[field.min_count for field in with_min_counts(schema, rows).fields] for rows in (1_000, 100_000, 1_000_000)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 
@@ -32,9 +33,11 @@ def missing_markers(columns: Iterable[Sequence[str]]) -> list[str]:
 
 
 def missing_hint(value: str) -> str:
-    """Return what to do about a text in place of a number if it usually means a missing one.
+    r"""Return what to do about a text in place of a number if it usually means a missing one.
 
-    >>> missing_hint("NA"), missing_hint("abc")
-    ('; missing = ["NA"] in the schema makes such values missing', '')
+    >>> print(missing_hint("NA"), missing_hint(r"\N"), missing_hint("abc"), sep="\n")
+    ; missing = ["NA"] in the schema makes such values missing
+    ; missing = ["\\N"] in the schema makes such values missing
+    <BLANKLINE>
     """
-    return f'; missing = ["{value}"] in the schema makes such values missing' if value in MARKERS else ""
+    return f"; missing = [{json.dumps(value)}] in the schema makes such values missing" if value in MARKERS else ""
